@@ -1,8 +1,13 @@
-"""What an accelerator reaches of its public figures: the assumptions behind ``simulate`` on a device, measured.
+"""The share of its public figures that an accelerator reaches: the assumptions behind ``simulate``, measured.
 
-``python -m benchmarks.accelerator`` prints seconds to launch a kernel and of the smallest one, bytes a second of its
-memory, and the share of the greatest rate that matrix products and convolutions reach, in float32 as PyTorch has it by
-default (TF32 in convolutions) and in bfloat16. It needs a GPU, and runs none of the models that estimates are tried on.
+``python -m benchmarks.accelerator`` prints these figures:
+
+- the seconds to launch a kernel, and those of the smallest one;
+- the bandwidth of the memory, in bytes a second;
+- the share of the greatest rate that matrix products and convolutions reach, in float32 as PyTorch has it by default
+  (TF32 in convolutions) and in bfloat16.
+
+It needs a GPU, and runs none of the models that estimates are tried on.
 """
 
 from __future__ import annotations
@@ -42,8 +47,8 @@ def main() -> None:
     for dtype in (torch.float32, torch.bfloat16):
         shares: dict[int, list[float]] = {batch: [] for batch in _BATCHES}
         for size in (1024, 4096, 8192):
-            left = torch.randn(size, size, device="cuda", dtype=dtype)
-            _, seconds = _seconds(lambda left=left: left @ left, _REPEATS)
+            square = torch.randn(size, size, device="cuda", dtype=dtype)
+            _, seconds = _seconds(lambda left=square: left @ left, _REPEATS)
             print(f"{dtype} product {size}: {2 * size**3 / seconds / device.rate(dtype).value:.2f} of its rate")
         for channels, out, side, kernel in _CONVOLUTIONS:
             lines: list[str] = []

@@ -44,13 +44,13 @@ def measure_model_and_chains(
 ) -> None:
     """ResNet50, and one operation of longer and longer chains; ``made_for`` is given whether it is the model."""
     model = get_model("resnet_tiny" if options.quick else "resnet50")
-    made = made_for(model.build(), model.example_inputs(batch=1), True)
+    runs = made_for(model.build(), model.example_inputs(batch=1), True)
     with torch.no_grad():
-        table.measure(model.name, made, rounds=options.rounds, goal=goal, clock=time.thread_time)
+        table.measure(model.name, runs, rounds=options.rounds, goal=goal, clock=time.thread_time)
         for size in sizes(options):
-            made = made_for(chain(size), (torch.ones(1),), False)
+            runs = made_for(chain(size), (torch.ones(1),), False)
             table.measure_operations(
-                "a chain", size, made, rounds=options.rounds, goal=f"{goal}, flat", clock=time.thread_time
+                "a chain", size, runs, rounds=options.rounds, goal=f"{goal}, flat", clock=time.thread_time
             )
 
 

@@ -1,4 +1,4 @@
-"""How fast programs are captured: whole and small models, a step of a chain, models to be fused (section 6.2.2)."""
+"""The speed of capture: whole and small models, a step of a chain, models to be fused (section 6.2.2)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .paired import LIBRARIES, Contender, Table, each, parse, sizes
 from .programs import HandlingLayers, Layers, Perceptron, chain, hooked_perceptron, trace
 
 CLOCK = time.thread_time
-"""What the thread takes that captures, which does all of it, and not what other processes take meanwhile."""
+"""The time of the capturing thread alone, which does all the work; other processes do not count."""
 
 
 def capture_models(table: Table, names: list[str], rounds: int) -> None:
@@ -44,7 +44,7 @@ def _is_taken_by_torch_fx(module: nn.Module) -> bool:
 
 
 def capture_small_models(table: Table, rounds: int) -> None:
-    """What a capture takes anyway, and what hooks and handled exceptions add to it."""
+    """Measure the fixed cost of a capture, and the additional cost of hooks and handled exceptions."""
     models = {
         "a perceptron of four layers": (Perceptron(), "0.5"),
         "the same with hooks": (hooked_perceptron(), "0.5"),

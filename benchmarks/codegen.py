@@ -1,4 +1,4 @@
-"""How fast graphs become code, and modules are compiled, copied and pickled."""
+"""The speed of writing graphs as code, and of compiling, copying and pickling modules."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ def programs(quick: bool) -> Iterator[tuple[str, Callable[[], fx.GraphModule]]]:
 
 
 def measured(program: fx.GraphModule, folder: Path) -> dict[str, float | None]:
-    """Return what drawing a program takes."""
+    """Return the seconds and bytes that drawing a program takes."""
     clock = [time.perf_counter()]
 
     def lap() -> float:
@@ -129,8 +129,8 @@ def browser_seconds(page: Path, folder: Path) -> float | None:
     run = subprocess.run(
         [BROWSER, *flags, "--dump-dom", driven.as_uri()], capture_output=True, text=True, timeout=120, check=True
     )
-    found = re.search(r"<title>took ([\d.]+)</title>", run.stdout)
-    return float(found[1]) / 1000 if found else None
+    match = re.search(r"<title>took ([\d.]+)</title>", run.stdout)
+    return float(match[1]) / 1000 if match else None
 
 
 def graphviz_seconds(path: Path) -> float | None:
@@ -163,11 +163,11 @@ def main() -> None:
     print(f"{'program':<20}" + "".join(f"{name:>11}" for name in COLUMNS))
     with tempfile.TemporaryDirectory() as folder:
         for name, make in programs(options.quick):
-            found = measured(make(), Path(folder))
-            print(f"{name:<20}" + "".join(f"{cell(found[column]):>11}" for column in COLUMNS), flush=True)
+            figures = measured(make(), Path(folder))
+            print(f"{name:<20}" + "".join(f"{cell(figures[column]):>11}" for column in COLUMNS), flush=True)
             if name.startswith("10,000"):
                 for column, goal in GOALS.items():
-                    value = found[column]
+                    value = figures[column]
                     if value is not None:
                         print(f"  {column}: {value:.2f}, goal under {goal:g}: {'met' if value < goal else 'MISSED'}")
     name = "resnet_tiny" if options.quick else "resnet50"

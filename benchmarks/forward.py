@@ -1,4 +1,4 @@
-"""What the generated forward, and an Interpreter, cost beside eager, and guards beside none.
+"""The cost of the generated forward and of an Interpreter beside eager, and of guards beside none.
 
 The programs are many tiny functions, many tiny modules, and real models; guards are of programs that were captured with
 example inputs.
@@ -26,7 +26,7 @@ def compare_with_eager(table: Table, name: str, module: Any, inputs: tuple[Any, 
 
 
 class Halved(nn.Module):
-    """A layer whose course hangs on rank, dtype and sizes of what it is given."""
+    """A layer that branches on the rank, dtype and sizes of its input."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -49,9 +49,9 @@ def compare_guards(table: Table, name: str, module: Any, inputs: tuple[Any, ...]
 
 def compare_interpreters(table: Table, size: int, rounds: int) -> None:
     """Run a chain node by node."""
-    eager, one = chain(size), torch.ones(1)
+    eager, x = chain(size), torch.ones(1)
     runs = {label: library.Interpreter(library.symbolic_trace(eager)).run for label, library in LIBRARIES.items()}
-    contenders = each(lambda run: run(one), {"eager": eager, **runs})
+    contenders = each(lambda run: run(x), {"eager": eager, **runs})
     table.measure_operations("Interpreter", size, contenders, rounds=rounds, goal="2 (under 5 µs)")
 
 
@@ -59,11 +59,11 @@ def main() -> None:
     """Print the table."""
     options = parse(__doc__, rounds=41)
     table = Table("eager", *LIBRARIES)
-    one = torch.ones(1)
+    x = torch.ones(1)
     with torch.no_grad():
-        compare_with_eager(table, "200 functions", small_functions(200), (one,), options.rounds, "at most 0.93")
-        compare_with_eager(table, "200 modules in blocks", small_blocks(200), (one,), options.rounds, "at most 1.0")
-        compare_with_eager(table, "200 nested modules", small_modules(200), (one,), options.rounds, "at most 1.0")
+        compare_with_eager(table, "200 functions", small_functions(200), (x,), options.rounds, "at most 0.93")
+        compare_with_eager(table, "200 modules in blocks", small_blocks(200), (x,), options.rounds, "at most 1.0")
+        compare_with_eager(table, "200 nested modules", small_modules(200), (x,), options.rounds, "at most 1.0")
         model = get_model("resnet50")
         inputs = tuple(model.example_inputs(1))
         rounds = 5 if options.quick else options.rounds // 2

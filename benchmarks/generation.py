@@ -1,6 +1,6 @@
-"""How fast random programs are drawn for property tests, alone and with capturing and running them.
+"""The speed of drawing random programs for property tests, alone and with capturing and running them.
 
-The ratios say what a whole trial costs in units of drawing.
+The ratios are the cost of a whole trial in units of drawing.
 """
 
 from __future__ import annotations

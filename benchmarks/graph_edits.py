@@ -41,13 +41,13 @@ def edit_chains(table: Table, lengths: list[int], rounds: int) -> None:
     for size in lengths:
         fresh = {label: partial(chain_graph, library, size) for label, library in LIBRARIES.items()}
         half_dead = {label: partial(chain_graph, library, size, dead=True) for label, library in LIBRARIES.items()}
-        kept = {label: make() for label, make in fresh.items()}
+        graphs = {label: make() for label, make in fresh.items()}
         rows = (
             ("dead-code elimination", size, each_afresh(eliminate, half_dead)),
-            ("lint", size, each(lambda graph: graph.lint(), kept)),
+            ("lint", size, each(lambda graph: graph.lint(), graphs)),
             ("replace and erase", size // 2, each_afresh(replace_half, fresh)),
-            ("find_nodes after an edit", size, each(find_after_edits, kept)),
-            ("deepcopy of the graph", size, each(copy.deepcopy, kept)),
+            ("find_nodes after an edit", size, each(find_after_edits, graphs)),
+            ("deepcopy of the graph", size, each(copy.deepcopy, graphs)),
         )
         for name, operations, contenders in rows:
             table.measure_operations(name, operations, contenders, rounds=rounds, goal="at most 1, flat")

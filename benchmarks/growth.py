@@ -1,6 +1,6 @@
-"""What stays behind in a process that works on: MiB, objects and tensors for each thousand of what is done.
+"""The growth of a process that repeats a job: MiB, objects and tensors for each thousand repetitions.
 
-Each job runs in a process of its own and is warmed up; what torch does of it alone, where it does anything, is beside
+Each job runs in a process of its own and is warmed up. Where torch alone can do the job, its growth is in a row beside
 it. Resident memory is noisy; the numbers of objects and tensors, counted after a collection, are not.
 """
 
@@ -94,25 +94,25 @@ JOBS: dict[str, tuple[Callable[[int], None], int, int]] = {
     "traces by torch.fx": (partial(traces, symbolic_trace=torch.fx.symbolic_trace), 3000, 300),
     "tests of the suite": (tests, 600, 120),
 }
-"""What is done, how often, and how often before that."""
+"""Jobs: the function, the number of repetitions, and the number of repetitions before these as a warm-up."""
 
 
 def counts() -> dict[str, float]:
-    """Return what there is in the process now, without memory that is free and that the C library keeps."""
+    """Return the contents of the process now, without free memory that the C library keeps."""
     gc.collect()
     ctypes.CDLL(None).malloc_trim(0)
     objects = gc.get_objects()
     return {
         "MiB": process_bytes("VmRSS") / MEBIBYTE,
         "objects": len(objects),
-        "tensors": sum(issubclass(type(one), torch.Tensor) for one in objects),
+        "tensors": sum(issubclass(type(item), torch.Tensor) for item in objects),
         "lines": len(linecache.cache),
         "modules": len(sys.modules),
     }
 
 
 def measure_here(job: str, parts: int) -> dict[str, float]:
-    """Do a job in this process; return what each thousand adds to what there is."""
+    """Do a job in this process; return the growth of the process for each thousand repetitions."""
     act, count, warm_up = JOBS[job]
     count = max(1, count // parts)
     act(max(1, warm_up // parts))
@@ -137,10 +137,10 @@ def main() -> None:
     print(f"{'for each thousand':<28}{'MiB':>9}{'objects':>10}{'tensors':>10}{'lines':>8}{'modules':>9}   goal")
     for job, (_, count, _) in JOBS.items():
         how = ["--here", job, "--threads", str(options.threads), *(["--quick"] if options.quick else [])]
-        found = in_fresh_process("growth", *how, threads=options.threads)
-        shown = "".join(f"{found[name]:>{width}.1f}" for name, width in (("MiB", 9), ("objects", 10), ("tensors", 10)))
-        shown += f"{found['lines']:>8.1f}{found['modules']:>9.1f}"
-        print(f"{f'{count // parts:,} {job}':<28}{shown}   under {GOAL:g} MiB", flush=True)
+        growth = in_fresh_process("growth", *how, threads=options.threads)
+        cells = "".join(f"{growth[name]:>{width}.1f}" for name, width in (("MiB", 9), ("objects", 10), ("tensors", 10)))
+        cells += f"{growth['lines']:>8.1f}{growth['modules']:>9.1f}"
+        print(f"{f'{count // parts:,} {job}':<28}{cells}   under {GOAL:g} MiB", flush=True)
 
 
 if __name__ == "__main__":

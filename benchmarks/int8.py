@@ -63,22 +63,22 @@ def subject(name: str) -> tuple[nn.Module, Callable[..., Any]]:
 
 def programs(module: nn.Module, data: tuple[Any, ...]) -> dict[str, Any]:
     """The float model and what is made of it."""
-    made: dict[str, Any] = {"eager": module}
+    by_name: dict[str, Any] = {"eager": module}
     with torch.no_grad():
         for name, choice in OURS.items():
             prepared = prepare(fx.symbolic_trace(module), QuantizationScheme(choice))
             prepared(*data)
-            made[name] = convert(prepared)
+            by_name[name] = convert(prepared)
         for name, (engine, dynamic) in THEIRS.items():
             try:
                 prepared = ao_prepare(module, data, engine, dynamic=dynamic)
                 prepared(*data)
-                made[name] = ao_convert(prepared, engine)
-                made[name](*data)
+                by_name[name] = ao_convert(prepared, engine)
+                by_name[name](*data)
             except Exception as error:  # what torch.ao does not take
-                made.pop(name, None)
+                by_name.pop(name, None)
                 print(f"{name} is not measured: {type(error).__name__}: {str(error)[:80]}", flush=True)
-    return made
+    return by_name
 
 
 def kept(program: Any, memory: KeptMemory, inputs: tuple[Any, ...]) -> Any:
@@ -95,26 +95,28 @@ def decibels(program: Any, module: nn.Module, inputs: tuple[Any, ...]) -> float:
 
 def run_model(name: str, batches: list[int], rounds: int) -> None:
     module, example_inputs = subject(name)
-    made = programs(module, tuple(example_inputs(CALIBRATION, seed=1)))
-    table = Table(*made, "static kept")
+    by_name = programs(module, tuple(example_inputs(CALIBRATION, seed=1)))
+    table = Table(*by_name, "static kept")
     threads = torch.get_num_threads()
     clock = time.thread_time if threads == 1 else time.perf_counter  # what one thread does, others cannot slow down
     for batch in batches:
         inputs = tuple(example_inputs(batch))
         with torch.no_grad():
-            contenders = each(lambda program, inputs=inputs: program(*inputs), made)
+            contenders = each(lambda program, inputs=inputs: program(*inputs), by_name)
             memory = KeptMemory()
-            contenders["static kept"] = Contender(lambda _, m=memory, i=inputs: kept(made["static"], m, i))
+            contenders["static kept"] = Contender(lambda _, m=memory, i=inputs: kept(by_name["static"], m, i))
             row = f"{name}, batch {batch}, {threads} threads"
-            found = table.measure(row, contenders, rounds=rounds, clock=clock)
+            measurement = table.measure(row, contenders, rounds=rounds, clock=clock)
             accuracy = {
-                label: round(decibels(one, module, inputs), 1) for label, one in made.items() if one is not module
+                label: round(decibels(each_program, module, inputs), 1)
+                for label, each_program in by_name.items()
+                if each_program is not module
             }
-        theirs = [found.seconds[label] for label in THEIRS if label in made]
-        ours = min((found.seconds[label] for label in OURS), key=np.median)
+        theirs = [measurement.seconds[label] for label in THEIRS if label in by_name]
+        ours = min((measurement.seconds[label] for label in OURS), key=np.median)
         best = list(np.min(theirs, axis=0))
         print(f"  ours by the best of torch.ao: {median_ratio(ours, best)}; SQNR in dB: {accuracy}")
-        print(f"  kernels so far: {', '.join(str(kernels_used(made[label])) for label in OURS)}", flush=True)
+        print(f"  kernels so far: {', '.join(str(kernels_used(by_name[label])) for label in OURS)}", flush=True)
 
 
 def main() -> None:

@@ -39,28 +39,28 @@ GOALS = {"resnet50": "1 / 1.40 = 0.714 (onednn), 1 / 1.47 = 0.680 (openvino)"}
 
 
 def compiled(module: nn.Module, inputs: tuple[Any, ...], *, frozen: bool) -> Callable[..., Any]:
-    """Return what torch.compile makes of a module, with its weights as constants or not."""
+    """Return a module compiled by torch.compile, with its weights as constants or not."""
     import torch._inductor.config as inductor
 
     torch.compiler.reset()
     with inductor.patch(freezing=frozen), torch.no_grad():
-        made = torch.compile(module)
-        made(*inputs)
-    return made
+        fast = torch.compile(module)
+        fast(*inputs)
+    return fast
 
 
 def used_directly(module: nn.Module, inputs: tuple[Any, ...], threads: int) -> Callable[..., Any]:
     """OpenVINO as its own documentation says: convert, compile with float32 forced, call with shared inputs."""
     import openvino
 
-    model = openvino.convert_model(module, example_input=inputs, input=[tuple(one.shape) for one in inputs])
+    model = openvino.convert_model(module, example_input=inputs, input=[tuple(tensor.shape) for tensor in inputs])
     settings = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": threads, "PERFORMANCE_HINT": "LATENCY"}
     request = openvino.compile_model(model, "CPU", settings).create_infer_request()
-    return lambda *given: request.infer([one.numpy() for one in given], share_inputs=True, share_outputs=True)
+    return lambda *given: request.infer([tensor.numpy() for tensor in given], share_inputs=True, share_outputs=True)
 
 
 def in_onnx_runtime(module: nn.Module, inputs: tuple[Any, ...], threads: int) -> Callable[..., Any]:
-    """ONNX Runtime on what torch.onnx exports."""
+    """ONNX Runtime on the export of torch.onnx."""
     import io
 
     import onnxruntime
@@ -70,18 +70,18 @@ def in_onnx_runtime(module: nn.Module, inputs: tuple[Any, ...], threads: int) ->
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     session = onnxruntime.InferenceSession(file.getvalue(), options, providers=["CPUExecutionProvider"])
-    names = [one.name for one in session.get_inputs()]
-    return lambda *given: session.run(None, dict(zip(names, (one.numpy() for one in given), strict=True)))
+    names = [entry.name for entry in session.get_inputs()]
+    return lambda *given: session.run(None, dict(zip(names, (tensor.numpy() for tensor in given), strict=True)))
 
 
 def programs(module: nn.Module, inputs: tuple[Any, ...], peers: bool) -> dict[str, Any]:
     """Everything that runs a model, of what is installed here."""
     threads = torch.get_num_threads()
-    made: dict[str, Any] = {"eager": module, "torch.fx fuse": fuse(module)}
-    made["fuse-conv-bn"] = FuseConvBN()(fx.symbolic_trace(module))
+    by_name: dict[str, Any] = {"eager": module, "torch.fx fuse": fuse(module)}
+    by_name["fuse-conv-bn"] = FuseConvBN()(fx.symbolic_trace(module))
     for backend in ("onednn", "openvino"):
         if fx.lowering.get_backend(backend).why_unavailable() is None:
-            made[backend] = fx.lower(fx.symbolic_trace(module), backend, inputs)
+            by_name[backend] = fx.lower(fx.symbolic_trace(module), backend, inputs)
     others: dict[str, Callable[[], Any]] = {
         "compile": lambda: compiled(module, inputs, frozen=False),
         "compile frozen": lambda: compiled(module, inputs, frozen=True),
@@ -90,10 +90,10 @@ def programs(module: nn.Module, inputs: tuple[Any, ...], peers: bool) -> dict[st
     }
     for name, make in others.items() if peers else ():
         try:
-            made[name] = make()
+            by_name[name] = make()
         except ImportError as error:
             print(f"{name} is not measured: {error}", flush=True)
-    return made
+    return by_name
 
 
 def run_models(names: tuple[str, ...], batches: tuple[int, ...], rounds: int, peers: bool) -> None:

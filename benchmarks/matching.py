@@ -1,4 +1,4 @@
-"""How fast patterns are found and replaced, by operation of a chain in which every other pair matches."""
+"""The speed of finding and replacing patterns, by operation of a chain in which every other pair matches."""
 
 from __future__ import annotations
 

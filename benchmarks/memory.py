@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def process_bytes(what: str = "VmRSS") -> int:
-    """Return what the kernel says of this process: ``VmRSS`` is held now, ``VmHWM`` was at most."""
+    """Return the kernel's figure for this process in bytes: ``VmRSS`` is the memory held now, ``VmHWM`` the peak."""
     with open("/proc/self/status", encoding="ascii") as status:
         return 1024 * next(int(line.split()[1]) for line in status if line.startswith(f"{what}:"))
 
@@ -46,7 +46,7 @@ def measure_here(library_name: str, operations: int) -> dict[str, float]:
 
 
 def in_fresh_process(benchmark: str, *arguments: str, folder: Path = ROOT, threads: int = 1) -> Any:
-    """Run a benchmark in an interpreter of its own, and return what the last line that it prints says in JSON."""
+    """Run a benchmark in an interpreter of its own, and return the JSON value in the last line of its output."""
     finished = subprocess.run(
         [sys.executable, "-m", f"benchmarks.{benchmark}", *arguments],
         cwd=folder,

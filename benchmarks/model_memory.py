@@ -1,7 +1,7 @@
-"""The memory that the built-in suite needs on a user's model, as a multiple of what the model's parameters take.
+"""The memory that the built-in suite needs on a user's model, as a multiple of the bytes of its parameters.
 
-Each model is judged in a process of its own, after a tiny one with the same layers, so that what is imported and
-compiled once is not counted. The kernel says what a test needs at most (VmHWM, which is reset before each).
+Each model is judged in a process of its own, after a tiny one with the same layers, so that imports and code compiled
+once are not counted. The kernel gives the peak of a test (VmHWM, which is reset before each).
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def width_for(name: str, mebibytes: int) -> int:
 
 
 def parameter_bytes(module: nn.Module) -> int:
-    """Return what the parameters and buffers of a model take."""
+    """Return the bytes of the parameters and buffers of a model."""
     return sum(tensor.nbytes for tensor in (*module.parameters(), *module.buffers()))
 
 
@@ -101,7 +101,7 @@ class Recorder:
     left: dict[str, int] = field(default_factory=dict[str, int])
     """The bytes that were held after each test."""
     outcomes: dict[str, str] = field(default_factory=dict[str, str])
-    """How each test ended."""
+    """The outcome of each test."""
     before: int | None = None
 
     @pytest.hookimpl(wrapper=True)
@@ -156,13 +156,15 @@ def main() -> None:
     for name in options.model or MODELS:
         how = ["--here", name, "--mebibytes", str(mebibytes), *others]
         with tempfile.TemporaryDirectory() as folder:
-            found = in_fresh_process("model_memory", *how, folder=Path(folder), threads=options.threads)
-        size, needed, left = found["size"], found["needed"], found["left"]
+            result = in_fresh_process("model_memory", *how, folder=Path(folder), threads=options.threads)
+        size, needed, left_over = result["size"], result["needed"], result["left"]
         most = max(needed.values()) / size
         print(f"{name}, {size / MEBIBYTE:.0f} MiB of parameters: at most {most:.2f} times that (goal: {GOAL:g})")
         print(f"  {'most':>6}{'after':>7}  test")
         for test in needed:
-            print(f"  {needed[test] / size:6.2f}{left[test] / size:7.2f}  {found['outcomes'].get(test, '')} {test}")
+            print(
+                f"  {needed[test] / size:6.2f}{left_over[test] / size:7.2f}  {result['outcomes'].get(test, '')} {test}"
+            )
         sys.stdout.flush()
 
 

@@ -49,7 +49,7 @@ def each_afresh(work: Callable[[Any], Any], makers: Mapping[str, Callable[[], An
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """How long one contender takes in units of another."""
+    """The time of one contender in units of another's."""
 
     median: float
     """Median over the rounds of this contender's time by the other's."""
@@ -67,7 +67,7 @@ class Measurement:
     """The same work by several contenders."""
 
     name: str
-    """What was done."""
+    """The name of the task."""
     seconds: dict[str, list[float]]
     """Time of one call by contender, one entry a round, in seconds; the others are compared with the first."""
     operations: int = 1
@@ -86,7 +86,7 @@ class Measurement:
 
 def median_ratio(times: list[float], baseline: list[float]) -> Ratio:
     """The median of the paired ratios with its bootstrap 95 % interval (fixed seed, percentile method)."""
-    ratios = tuple(one / other for one, other in zip(times, baseline, strict=True))
+    ratios = tuple(time / other for time, other in zip(times, baseline, strict=True))
     return Ratio(statistics.median(ratios), *median_interval(ratios))
 
 
@@ -113,7 +113,7 @@ def measure(
             that is all done by this thread.
     """
     repeats = {label: _repeats(contender, shortest, clock) for label, contender in contenders.items()}
-    samples = {label: partial(_sample, one, repeats[label], clock) for label, one in contenders.items()}
+    samples = {label: partial(_sample, contender, repeats[label], clock) for label, contender in contenders.items()}
     return Measurement(name, in_rounds(samples, rounds), operations, goal)
 
 
@@ -141,7 +141,7 @@ def _sample(contender: Contender, repeats: int, clock: Callable[[], float]) -> f
 def parse(description: str | None, *, rounds: int, **others: Mapping[str, Any]) -> argparse.Namespace:
     """Read the options that all benchmarks share, and set the number of threads.
 
-    ``others`` are those of one benchmark, by name with what ``add_argument`` takes.
+    ``others`` are the options of one benchmark: their names, with arguments of ``add_argument``.
     """
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--quick", action="store_true", help="few rounds, small programs: a check, not a verdict")

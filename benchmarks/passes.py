@@ -1,4 +1,4 @@
-"""How fast programs are analysed, checked and transformed, by operation of programs that grow."""
+"""The speed of analyses, checks and transforms, by operation of programs that grow."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ def ask(program: Any) -> None:
     """Work out the dependences and ask about every node."""
     nodes = list(program.graph.nodes)
     dependences = Dependences(program.graph)
-    for one, two in zip(nodes, nodes[2:], strict=False):
-        dependences.why_not_drop(one)
-        dependences.why_not_move(two, one)
-        dependences.why_not_merge(one, two)
-        dependences.why_not_fuse((one, two))
+    for first, second in zip(nodes, nodes[2:], strict=False):
+        dependences.why_not_drop(first)
+        dependences.why_not_move(second, first)
+        dependences.why_not_merge(first, second)
+        dependences.why_not_fuse((first, second))
 
 
 def main() -> None:

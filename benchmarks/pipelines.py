@@ -1,7 +1,7 @@
 """A training step of a pipeline over processes: stages balanced by cost, by layers, and by parameters as PiPPy cuts.
 
-All processes run on one machine. With more of them than processors, stages take turns on these, and it matters less how
-the work is divided; so what the busiest process takes of a processor is printed as well.
+All processes run on one machine. With more processes than processors, stages take turns, and the division of the work
+matters less. So the processor time of the busiest process is printed as well.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ def square_layers(width: int) -> nn.Module:
 
 
 def ways_to_cut(program: fx.GraphModule) -> dict[str, Mapping[Node, float] | None]:
-    """Return what operations are taken to cost, by way."""
+    """Return the assumed costs of operations, by way of cutting; None: estimated ones."""
     layers = {node: program.get_submodule(str(node.target)) for node in program.graph.find_nodes(op="call_module")}
-    sizes = {node: float(sum(one.numel() for one in layer.parameters())) for node, layer in layers.items()}
+    sizes = {node: float(sum(parameter.numel() for parameter in layer.parameters())) for node, layer in layers.items()}
     return {"layers": {node: 1.0 for node, size in sizes.items() if size}, "parameters": sizes, "cost": None}
 
 
@@ -62,21 +62,23 @@ def contender(program: fx.GraphModule, way: str, x: Tensor, rank: int, count: in
     stage = stage_of(program, ways_to_cut(program)[way], rank, count, x)
     pipeline = pipelining.PipelineStage(stage.module, rank, count, torch.device("cpu"))
     schedule = pipelining.Schedule1F1B(pipeline, MICROBATCHES, loss_fn=nn.functional.mse_loss)
-    given = (x,) if rank == 0 else ()
+    arguments = (x,) if rank == 0 else ()
     target = {"target": torch.zeros_like(program(x)).detach()} if rank == count - 1 else {}
 
     def step(_: object) -> None:
-        schedule.step(*given, **target)
+        schedule.step(*arguments, **target)
         dist.barrier()
 
     return Contender(step, lambda: None)  # prepared, so that all processes make the same number of calls
 
 
 def busiest(measured: Measurement) -> Measurement:
-    """Return what the process took that took most in each round."""
-    found: list[dict[str, list[float]]] = [{}] * dist.get_world_size()
-    dist.all_gather_object(found, measured.seconds)
-    seconds = {way: [max(times) for times in zip(*(one[way] for one in found), strict=True)] for way in found[0]}
+    """Return the times of the slowest process in each round."""
+    per_rank: list[dict[str, list[float]]] = [{}] * dist.get_world_size()
+    dist.all_gather_object(per_rank, measured.seconds)
+    seconds = {
+        way: [max(times) for times in zip(*(of_rank[way] for of_rank in per_rank), strict=True)] for way in per_rank[0]
+    }
     return replace(measured, seconds=seconds)
 
 
@@ -93,9 +95,9 @@ def work(rank: int, count: int, rounds: int, quick: bool) -> None:
         for what, clock in (("a step", time.perf_counter), ("processor of the busiest", time.process_time)):
             title = f"{name}, {count} processes: {what}"
             measured = measure(title, ways, rounds=rounds, goal="cost is least", clock=clock)
-            found = busiest(measured)
+            slowest = busiest(measured)
             if table is not None:
-                table.add(found)
+                table.add(slowest)
 
 
 def main() -> int:

@@ -1,4 +1,4 @@
-"""Programs that the benchmarks capture, edit and run. Imports neither library, so that memory can be told apart."""
+"""Programs that the benchmarks capture, edit and run. Imports neither library, so that memory is measured for each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How fast a pass is tried on random programs: drawing, capturing, the pass, and all laws that are not slow.
+"""The speed of trying a pass on random programs: drawing, capturing, the pass, and all laws that are not slow.
 
 Every round tries a pass on the same programs, in evaluation and training mode. Laws that are checked on one program in
 ten are left out of the first row of a pass, and are in the second.

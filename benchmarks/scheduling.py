@@ -42,7 +42,8 @@ class Step(nn.Module):
             sums.append(operators.wait_tensor(operators.all_reduce(gradient, "sum", self.group)))
             error = error @ self.weights[number].t()
         return [
-            self.weights[number] - 1e-3 * one for number, one in zip(reversed(range(self.layers)), sums, strict=True)
+            self.weights[number] - 1e-3 * total
+            for number, total in zip(reversed(range(self.layers)), sums, strict=True)
         ]
 
 
@@ -66,9 +67,9 @@ def autograd_step(
     """The same step, in the order in which ``Step`` returns weights; gradients of ranks are added, not averaged."""
     with torch.enable_grad():
         network(*inputs).backward()
-    found = [weight.detach() - 1e-3 * count * weight.grad for weight in reversed(network.module.weights)]
+    updated = [weight.detach() - 1e-3 * count * weight.grad for weight in reversed(network.module.weights)]
     network.zero_grad()
-    return found
+    return updated
 
 
 def work(rank: int, count: int, rounds: int, quick: bool) -> None:

@@ -1,7 +1,7 @@
 """Simulation beside torch.fx's ``FakeTensorProp``: ResNet50, and chains of 1,000 to 100,000 operations.
 
-Measured are the list of kernels, a whole simulation on a device that is known, and one on this machine as it was
-measured. How far estimates are off is the table ``simulation`` of the evaluation.
+It times the list of kernels, a whole simulation on a known device, and one on this machine after its calibration. The
+table ``simulation`` of the evaluation has the errors of the estimates.
 """
 
 from __future__ import annotations

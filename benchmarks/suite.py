@@ -1,8 +1,8 @@
-"""What the built-in suite costs without timing, in eager forward passes: ResNet50, one pass, one batch size.
+"""The cost of the built-in suite without timing, in eager forward passes: ResNet50, one pass, one batch size.
 
 In every round the suite runs on ResNet50 and on a tiny ResNet, each in a process of its own, and the eager model is
-called in between. What a test takes on the tiny model is start-up, as is building ResNet50; the rest is given in calls
-of ResNet50.
+called in between. The time of a test on the tiny model is start-up, and so is building ResNet50; the rest is printed in
+calls of ResNet50.
 """
 
 from __future__ import annotations
@@ -83,8 +83,8 @@ def main() -> None:
         print(
             f"{MODEL}, {PASS}, batch {batch}: {total:.1f} calls of {milliseconds:.0f} ms (goal: at most {GOALS[batch]})"
         )
-        for name, found in sorted(costs.items(), key=lambda entry: -float(np.median(entry[1]))):
-            print(f"  {float(np.median(found)):5.1f}  {name}")
+        for name, calls in sorted(costs.items(), key=lambda entry: -float(np.median(entry[1]))):
+            print(f"  {float(np.median(calls)):5.1f}  {name}")
 
 
 if __name__ == "__main__":

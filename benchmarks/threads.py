@@ -1,4 +1,4 @@
-"""Programs that were made under another number of threads than they are timed under, beside ones that were not.
+"""Programs timed under another number of threads than they were made under, beside ones made under the same number.
 
 Weights are packed and kernels chosen for a number of threads; a program under another one has to be as fast as if it
 had been made there: a ratio of 1.
@@ -23,20 +23,20 @@ COLUMNS = ("made under it", "made under another", "there and back")
 
 
 def makers(module: Any, inputs: tuple[Any, ...]) -> dict[str, Callable[[], Any]]:
-    """Return what makes a program, by what it runs on."""
+    """Return a function that makes a program, by the name of its kernels or backend."""
 
     def quantized() -> Any:
         prepared = prepare(fx.symbolic_trace(module))
         prepared(*inputs)
         return convert(prepared)
 
-    found: dict[str, Callable[[], Any]] = {"8 bits": quantized}
+    by_backend: dict[str, Callable[[], Any]] = {"8 bits": quantized}
     for name in fx.lowering.list_backends():
         if (why := fx.lowering.get_backend(name).why_unavailable()) is None:
-            found[name] = lambda name=name: fx.lower(fx.symbolic_trace(module), name, inputs)
+            by_backend[name] = lambda name=name: fx.lower(fx.symbolic_trace(module), name, inputs)
         else:
             print(f"{name} is not measured: {why}", flush=True)
-    return found
+    return by_backend
 
 
 def made_under(make: Callable[[], Any], inputs: tuple[Any, ...], *numbers: int) -> Any:
@@ -58,9 +58,12 @@ def run(name: str, batch: int, numbers: tuple[int, int], rounds: int) -> None:
     for backend, make in makers(module, inputs).items():
         for own, other in (numbers, numbers[::-1]):
             orders = dict(zip(COLUMNS, ((own,), (other, own), (own, other, own)), strict=True))
-            made = {label: made_under(make, inputs, *order) for label, order in orders.items()}
+            by_order = {label: made_under(make, inputs, *order) for label, order in orders.items()}
             torch.set_num_threads(own)
-            contenders = {label: Contender(lambda _, program=one: program(*inputs)) for label, one in made.items()}
+            contenders = {
+                label: Contender(lambda _, program=each_program: program(*inputs))
+                for label, each_program in by_order.items()
+            }
             # OpenVINO computes in threads of its own, also in one
             clock = time.thread_time if own == 1 and backend != "openvino" else time.perf_counter
             row = f"{name}, batch {batch}, {backend}, {own} threads (another: {other})"

@@ -1,4 +1,4 @@
-"""How often a timing is wrong: of a program beside its copy, and of one that computes 5 % more.
+"""The share of wrong timings: of a program beside its copy, and of one that computes 5 % more.
 
 Every trial makes new copies, takes pairs as ``pytest --fx-model`` does, 30 and more until they decide, and reads the
 verdict. The intervals of a timing hold together in 95 % of the trials; two copies differ a little besides, as they lie
@@ -35,14 +35,14 @@ def chain(layers: int, width: int) -> nn.Module:
 
 def trials(eager: nn.Module, longer: nn.Module, shape: tuple[int, int], options: argparse.Namespace) -> Trials:
     """Time new copies of equal programs, and of one that does more, in an order drawn anew each time."""
-    found: Trials = {False: [], True: []}
+    by_size: Trials = {False: [], True: []}
     for number in range(options.rounds):
         for more in random.Random(number).sample((False, True), 2):
             example = Arguments((torch.randn(shape),))
             pair = copy.deepcopy(eager), copy.deepcopy(longer if more else eager)
             contents = Contents(lambda _, example=example: example)
-            found[more].append(time_pairs(*pair, budget=TIMING_BUDGET, threads=options.threads, contents=contents))
-    return found
+            by_size[more].append(time_pairs(*pair, budget=TIMING_BUDGET, threads=options.threads, contents=contents))
+    return by_size
 
 
 @torch.no_grad()
@@ -51,8 +51,8 @@ def main() -> None:
     options = parse(__doc__, rounds=100)
     print(f"{'':<34}{'median of eager':>16}  verdicts, of {options.rounds}, and the median speed-up with its spread")
     for batch, width in ((8, 64), (32, 256), (64, 512)):
-        found = trials(chain(LAYERS, width), chain(LAYERS + 1, width), (batch, width), options)
-        for more, timings in found.items():
+        by_size = trials(chain(LAYERS, width), chain(LAYERS + 1, width), (batch, width), options)
+        for more, timings in by_size.items():
             name = f"{LAYERS} layers of {width}, {'5 % more' if more else 'the same'}"
             seconds = float(np.median([np.median(timing.eager) for timing in timings]))
             verdicts = ", ".join(f"{times} {verdict}" for verdict, times in Counter(t.verdict for t in timings).items())

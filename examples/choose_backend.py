@@ -2,7 +2,8 @@
 
     python examples/choose_backend.py
 
-A backend that is not there says what it lacks; one that takes part of the model says why the rest stays in Python.
+A backend that is not available reports what is missing. One that takes a part of the model reports why the rest stays
+in Python.
 """
 
 from functools import partial
@@ -27,7 +28,7 @@ class Head(nn.Module):
 
 
 def candidates(program: fx.GraphModule, x: torch.Tensor) -> dict[str, fx.GraphModule]:
-    """Return the program lowered to each backend that is available; what is not is printed with the reason."""
+    """Return the program lowered to each available backend; print the reason for each of the others."""
     lowered = {}
     for name in list_backends():
         reason = get_backend(name).why_unavailable()

@@ -1,7 +1,7 @@
 """Verify a pass for ``torch.fx`` in the tests that a project has already.
 
-``pytest existing_suite.py`` in this folder runs three tests: one as people write it, with a tolerance that was guessed,
-and the same pass held to its contract on a model of the project and on random programs.
+``pytest existing_suite.py`` in this folder runs three tests. The first is as people write it, with a guessed tolerance.
+The others check that the same pass keeps its contract on a model of the project, and on random programs.
 """
 
 import operator

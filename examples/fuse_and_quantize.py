@@ -43,15 +43,15 @@ def signal_to_noise(wanted: torch.Tensor, got: torch.Tensor) -> float:
 
 def main() -> None:
     model, data = network(), torch.randn(16, 3, 32, 32)
-    made = programs(model, data)
+    by_name = programs(model, data)
     x = torch.randn(4, 3, 32, 32)
     with torch.no_grad():
-        for name, program in made.items():
+        for name, program in by_name.items():
             timing = time_pairs(partial(model, x), partial(program, x), rounds=20)
             low, high = timing.interval
             noise = signal_to_noise(model(x), program(x))
             print(f"{name}: {noise:.0f} dB, {timing.speedup:.2f} times as fast ({low:.2f} to {high:.2f})")
-    print(report(made["quantized"]))
+    print(report(by_name["quantized"]))
 
 
 if __name__ == "__main__":

@@ -45,9 +45,9 @@ def main() -> None:
 
     stages = split_into_stages(program, count, (x[: BATCH // MICROBATCHES],), backward=True)
     if rank == 0:
-        for one in stages:
-            names = " ".join(node.name for node in one.operations)
-            print(f"stage {one.number}: {one.state:,} bytes of parameters, sends {one.sent:,} bytes: {names}")
+        for part in stages:
+            names = " ".join(node.name for node in part.operations)
+            print(f"stage {part.number}: {part.state:,} bytes of parameters, sends {part.sent:,} bytes: {names}")
     stage = stages[rank]
     pipeline = PipelineStage(stage.module, rank, count, torch.device("cpu"))
     schedule = Schedule1F1B(pipeline, MICROBATCHES, loss_fn=torch.nn.functional.mse_loss)

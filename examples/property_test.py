@@ -1,4 +1,4 @@
-"""Test a pass on random programs, and see what is said of one that is wrong.
+"""Test a pass on random programs, and see the report on a wrong one.
 
 ``python examples/property_test.py`` tries a pass with a mistake, prints the smallest program on which it is wrong, and
 then tries the pass without the mistake.

@@ -13,7 +13,7 @@ from model_zoo.registered_models import register_sizes
 from model_zoo.zoo_model import ExampleInputs, built, vary_vectors
 
 _EPSILON = 1e-12
-"""What is added to variances."""
+"""The number that is added to variances."""
 
 
 class Embeddings(nn.Module):
@@ -83,10 +83,10 @@ class BERT(nn.Module):
 
         Returns vectors of tokens, (batch, length, width), and what the first one became, (batch, width).
         """
-        seen = (mask != 0).unsqueeze(1).unsqueeze(2)
+        visible = (mask != 0).unsqueeze(1).unsqueeze(2)
         x = self.embeddings(tokens, types)
         for layer in self.layers:
-            x = layer(x, seen)
+            x = layer(x, visible)
         return x, torch.tanh(self.pool(x[:, 0]))
 
 

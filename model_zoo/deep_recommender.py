@@ -104,8 +104,8 @@ class AutoEncoder(nn.Module):
 
 def masked_mse(predicted: Tensor, ratings: Tensor) -> tuple[Tensor, Tensor]:
     """Return the summed squared error over the ratings that are there, and how many there are."""
-    known = ratings != 0
-    return ((predicted * known - ratings) ** 2).sum(), known.sum()
+    rated = ratings != 0
+    return ((predicted * rated - ratings) ** 2).sum(), rated.sum()
 
 
 def _weights(sizes: Sequence[int]) -> nn.ParameterList:

@@ -1,7 +1,7 @@
 """Llama (Touvron et al. 2023): rotary positions, grouped queries, RMS norms, gated feed-forward networks.
 
 The full size is that of SmolLM2-135M, the smallest public model of this architecture with grouped queries that is meant
-for use: 30 layers of 576, 9 heads of queries on 3 of keys and values, 134,515,008 parameters.
+for use. It has 30 layers of 576, 9 heads of queries on 3 of keys and values, 134,515,008 parameters.
 """
 
 # No postponed annotations here: a program that is captured from a model carries the types of its forward.

@@ -78,8 +78,8 @@ def models_with_tag(tag: str) -> list[str]:
 
     Raises :class:`~model_zoo.registered_models.ModelError`, which lists all tags, if none does.
     """
-    found = [name for name in list_models() if isinstance(tag, str) and tag in get_model(name).tags]
-    if not found:
-        tags = sorted({known for name in list_models() for known in get_model(name).tags})
+    names = [name for name in list_models() if isinstance(tag, str) and tag in get_model(name).tags]
+    if not names:
+        tags = sorted({each_tag for name in list_models() for each_tag in get_model(name).tags})
         raise ModelError(f"no model has the tag {shown(tag)}", value=f"known tags: {', '.join(tags)}")
-    return found
+    return names

@@ -1,8 +1,8 @@
 """ResNet50 v1.5, the paper's example in sections 6.1 and 6.2 and appendices C and D, and a small sibling for tests.
 
 He et al., "Deep Residual Learning for Image Recognition" (2015); v1.5 moves the stride of a downsampling block from its
-first convolution to the 3x3 one. The names of parameters and buffers, the order in which layers are made and their
-initialisation are those of torchvision, so that its checkpoints load and equal seeds give equal weights.
+first convolution to the 3x3 one. Names of parameters and buffers, the order of layers and their initialisation are
+torchvision's, so that its checkpoints load and equal seeds give equal weights.
 """
 
 # No postponed annotations here: a program that is captured from a model carries the types of its forward.
@@ -20,7 +20,7 @@ class Bottleneck(nn.Module):
     """1x1, 3x3 and 1x1 convolutions, each normalized, beside a shortcut; ``planes * 4`` channels come out."""
 
     expansion = 4
-    """How many times more channels come out than the 3x3 convolution has, at a base width of 64."""
+    """The number of output channels by the channels of the 3x3 convolution, at a base width of 64."""
 
     def __init__(
         self,

@@ -71,8 +71,8 @@ class TransformerEncoder(nn.Module):
         x = self.tokens(tokens) + self.positions[: tokens.size(1)]
         for layer in self.layers:
             x = layer(x, padding)
-        kept = (tokens != 0).unsqueeze(-1).to(x.dtype)
-        return self.classify((self.norm(x) * kept).sum(1) / kept.sum(1))
+        mask = (tokens != 0).unsqueeze(-1).to(x.dtype)
+        return self.classify((self.norm(x) * mask).sum(1) / mask.sum(1))
 
 
 class LSTMClassifier(nn.Module):

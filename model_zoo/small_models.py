@@ -74,7 +74,7 @@ class SharedConvNet(nn.Module):
 
 @allow
 class Scores(NamedTuple):
-    """What :class:`TwoHeads` predicts for each sample."""
+    """The predictions of :class:`TwoHeads` for each sample."""
 
     logits: Tensor
     """Class scores, (batch, 10)."""

@@ -1,7 +1,7 @@
 """The vision transformer (Dosovitskiy et al. 2021): an image as a row of patches behind a class token.
 
 The full size is that of the smallest one, ViT-Ti/16 (Touvron et al. 2021, Steiner et al. 2022): 12 layers of 192,
-5,717,416 parameters, under timm's names and in timm's order, so that its checkpoints load.
+5,717,416 parameters. Names and order are timm's, so that its checkpoints load.
 """
 
 # No postponed annotations here: a program that is captured from a model carries the types of its forward.
@@ -14,7 +14,7 @@ from model_zoo.resnet import images
 from model_zoo.zoo_model import built, vary_vectors
 
 _EPSILON = 1e-6
-"""What is added to variances."""
+"""The number that is added to variances."""
 
 
 class PatchEmbedding(nn.Module):

@@ -1,4 +1,4 @@
-"""What the zoo knows of one model: how to build it, what to feed it, where it comes from."""
+"""The zoo's record of one model: how to build it, its inputs, its source."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ class ZooModel:
     """
 
     name: str
-    """What command lines and tables call it."""
+    """The name on command lines and in tables."""
     build: Callable[[], nn.Module]
     """Makes a new instance in evaluation mode, always with the same weights; the global random state is left alone."""
     example_inputs: ExampleInputs
     """Makes the positional arguments of one call, for a batch size and a seed."""
     source: str
-    """Where its definition comes from: a paper, a library, a section of either."""
+    """The source of its definition: a paper, a library, a section of either."""
     tags: frozenset[str] = frozenset()
     """Kinds it belongs to, such as ``"vision"`` or ``"small"``."""
     small: str | None = None
     """Name of the model that has the same structure at a size that runs in milliseconds, if there is one."""
     needs_leaves: bool = False
-    """Whether a module of ``torch.nn`` in it branches on values, so that it cannot be captured in functions only."""
+    """True if a module of ``torch.nn`` in it branches on values, so that it cannot be captured in functions only."""
 
 
 BatchNorm = nn.BatchNorm1d | nn.BatchNorm2d | nn.BatchNorm3d
@@ -57,7 +57,7 @@ def seeded(seed: int) -> Generator[None]:
 
 
 def built(make: Callable[[], nn.Module]) -> Callable[[], nn.Module]:
-    """Return what makes a model with ``make``: always with the same weights, in evaluation mode."""
+    """Return a function that makes a model with ``make``: always with the same weights, in evaluation mode."""
 
     def build() -> nn.Module:
         with seeded(0):

@@ -1,4 +1,4 @@
-"""What tests of many rooms build programs of, and read off programs and pages."""
+"""Programs that tests of many rooms build, and functions that inspect programs and pages."""
 
 from __future__ import annotations
 
@@ -82,8 +82,8 @@ class Scaled(nn.Module):
         self.module, self.times = module, times
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        found = self.module(*args, **kwargs)
-        return map_tensors(lambda tensor: tensor * self.times if tensor.is_floating_point() else tensor, found)
+        output = self.module(*args, **kwargs)
+        return map_tensors(lambda tensor: tensor * self.times if tensor.is_floating_point() else tensor, output)
 
 
 class Point(NamedTuple):
@@ -196,13 +196,13 @@ NARROWEST = 500
 def data_of(page: str | Path) -> dict[str, Any]:
     """The data of a page, or of that in a file."""
     text = page if isinstance(page, str) else page.read_text("utf-8")
-    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.DOTALL)
-    assert found
-    return json.loads(found[1])
+    match = re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.DOTALL)
+    assert match
+    return json.loads(match[1])
 
 
 def in_browser(page: str, script: str, folder: Path, width: int = 1000, flags: tuple[str, ...] = ()) -> Any:
-    """Return what a script in the page finds out once the page stands; ``errors`` has what went wrong before."""
+    """Return the result of a script that runs in the loaded page; ``errors`` has the errors before it."""
     watch = """<script>const errors = [];
     addEventListener("error", (event) => errors.push(event.message || "no file"), true);
     addEventListener("securitypolicyviolation", (event) => errors.push(event.violatedDirective));</script>"""
@@ -223,14 +223,20 @@ def in_browser(page: str, script: str, folder: Path, width: int = 1000, flags: t
         driven = f"<!doctype html><body>{frame}</body>"
     path.write_text(driven, "utf-8")
     assert BROWSER
-    given = ["--headless", "--no-sandbox", "--disable-gpu", f"--window-size={width},900", "--virtual-time-budget=8000"]
+    settings = [
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        f"--window-size={width},900",
+        "--virtual-time-budget=8000",
+    ]
     run = subprocess.run(
-        [BROWSER, *given, *flags, f"--user-data-dir={folder / 'profile'}", "--dump-dom", path.as_uri()],
+        [BROWSER, *settings, *flags, f"--user-data-dir={folder / 'profile'}", "--dump-dom", path.as_uri()],
         capture_output=True, text=True, timeout=120, check=True,
     )  # fmt: skip
-    found = re.search(r'<pre id="found">(.*?)</pre>', run.stdout, re.DOTALL)
-    assert found, run.stderr[-2000:]
-    return json.loads(html.unescape(found[1]))
+    match = re.search(r'<pre id="found">(.*?)</pre>', run.stdout, re.DOTALL)
+    assert match, run.stderr[-2000:]
+    return json.loads(html.unescape(match[1]))
 
 
 # Runs.

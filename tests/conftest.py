@@ -1,4 +1,4 @@
-"""What every test can use."""
+"""Fixtures and settings of all tests."""
 
 import gc
 import os

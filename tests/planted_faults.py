@@ -1,4 +1,4 @@
-"""How many faults the tests notice: plants them one by one at random places of the code and runs the tests.
+"""The share of faults that the tests notice: plants them one by one at random places of the code and runs the tests.
 
 ``python tests/planted_faults.py plan 60 faults.json`` draws them, ``run faults.json found.jsonl --tree FOLDER`` tries
 each in a copy of the repository (which it writes to) and goes on where it stopped. A plan names a line by its text,
@@ -22,7 +22,7 @@ from pathlib import Path
 PACKAGES = ("fx", "pytest_fx")
 _OPPOSITE = ((ast.Eq, ast.NotEq), (ast.Lt, ast.LtE), (ast.Gt, ast.GtE), (ast.Is, ast.IsNot), (ast.In, ast.NotIn))
 OTHER_COMPARISON: dict[type[ast.cmpop], type[ast.cmpop]] = {
-    one: other for pair in _OPPOSITE for one, other in (pair, pair[::-1])
+    first: other for pair in _OPPOSITE for first, other in (pair, pair[::-1])
 }
 OTHER_ARITHMETIC: dict[type[ast.operator], type[ast.operator]] = {
     ast.Add: ast.Sub,
@@ -36,7 +36,7 @@ OTHER_ARITHMETIC: dict[type[ast.operator], type[ast.operator]] = {
 SECONDS = 3600
 """The longest that the tests may take on one fault; a fault that hangs them is noticed."""
 NEEDS_INSTALLED = "tests/pytest_fx/test_lazy.py"
-"""Tests of where packages are found, which fail in a copy that is not the one that is installed."""
+"""Tests of the places of packages, which fail in a copy other than the installed one."""
 
 
 @dataclass(frozen=True)
@@ -48,13 +48,13 @@ class Fault:
     line: str
     """The text of the line on which it begins, without the indentation."""
     column: int
-    """Where in that text."""
+    """The column in that text."""
     function: str
     """The function around it."""
     old: str
-    """What stands there."""
+    """The original text."""
     new: str
-    """What is planted."""
+    """The fault that replaces it."""
 
 
 def faults_in(file: str, text: str) -> Iterator[Fault]:
@@ -78,15 +78,15 @@ def faults_in(file: str, text: str) -> Iterator[Fault]:
 
 
 def _children(node: ast.AST) -> list[ast.AST]:
-    """Return what is inside, but for annotations, formatted strings, assertions and messages of errors."""
+    """Return the nodes inside, except annotations, formatted strings, assertions and messages of errors."""
     if isinstance(node, ast.JoinedStr | ast.Assert | ast.Raise):
         return []
     left_out = {"annotation", "returns", "decorator_list", "bases"}
-    found: list[ast.AST] = []
+    nodes: list[ast.AST] = []
     for name, value in ast.iter_fields(node):
         if name not in left_out:
-            found += [one for one in (value if isinstance(value, list) else [value]) if isinstance(one, ast.AST)]
-    return found
+            nodes += [child for child in (value if isinstance(value, list) else [value]) if isinstance(child, ast.AST)]
+    return nodes
 
 
 def _changed(node: ast.AST) -> str | None:
@@ -116,11 +116,11 @@ def _changed(node: ast.AST) -> str | None:
 
 def draw(root: Path, count: int, seed: int) -> list[Fault]:
     """Return so many faults from all that can be planted."""
-    found: list[Fault] = []
+    results: list[Fault] = []
     for package in PACKAGES:
         for path in sorted((root / package).rglob("*.py")):
-            found += faults_in(str(path.relative_to(root)), path.read_text(encoding="utf-8"))
-    return random.Random(seed).sample(found, count)
+            results += faults_in(str(path.relative_to(root)), path.read_text(encoding="utf-8"))
+    return random.Random(seed).sample(results, count)
 
 
 def place(root: Path, fault: Fault) -> tuple[Path, str] | None:
@@ -130,8 +130,8 @@ def place(root: Path, fault: Fault) -> tuple[Path, str] | None:
     files.sort(key=lambda path: (str(path.relative_to(root)) != fault.file, path.name != name))
     for path in files:
         text = path.read_text(encoding="utf-8")
-        for one in faults_in(fault.file, text) if fault.line in text else ():
-            if one == fault:
+        for candidate in faults_in(fault.file, text) if fault.line in text else ():
+            if candidate == fault:
                 return path, _planted(text, fault)
     return None
 
@@ -191,9 +191,9 @@ def main() -> None:
     options = parser.parse_args()
     if options.command == "plan":
         drawn = draw(Path(__file__).resolve().parents[1], options.count, options.seed)
-        options.plan.write_text(json.dumps([asdict(one) for one in drawn], indent=1), encoding="utf-8")
+        options.plan.write_text(json.dumps([asdict(fault) for fault in drawn], indent=1), encoding="utf-8")
         return
-    faults = [Fault(**one) for one in json.loads(options.plan.read_text(encoding="utf-8"))]
+    faults = [Fault(**fields) for fields in json.loads(options.plan.read_text(encoding="utf-8"))]
     tried = options.found.read_text(encoding="utf-8").splitlines() if options.found.exists() else []
     done = {json.loads(line)["number"] for line in tried}
     for number, fault in enumerate(faults):

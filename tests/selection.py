@@ -1,4 +1,4 @@
-"""Which cases of a parametrized test `make test` runs, and which only `make thorough`."""
+"""The cases of a parametrized test that `make test` runs, and those that only `make thorough` runs."""
 
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
@@ -9,10 +9,10 @@ from _pytest.mark import ParameterSet
 
 def thorough_except(kept: Collection[Any], cases: Iterable[Any]) -> list[ParameterSet]:
     """Return the cases, those that are not kept marked as thorough; a case of several values is known by its first."""
-    found = []
+    results = []
     for case in cases:
         values: Sequence[Any] = case if isinstance(case, tuple) else (case,)
         marks = () if values[0] in kept else (pytest.mark.thorough,)
-        found.append(pytest.param(*values, marks=marks))
-    assert sum(not case.marks for case in found) >= len(kept), f"unknown among {kept}"
-    return found
+        results.append(pytest.param(*values, marks=marks))
+    assert sum(not case.marks for case in results) >= len(kept), f"unknown among {kept}"
+    return results

@@ -21,7 +21,7 @@ def test_options_of_all_benchmarks_are_read_beside_those_of_one(monkeypatch, giv
     assert threads == [1]
 
 
-def test_times_of_one_operation_stand_beside_those_of_the_first_contender(monkeypatch, capsys):
+def test_times_of_one_operation_are_beside_those_of_the_first_contender(monkeypatch, capsys):
     monkeypatch.setattr(gc, "collect", lambda: 0)  # which takes long among all that other tests have made
     now = [0.0]
 
@@ -36,8 +36,8 @@ def test_times_of_one_operation_stand_beside_those_of_the_first_contender(monkey
     table.measure_operations("work", 1000, contenders, rounds=3, goal="below 1", clock=lambda: now[0])
     heading, row = capsys.readouterr().out.splitlines()
     assert heading.split() == ["slow", "fast", "fast", "/", "slow", "goal"]
-    shown = "work, one operation of 1,000 4 ms 1 ms 0.250 [0.250, 0.250] below 1"
-    assert " ".join(row.split()) == shown
+    expected_row = "work, one operation of 1,000 4 ms 1 ms 0.250 [0.250, 0.250] below 1"
+    assert " ".join(row.split()) == expected_row
 
 
 def test_what_stays_behind_is_given_for_a_thousand_after_the_warm_up(monkeypatch, capsys):
@@ -46,8 +46,8 @@ def test_what_stays_behind_is_given_for_a_thousand_after_the_warm_up(monkeypatch
     monkeypatch.setattr(growth, "counts", lambda: {"MiB": 3.0 * sum(done), "objects": 7})
     assert growth.measure_here("jobs", 10) == {"MiB": 3000.0, "objects": 0.0}
     assert done == [1, 2]
-    found = dict.fromkeys(("MiB", "objects", "tensors", "lines", "modules"), 1.5)
-    monkeypatch.setattr(growth, "in_fresh_process", lambda *arguments, threads: found)
+    growth_figures = dict.fromkeys(("MiB", "objects", "tensors", "lines", "modules"), 1.5)
+    monkeypatch.setattr(growth, "in_fresh_process", lambda *arguments, threads: growth_figures)
     monkeypatch.setattr(sys, "argv", ["growth"])
     growth.main()
     heading, row = capsys.readouterr().out.splitlines()

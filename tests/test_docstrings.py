@@ -1,4 +1,4 @@
-"""Docstrings list the parameters of a function, each on a line of its own, with the name that it has."""
+"""Docstrings list the parameters of a function, each on its own line, under its real name."""
 
 from __future__ import annotations
 
@@ -28,9 +28,15 @@ def functions_with_arguments(package: str) -> Iterator[tuple[str, set[str], set[
                     section := _SECTION.search(docstring)
                 ) is None or "see :class:" in docstring:  # which lists the others
                     continue
-                given = function.args
-                parameters = [*given.posonlyargs, *given.args, *given.kwonlyargs, given.vararg, given.kwarg]
-                names = [one.arg for one in parameters if one is not None]
+                signature = function.args
+                parameters = [
+                    *signature.posonlyargs,
+                    *signature.args,
+                    *signature.kwonlyargs,
+                    signature.vararg,
+                    signature.kwarg,
+                ]
+                names = [parameter.arg for parameter in parameters if parameter is not None]
                 is_method = isinstance(owner, ast.ClassDef) and names[:1] in (["self"], ["cls"])
                 place = f"{path.relative_to(ROOT)}:{function.lineno} {function.name}"
                 yield place, set(_ENTRY.findall(section[1])), set(names[is_method:])
@@ -38,6 +44,6 @@ def functions_with_arguments(package: str) -> Iterator[tuple[str, set[str], set[
 
 @pytest.mark.parametrize("package", ["fx", "pytest_fx", "model_zoo"])
 def test_docstrings_list_each_parameter_on_its_line(package: str) -> None:
-    found = list(functions_with_arguments(package))
-    assert found
-    assert [place for place, listed, parameters in found if listed != parameters] == []
+    functions = list(functions_with_arguments(package))
+    assert functions
+    assert [place for place, listed, parameters in functions if listed != parameters] == []

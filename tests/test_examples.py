@@ -49,12 +49,12 @@ def test_a_model_is_fused_and_all_its_layers_are_quantized():
     names = runpy.run_path(str(EXAMPLES / "fuse_and_quantize.py"))
     model, data = names["network"](), torch.randn(8, 3, 16, 16)
     with torch.no_grad():
-        made = names["programs"](model, data)
+        by_name = names["programs"](model, data)
         wanted = model(data)
-        assert names["signal_to_noise"](wanted, made["fused"](data)) > 100
-        assert 15 < names["signal_to_noise"](wanted, made["quantized"](data)) < 100
-    assert not any(isinstance(layer, torch.nn.BatchNorm2d) for layer in made["fused"].modules())
-    assert str(report(made["quantized"])).startswith("3 of 3 layers in 8 bits")
+        assert names["signal_to_noise"](wanted, by_name["fused"](data)) > 100
+        assert 15 < names["signal_to_noise"](wanted, by_name["quantized"](data)) < 100
+    assert not any(isinstance(layer, torch.nn.BatchNorm2d) for layer in by_name["fused"].modules())
+    assert str(report(by_name["quantized"])).startswith("3 of 3 layers in 8 bits")
 
 
 def test_a_backend_is_chosen_by_its_speed_and_refused_for_its_outputs(capsys):

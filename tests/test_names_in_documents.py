@@ -1,4 +1,4 @@
-"""What README, CONTRIBUTING and the guides name in code spans is there: files, modules, classes, options, commands."""
+"""Names in code spans of README, CONTRIBUTING and the guides exist: files, modules, classes, options, commands."""
 
 from __future__ import annotations
 

@@ -31,13 +31,13 @@ def test_the_readme_has_code_and_is_short():
 
 
 def test_the_example_prints_the_block_below_it():
-    (_, code), (language, shown) = BLOCKS[PYTHON[0]], BLOCKS[PYTHON[0] + 1]
+    (_, code), (language, expected) = BLOCKS[PYTHON[0]], BLOCKS[PYTHON[0] + 1]
     assert language == "text"
     assert len([line for line in code.splitlines() if line.strip()]) <= 12
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
         exec(compile(code, str(README), "exec"), {"__name__": "readme"})
-    assert printed.getvalue() == shown
+    assert printed.getvalue() == expected
 
 
 @pytest.mark.parametrize("code", TEST_FILES, ids=range(len(TEST_FILES)))
@@ -69,9 +69,9 @@ def test_every_guide_is_in_the_table_and_each_page_that_is_named_is_there():
 def test_every_guide_is_in_the_menu_of_the_site_once():
     _, _, menu = (README.parent / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:\n")
     pages = re.findall(r"[a-z_]+\.md", menu)
-    made = re.findall(r'"([a-z_]+\.md)"', (README.parent / "docs" / "site_hooks.py").read_text(encoding="utf-8"))
-    assert len(made) == 3
-    assert sorted(pages) == sorted([*made, *(path.name for path in OPTIONS.parent.glob("*.md"))])
+    generated = re.findall(r'"([a-z_]+\.md)"', (README.parent / "docs" / "site_hooks.py").read_text(encoding="utf-8"))
+    assert len(generated) == 3
+    assert sorted(pages) == sorted([*generated, *(path.name for path in OPTIONS.parent.glob("*.md"))])
 
 
 def test_every_folder_on_the_map_is_there():

@@ -1,9 +1,8 @@
 """Rows of the table of equal spellings for operators of ATen, as exported programs call them.
 
-An operator ``aten.name`` means what the function of ``torch`` by that name does, or the method of tensors, and those
-have their rows in :mod:`fx.canonical.equal_spellings`. Here are the operators for which there is neither, or for which
-that is a function written in Python with other parameters. Rows are read as those are; ``aten.name`` stands for all
-overloads, ``aten.name.overload`` for one.
+An operator ``aten.name`` has the meaning of the function of ``torch`` by that name, or of the method of tensors, whose
+rows are in :mod:`fx.canonical.equal_spellings`. The operators here have neither, or only a Python function with other
+parameters. Rows have the same form; ``aten.name`` means all overloads, ``aten.name.overload`` one.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ aten: Any = torch.ops.aten
 def _convolution(
     dims: int, convolution: Callable[..., Any], transposed_convolution: Callable[..., Any], sizes: tuple[str, ...]
 ) -> tuple[EqualSpellings, ...]:
-    """Rows for convolution of any kind: those for one dimension, two and three fit by the length of the stride."""
+    """Return rows for convolution of any kind: the length of the stride decides between the dimensions."""
     zeros = (0,) * dims
     return (
         row(aten.convolution, to=lambda input, weight, bias, stride, padding, dilation, transposed=False,
@@ -47,7 +46,7 @@ def _max_pool(operation: Any, function: Callable[..., Any], sizes: Callable[[Any
 
 
 def _nearest(operation: Any, mode: str, sizes: tuple[str, ...]) -> EqualSpellings:
-    """A row for one way to resample by the nearest value."""
+    """Return a row for one way to resample by the nearest value."""
     kinds = {"output_size": (*sizes, "none"), "scale_factors": (*sizes, "none")}
     return row(operation, to=lambda input, output_size, scale_factors:
         call(F.interpolate, input, size=output_size, scale_factor=scale_factors, mode=mode, align_corners=None,
@@ -55,7 +54,7 @@ def _nearest(operation: Any, mode: str, sizes: tuple[str, ...]) -> EqualSpelling
 
 
 def _interpolation(operation: Any, mode: str, sizes: tuple[str, ...], antialias: bool = False) -> EqualSpellings:
-    """A row for one way to resample by interpolation."""
+    """Return a row for one way to resample by interpolation."""
     kinds = {"output_size": (*sizes, "none"), "scale_factors": (*sizes, "none")}
     return row(operation, to=lambda input, output_size, align_corners, scale_factors:
         call(F.interpolate, input, size=output_size, scale_factor=scale_factors, mode=mode, align_corners=align_corners,
@@ -88,13 +87,13 @@ ATEN_ROWS: tuple[EqualSpellings, ...] = (
     row(aten.relu6_, to=lambda input: call(F.hardtanh, input, min_val=0.0, max_val=6.0, inplace=True)),
     row(aten.glu, to=lambda input, dim=-1: call(F.glu, input, dim)),
     row(aten.log_sigmoid, to=lambda input: call(F.logsigmoid, input)),
-    # Logic: what `&` of Python calls.
+    # Logic: the operators that Python's `&` calls.
     row(aten.__and__, to=lambda self, other: call(operator.and_, self, other)),
     row(aten.__or__, to=lambda self, other: call(operator.or_, self, other)),
     row(aten.__xor__, to=lambda self, other: call(operator.xor, self, other)),
     row(aten.__lshift__, to=lambda self, other: call(operator.lshift, self, other)),
     row(aten.__rshift__, to=lambda self, other: call(operator.rshift, self, other)),
-    # Normalization. Whether cuDNN may be used is asked for when the function runs, as in the model that was exported.
+    # Normalization. The function reads whether cuDNN is enabled when it runs, as in the model that was exported.
     row(aten.batch_norm, to=lambda input, weight, bias, running_mean, running_var, training, momentum, eps,
         cudnn_enabled=True:
         call(F.batch_norm, input, running_mean, running_var, weight, bias, training, momentum, eps),

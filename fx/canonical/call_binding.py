@@ -1,4 +1,4 @@
-"""Calls of torch's functions with every argument by name, as the operator schemas have them."""
+"""Calls of torch's functions with every argument by its name in the operator schemas."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from fx.node import Argument, Node
 from fx.operators.overloads import Overload, get_overloads, get_python_signature
 
 ALIASES = {"axis": "dim", "keepdims": "keepdim", "x": "input", "x1": "input", "x2": "other", "a": "input"}
-"""NumPy's names of arguments, which torch's functions take too."""
+"""NumPy's names of arguments, which torch's functions accept, too."""
 
 _LITERALS = (int, float, bool, str, complex, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format)
 
 
 IsTensor: TypeAlias = Callable[[Node], bool]
-"""Whether a value of the program is known to be a tensor."""
+"""The check that a value of the program is known to be a tensor."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -30,35 +30,35 @@ class Binding:
 
     arguments: dict[str, Argument]
     """All arguments in the order of the signature, defaults included."""
-    given: frozenset[str]
-    """The names of those that the call gives."""
+    passed: frozenset[str]
+    """The names of the arguments that the call passes."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Shape:
-    """What a signature asks of a call, with the types that decide between overloads."""
+    """The parameters of a signature, with the types that decide between overloads."""
 
     positional: tuple[str, ...]
     """Names of the arguments that may be passed by position, in order."""
     names: tuple[str, ...]
     """Names of all arguments, in order."""
     defaults: Mapping[str, Any]
-    """Defaults of those that have one."""
+    """The defaults, by name."""
     kinds: Mapping[str, tuple[str, ...]]
-    """For each argument the kinds of literals that it takes; an empty mapping takes all."""
+    """The kinds of literals that each argument takes; an empty mapping takes all."""
     counts: Mapping[str, int]
-    """For each list of integers that one integer may stand for, how many there are."""
+    """The lengths of lists of integers for which one integer may be passed."""
     reals: frozenset[str] = frozenset()
     """Names of the arguments for which an integer means the same as a float."""
     packed: str | None = None
     """The list of integers that may be spread over the positional arguments."""
     tuples: bool = True
-    """Whether a list means the same as a tuple, as it does to torch's functions."""
+    """True if a list means the same as a tuple, as for torch's functions."""
 
     def bind(self, args: tuple[Argument, ...], kwargs: Mapping[str, Argument], is_tensor: IsTensor) -> Binding | None:
-        """The arguments of a call by name, or None where it does not fit."""
+        """Return the arguments of a call by name, or None if it does not fit."""
         positional = self.positional
-        # `x.permute(0)` is given one size and no tuple: it counts as a tuple of one.
+        # `x.permute(0)` passes one size and no tuple: it counts as a tuple of one.
         is_one_size = self.packed is not None and len(args) == len(positional) and type(args[-1]) is int
         if len(args) > len(positional) or is_one_size:
             if self.packed is None:
@@ -67,32 +67,30 @@ class Shape:
             if not all(type(size) is int or isinstance(size, Node) for size in args[count:]):
                 return None
             args = (*args[:count], args[count:])
-        given = dict(zip(positional, args, strict=False))
+        passed = dict(zip(positional, args, strict=False))
         for name, value in kwargs.items():
             if name not in self.names:
                 name = ALIASES.get(name, name)
-            if name in given or name not in self.names:
+            if name in passed or name not in self.names:
                 return None
-            given[name] = value
+            passed[name] = value
         bound: dict[str, Argument] = {}
         for name in self.names:
-            if name in given:
-                value = given[name]
+            if name in passed:
+                value = passed[name]
                 if name in self.kinds and not _takes(self.kinds[name], value, is_tensor):
                     return None
                 bound[name] = self._tidy(name, value)
             elif name in self.defaults:
-                # Defaults that are objects of their own, as a sentinel, mean the same only if the argument is left out.
+                # Defaults that are unique objects, such as sentinels, keep their meaning only if omitted.
                 if _is_literal(self.defaults[name]):
                     bound[name] = self.defaults[name]
             else:
                 return None
-        return Binding(bound, frozenset(given))
+        return Binding(bound, frozenset(passed))
 
     def is_unclear(self, args: tuple[Argument, ...]) -> bool:
-        """Return whether a computed value may be a number that stands for a list, as it does by position but not by
-        name.
-        """
+        """Return whether a computed value may be a single number for a list: allowed by position but not by name."""
         return self.packed is not None and len(args) == len(self.positional) and _may_be_a_number(args[-1])
 
     def _tidy(self, name: str, value: Argument) -> Argument:
@@ -122,13 +120,13 @@ _OF_KIND: dict[str, Callable[[Any], bool]] = {
     "index": lambda value: type(value) is int and value >= -1,
     "list": lambda value: isinstance(value, (tuple, list)),
     "ints": lambda value: (
-        isinstance(value, (tuple, list)) and all(type(one) is int or isinstance(one, Node) for one in value)
+        isinstance(value, (tuple, list)) and all(type(part) is int or isinstance(part, Node) for part in value)
     ),
     "size1": lambda value: isinstance(value, (tuple, list)) and len(value) == 1,
     "size2": lambda value: isinstance(value, (tuple, list)) and len(value) == 2,
     "size3": lambda value: isinstance(value, (tuple, list)) and len(value) == 3,
 }
-"""Whether a literal is of a kind; any other kind is the name of a type."""
+"""The check of a literal for each kind; any other kind is the name of a type."""
 
 
 def is_of_kinds(kinds: tuple[str, ...], value: Argument) -> bool:
@@ -137,15 +135,15 @@ def is_of_kinds(kinds: tuple[str, ...], value: Argument) -> bool:
 
 
 def _is_literal(value: Any) -> bool:
-    """Return whether a default may be written out: equal wherever it is made."""
+    """Return whether a default may be written out as a literal: every copy is equal."""
     return all(map(_is_literal, value)) if type(value) is tuple else type(value) in _LITERALS
 
 
 _OWN_BINDINGS = frozenset({"to"})
-"""Methods whose parameters in Python are not those of the schemas."""
+"""Methods whose parameters in Python differ from the schemas."""
 
 _MEMORY_FORMATS = (torch.contiguous_format, torch.preserve_format, torch.channels_last, torch.channels_last_3d)
-"""As operator schemas number them."""
+"""Memory formats in the numbering of operator schemas."""
 
 _KINDS = {
     "int": ("int",),
@@ -165,7 +163,7 @@ _KINDS = {
 
 
 def kinds_of(described: str, count: int | None) -> tuple[str, ...]:
-    """The kinds of literals that an argument of a schema takes, by its type and how many numbers one may stand for."""
+    """Return the kinds of literals for an argument of a schema, by its type and its length if one number may do."""
     if described.startswith("Optional["):
         return ("none", *kinds_of(described[len("Optional[") : -1], count))
     kinds = _KINDS.get(described, ("list",) if described.startswith("List[") else ("any",))
@@ -173,7 +171,7 @@ def kinds_of(described: str, count: int | None) -> tuple[str, ...]:
 
 
 def shape_of_overload(overload: Overload, *, skip: int | None = None) -> Shape:
-    """Return what an overload asks of a call, but for the argument at position ``skip``, as a method's receiver."""
+    """Return the parameters of an overload, without the one at position ``skip``, such as a method's receiver."""
     arguments = list(zip(overload.signature.parameters.values(), overload.schema.arguments, strict=True))
     if skip is not None:
         del arguments[skip]
@@ -203,16 +201,12 @@ def shape_of_overload(overload: Overload, *, skip: int | None = None) -> Shape:
 
 
 def _name(parameter: Parameter) -> str:
-    """Return what an argument is called in all overloads: a number in the place of the tensor `input` is called
-    `self`.
-    """
+    """Return the common name of an argument in all overloads: a number for the tensor `input` is called `self`."""
     return "input" if parameter.name == "self" else parameter.name
 
 
 def by_position(target: Callable[..., Any]) -> int:
-    """Return how many arguments a call has to pass by position: those up to one that is `input` or `self`, by its
-    value.
-    """
+    """Return the number of arguments to pass by position: those up to one whose name, `input` or `self`, varies."""
     places: list[int] = []
     for overload in _callable_overloads(get_overloads(target)):
         names = list(overload.signature.parameters)
@@ -222,14 +216,12 @@ def by_position(target: Callable[..., Any]) -> int:
 
 
 def shapes_of(target: Callable[..., Any]) -> list[Shape]:
-    """Return what the overloads of a function of torch ask, those that only TorchScript calls and ``out=`` left out."""
+    """Return the parameters of a torch function's overloads, except those of TorchScript alone and with ``out=``."""
     return [shape_of_overload(overload) for overload in _callable_overloads(get_overloads(target))]
 
 
 def shapes_of_method(name: str) -> list[tuple[Shape, str]]:
-    """Return what the overloads of a tensor's method ask, the tensor itself aside, and what that is called in
-    functions.
-    """
+    """Return the parameters of a tensor method's overloads without the tensor, and the tensor's name in functions."""
     packet = None if name in _OWN_BINDINGS else getattr(torch.ops.aten, name, None)
     shapes: list[tuple[Shape, str]] = []
     for overload in _callable_overloads(get_overloads(packet)) if packet is not None else ():
@@ -241,14 +233,18 @@ def shapes_of_method(name: str) -> list[tuple[Shape, str]]:
 
 
 def _callable_overloads(overloads: tuple[Overload, ...]) -> list[Overload]:
-    plain = [one for one in overloads if "out" not in one.written and not one.schema.overload_name.endswith("_out")]
-    plain = [one for one in plain if not one.written] or plain
-    with_tensors = [one for one in plain if any("Tensor" in str(a.type) for a in one.schema.arguments)]
+    plain = [
+        overload
+        for overload in overloads
+        if "out" not in overload.written and not overload.schema.overload_name.endswith("_out")
+    ]
+    plain = [overload for overload in plain if not overload.written] or plain
+    with_tensors = [overload for overload in plain if any("Tensor" in str(a.type) for a in overload.schema.arguments)]
     return with_tensors or plain
 
 
 def shape_of_function(function: Callable[..., Any], *, follow: bool) -> Shape | None:
-    """Return what a Python function asks, or None where keywords cannot spell a call of it.
+    """Return the parameters of a Python function, or None if keywords cannot spell its calls.
 
     ``follow`` is for functions of torch, whose decorators keep signatures.
     """

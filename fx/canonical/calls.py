@@ -1,4 +1,4 @@
-"""Calls in their one spelling: which function a call is of, and its arguments by keyword."""
+"""The canonical spelling of calls: the function, and its arguments by keyword."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ from fx.operators.sharing import attribute_kind, find_sharing
 
 _OTHER_TYPES = (str, bytes, tuple, list, dict, int, float, complex, range, slice, torch.Size)
 SHARED_METHODS = frozenset(dir(torch.Tensor)).intersection(name for kind in _OTHER_TYPES for name in dir(kind))
-"""Methods that tensors have in common with values of Python."""
+"""Methods that tensors share with values of Python."""
 
-_TELLING: dict[str, tuple[type[Any], ...]] = {"split": (int, tuple, list)}
-"""For some of them the types of a first argument that only the tensor's method takes."""
+_TENSOR_ARGUMENTS: dict[str, tuple[type[Any], ...]] = {"split": (int, tuple, list)}
+"""For some of these methods, the types of a first argument that only the tensor's method takes."""
 
 _ARITHMETIC = frozenset(
     getattr(operator, name)
@@ -50,18 +50,18 @@ _Spelling: TypeAlias = Callable[[tuple[Argument, ...], dict[str, Argument], IsTe
 
 
 class CallSpeller:
-    """Spells the calls of one program, and knows which of its values are tensors."""
+    """The speller of the calls of one program, which tracks the values that are tensors."""
 
     def __init__(self, root: nn.Module) -> None:
         self._root = root
         self.numbers: set[Node] = set()
-        """Its values so far that are known to be numbers, sizes and the like."""
+        """The values so far that are known to be numbers, sizes and the like."""
         self._functions: dict[int, tuple[Any, _Spelling | None]] = {}
         self._tensors: dict[Node, bool] = {}
         self._of_subclasses: set[Node] = set()
 
     def spell(self, node: Node) -> Call | None:
-        """The canonical spelling of a call, or None where it has it already, or has no other."""
+        """Return the canonical spelling of a call, or None if it has that already, or if there is no other."""
         args, kwargs, target = node._args, node._kwargs, node._target
         if self._of_subclasses and not self._of_subclasses.isdisjoint(node.all_input_nodes):
             return None  # the subclass decides which spellings of a call it takes
@@ -70,11 +70,11 @@ class CallSpeller:
                 return None
             spelling = _method_spelling(str(target))
         else:
-            known = _of_torch.get(id(target)) or self._functions.get(id(target))
-            if known is None:
-                kept = _of_torch if _is_torchs(target) else self._functions
-                known = kept[id(target)] = (target, _function_spelling(target))
-            spelling = known[1]
+            entry = _of_torch.get(id(target)) or self._functions.get(id(target))
+            if entry is None:
+                cache = _of_torch if _is_torchs(target) else self._functions
+                entry = cache[id(target)] = (target, _function_spelling(target))
+            spelling = entry[1]
         if "out" in kwargs:
             return _spell_out(target, args, kwargs) if is_of_aten(target) else None
         if spelling is None or (is_of_aten(target) and (is_used_as_list(node) or _may_be_refused(node))):
@@ -83,22 +83,22 @@ class CallSpeller:
         if call is None or (call.target is target and _is_same(call, args, kwargs)):
             return None
         if call.target is not target and call.target in _ARITHMETIC and self.numbers.issuperset(node.all_input_nodes):
-            return None  # of numbers alone functions of torch make tensors, operators of Python do not
+            return None  # from numbers alone, functions of torch make tensors, operators of Python do not
         return call
 
     def is_tensor(self, node: Node) -> bool:
-        """Return whether ``node`` is known to be a tensor. Answers for calls need those for the nodes before."""
-        known = self._tensors.get(node)
-        return self.note(node) if known is None else known
+        """Return whether ``node`` is known to be a tensor; for a call, the nodes before it must be noted."""
+        cached = self._tensors.get(node)
+        return self.note(node) if cached is None else cached
 
     def note(self, node: Node) -> bool:
-        """Find out whether ``node`` is a tensor; call in the order of the graph."""
-        known = self._tensors[node] = self._is_tensor(node)
+        """Determine whether ``node`` is a tensor; call this in the order of the graph."""
+        is_tensor = self._tensors[node] = self._is_tensor(node)
         if self._is_of_subclass(node):
             self._of_subclasses.add(node)
-        if not known and self._is_number(node):
+        if not is_tensor and self._is_number(node):
             self.numbers.add(node)
-        return known
+        return is_tensor
 
     def _is_of_subclass(self, node: Node) -> bool:
         """Return whether ``node`` is a tensor of a subclass with functions, or computed from such tensors alone."""
@@ -115,7 +115,7 @@ class CallSpeller:
         name = str(node._target)
         if name not in SHARED_METHODS or self.is_tensor(receiver):
             return True
-        return len(node._args) > 1 and isinstance(node._args[1], _TELLING.get(name, ()))
+        return len(node._args) > 1 and isinstance(node._args[1], _TENSOR_ARGUMENTS.get(name, ()))
 
     def _is_tensor(self, node: Node) -> bool:
         value = node._meta.get("val", node._meta.get("tensor_meta")) if node._meta else None
@@ -128,7 +128,7 @@ class CallSpeller:
         if node._op != "call_function":
             return False
         if node._target in _ARITHMETIC:
-            return any(isinstance(one, Node) and self._tensors.get(one, False) for one in node._args)
+            return any(isinstance(operand, Node) and self._tensors.get(operand, False) for operand in node._args)
         return _returns_tensor(node._target)
 
     def _is_number(self, node: Node) -> bool:
@@ -152,7 +152,7 @@ def _is_same(call: Call, args: tuple[Argument, ...], kwargs: dict[str, Argument]
 
 @lru_cache(maxsize=64)
 def _has_own_functions(kind: type[torch.Tensor]) -> bool:
-    """Return whether functions of torch that get such a tensor run code of its class."""
+    """Return whether functions of torch run code of the class for such a tensor."""
     functions = kind.__torch_function__
     usual = (torch.Tensor.__torch_function__.__func__, torch._C._disabled_torch_function_impl)
     return getattr(functions, "__func__", functions) not in usual
@@ -166,8 +166,10 @@ def _returns_tensor(target: Any) -> bool:
     else:
         overloads = get_overloads(target)
     if overloads:
-        with_tensor = [one for one in overloads if "Tensor" in str(one.schema)]
-        return all([str(returned.type) for returned in one.schema.returns] == ["Tensor"] for one in with_tensor)
+        with_tensor = [overload for overload in overloads if "Tensor" in str(overload.schema)]
+        return all(
+            [str(returned.type) for returned in overload.schema.returns] == ["Tensor"] for overload in with_tensor
+        )
     if not _is_torch_function(target):
         return False
     signature = get_python_signature(target)
@@ -183,9 +185,7 @@ def _is_torch_function(target: Any) -> bool:
 
 
 def _may_be_refused(node: Node) -> bool:
-    """Return whether a normalization might have one value to each mean: functions of torch refuse that, operators do
-    not.
-    """
+    """Return whether each mean of a normalization may be of one value: functions of torch refuse that."""
     name = str(packet_of(node._target).__name__)
     if name not in ("group_norm", "instance_norm"):
         return False
@@ -200,10 +200,10 @@ def _may_be_refused(node: Node) -> bool:
     return not any(type(size) is int and size > 1 for size in sizes)
 
 
-# What a function or method is, found out once for each.
+# The spelling of each function and method, computed once.
 
 _of_torch: dict[int, tuple[Any, _Spelling | None]] = {}
-"""Spellings of torch's and Python's functions, by identity. Those of the user's are kept for one program only."""
+"""Spellings of torch's and Python's functions, by identity. Spellings of the user's are cached for one program only."""
 
 
 def _is_torchs(target: Any) -> bool:
@@ -240,7 +240,7 @@ def _general_spelling(target: Any) -> _Spelling | None:
 
 
 def _overload_spelling(overload: Any) -> _Spelling | None:
-    """Of an operator of ATen: as its rows say, else as the function or the method by its name."""
+    """Return the spelling of an operator of ATen: from its rows, else as the function or the method by its name."""
     if overload is torch.ops.aten.slice.Tensor:
         return _spell_slice
     packet = packet_of(overload)
@@ -260,14 +260,14 @@ def _overload_spelling(overload: Any) -> _Spelling | None:
         call = spelling(args, by_name_of_python(kwargs), is_tensor)
         if call is None or is_of_aten(call.target):
             return None
-        # operators take a layout where methods, as Tensor.to, do not
+        # operators take a layout, methods such as Tensor.to do not
         return None if call.target is torch.Tensor.to and kwargs.get("layout") is not None else call
 
     return spell
 
 
 def _spell_out(overload: Any, args: tuple[Argument, ...], kwargs: dict[str, Argument]) -> Call | None:
-    """Of an operator that writes its result to ``out``: as the function that takes that, too."""
+    """Spell an operator that writes its result to ``out`` as the function that takes ``out``, too."""
     function = function_of(str(packet_of(overload).__name__))
     return None if function is None else Call(function, args, by_name_of_python(kwargs))
 
@@ -283,20 +283,20 @@ def _method_spelling(name: str, *, rows: bool = True) -> _Spelling | None:
     method = getattr(torch.Tensor, name, None)
     if method is None or (name.startswith("__") and name not in rows_by_method()):
         return None
-    found = [_by_row(row) for row in rows_by_method().get(name, ())] if rows else []
+    spellings = [_by_row(row) for row in rows_by_method().get(name, ())] if rows else []
     if isinstance(method, types.MethodDescriptorType):
-        found.append(_by_method(name, method))
-    return _first(*found)
+        spellings.append(_by_method(name, method))
+    return _first(*spellings)
 
 
 def _first(*spellings: _Spelling | None) -> _Spelling | None:
-    """Try one after the other."""
-    given = [spelling for spelling in spellings if spelling is not None]
-    if len(given) <= 1:
-        return given[0] if given else None
+    """Return a spelling that tries these one after the other."""
+    present = [spelling for spelling in spellings if spelling is not None]
+    if len(present) <= 1:
+        return present[0] if present else None
 
     def spell(args: tuple[Argument, ...], kwargs: dict[str, Argument], is_tensor: IsTensor) -> Call | None:
-        return next(filter(None, (spelling(args, kwargs, is_tensor) for spelling in given)), None)
+        return next(filter(None, (spelling(args, kwargs, is_tensor) for spelling in present)), None)
 
     return spell
 
@@ -308,7 +308,7 @@ def _by_row(row: SpellingRow) -> _Spelling:
         call = row.apply(args, kwargs, is_tensor)
         if call is None:
             return None
-        # the values as the signature of the canonical function has them, but no arguments that the row leaves out
+        # values in the form of the canonical function's signature, without arguments that the row omits
         tidied = None if general is None else general(call.args, call.kwargs, is_tensor)
         if tidied is None or tidied.target is not call.target or not call.kwargs.keys() <= tidied.kwargs.keys():
             return call
@@ -321,7 +321,8 @@ def _by_shapes(target: Callable[..., Any], shapes: list[Shape], positional: int 
     def spell(args: tuple[Argument, ...], kwargs: dict[str, Argument], is_tensor: IsTensor) -> Call | None:
         if any(shape.is_unclear(args) for shape in shapes):
             return None
-        bound = _agreed([one for shape in shapes if (one := shape.bind(args, kwargs, is_tensor)) is not None])
+        bindings = (shape.bind(args, kwargs, is_tensor) for shape in shapes)
+        bound = _agreed([binding for binding in bindings if binding is not None])
         if bound is None:
             return None
         values = tuple(bound.values())[:positional]
@@ -336,19 +337,19 @@ def _by_overloads(target: Callable[..., Any]) -> _Spelling | None:
 
 
 def _by_method(name: str, method: Any) -> _Spelling:
-    """As the function of the same name, as the unbound method with keywords, as that with the arguments as they are."""
+    """Spell a method as the function of its name, else as the unbound method, with keywords if possible."""
     shapes = shapes_of_method(name)
     function: Any = getattr(torch, name, None)
     of_function = _by_overloads(function) if _is_function_of_method(function, name) else None
 
     def spell(args: tuple[Argument, ...], kwargs: dict[str, Argument], is_tensor: IsTensor) -> Call | None:
-        found: list[Binding] = []
+        bindings: list[Binding] = []
         receivers: set[str] = set()
         for shape, receiver in shapes:
             if (binding := shape.bind(args[1:], kwargs, is_tensor)) is not None:
-                found.append(binding)
+                bindings.append(binding)
                 receivers.add(receiver)
-        bound = None if any(shape.is_unclear(args[1:]) for shape, _ in shapes) else _agreed(found)
+        bound = None if any(shape.is_unclear(args[1:]) for shape, _ in shapes) else _agreed(bindings)
         if bound is None or len(receivers) != 1:
             return Call(method, args, kwargs)
         if of_function is not None:
@@ -364,9 +365,9 @@ def _is_function_of_method(function: Any, name: str) -> bool:
     return isinstance(function, _Builtin) and bool(get_overloads(function)) and not name.endswith("_")
 
 
-def _agreed(found: list[Binding]) -> dict[str, Argument] | None:
-    """The arguments as the first overload that fits has them; None where another one calls what is given otherwise."""
-    if not found:
+def _agreed(bindings: list[Binding]) -> dict[str, Argument] | None:
+    """Return the arguments of the first fitting overload; None if another names the passed arguments differently."""
+    if not bindings:
         return None
-    first = found[0]
-    return first.arguments if all(one.given == first.given for one in found[1:]) else None
+    first = bindings[0]
+    return first.arguments if all(binding.passed == first.passed for binding in bindings[1:]) else None

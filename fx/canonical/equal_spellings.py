@@ -1,10 +1,10 @@
-"""The table of equal spellings: which calls are the same operation, and what the one spelling of it is.
+"""The table of equal spellings: calls that are the same operation, and its canonical spelling.
 
-A row has functions and unbound methods of tensors, and a lambda with the parameters that they have, which returns the
-canonical call. There, functions of ``operator`` take their operands by position, methods of ``Tensor`` the tensor
-itself. All other arguments go by keyword: one without a keyword has the name of the parameter that it is made of.
+A row has functions and unbound methods of tensors, and a lambda with their parameters that returns the canonical call.
+In this call, functions of ``operator`` take their operands by position, methods of ``Tensor`` the tensor itself. All
+other arguments go by keyword: an argument without a keyword has the name of the parameter from which it is made.
 
-What has no row follows from the operator schemas and signatures; see :mod:`fx.canonical`.
+Spellings without a row follow from the operator schemas and signatures; see :mod:`fx.canonical`.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ class EqualSpellings:
     sources: tuple[Any, ...]
     """Functions, unbound methods and operators of ATen: all overloads, or one."""
     canonical: Callable[..., Call]
-    """The canonical call, of the arguments of a source by name; its parameters have the defaults of the source."""
+    """The function from a source's arguments by name to the canonical call; it has the source's defaults."""
     only: Mapping[str, Any]
-    """Values that arguments must have."""
+    """Required values of arguments."""
     kinds: Mapping[str, tuple[str, ...]]
-    """Kinds of literals that arguments must be of."""
+    """Required kinds of literals of arguments."""
 
 
 def row(
@@ -58,12 +58,12 @@ def row(
     only: Mapping[str, Any] | None = None,
     kinds: Mapping[str, tuple[str, ...]] | None = None,
 ) -> EqualSpellings:
-    """A row: ``sources``, called with values ``only`` and literals of these ``kinds``, are the call ``to``."""
+    """Return a row: ``sources``, called with values ``only`` and literals of these ``kinds``, are the call ``to``."""
     return EqualSpellings(sources, to, only or {}, kinds or {})
 
 
 def call(target: Callable[..., Any], *args: Any, **kwargs: Any) -> Call:
-    """A call of ``target``; in a row, arguments without a keyword still have a name."""
+    """Return a call of ``target``; in a row, arguments without a keyword still have a name."""
     return Call(target, args, kwargs)
 
 
@@ -77,31 +77,31 @@ _DEVICE = ("literal", "device", "str", "int", "none")
 _INDEX = ("literal", "index")
 
 
-# Forms of arguments. What is computed keeps its form, as do the names by which a row is read.
+# Forms of arguments. Computed values keep their form, and the names with which a row is read keep theirs.
 
 
 def sequence(value: Any) -> Any:
-    """A list as a tuple."""
+    """Return a list as a tuple."""
     return tuple(value) if isinstance(value, (tuple, list)) else value
 
 
 def single(value: Any) -> Any:
-    """Sizes for one dimension, for which one number may stand."""
+    """Return sizes for one dimension as a tuple; ``value`` may be one number."""
     return (value,) if type(value) is int else sequence(value)
 
 
 def pair(value: Any) -> Any:
-    """Sizes for two dimensions, for which one number may stand."""
+    """Return sizes for two dimensions as a tuple; ``value`` may be one number for both."""
     return (value,) * 2 if type(value) is int else sequence(value)
 
 
 def triple(value: Any) -> Any:
-    """Sizes for three dimensions, for which one number may stand."""
+    """Return sizes for three dimensions as a tuple; ``value`` may be one number for all."""
     return (value,) * 3 if type(value) is int else sequence(value)
 
 
 def or_default(value: Any, default: Any) -> Any:
-    """``value``, or ``default`` where that is None."""
+    """Return ``value``, or ``default`` if it is None."""
     return default if value is None else value
 
 
@@ -125,12 +125,12 @@ def _scaled(function: Callable[..., Any], *sources: Any) -> EqualSpellings:
 
 
 def activation(function: Callable[..., Any], *sources: Any, inplace: bool) -> EqualSpellings:
-    """A row for the spellings of an activation without options."""
+    """Return a row for the spellings of an activation without options."""
     return row(*sources, to=lambda input: call(function, input, inplace=inplace))
 
 
 def _deviations(function: Callable[..., Any], *sources: Any) -> tuple[EqualSpellings, ...]:
-    """Rows for standard deviations and variances, in which a flag stands for a correction of 0 or 1."""
+    """Return rows for standard deviations and variances, in which a flag means a correction of 0 or 1."""
     return (
         row(*sources, to=lambda input, dim=None, *, correction=None, keepdim=False:
             call(function, input, single(dim), correction=or_default(correction, 1), keepdim=keepdim),
@@ -156,7 +156,7 @@ def _cast(method: Callable[..., Any], dtype: torch.dtype) -> EqualSpellings:
 def _max_pool(
     function: Callable[..., Any], of_torch: Any, with_indices: Any, sizes: Callable[[Any], Any]
 ) -> tuple[EqualSpellings, ...]:
-    """Rows for pooling: sizes are tuples, and a stride that is left out is the size of the window."""
+    """Return rows for pooling: sizes are tuples, and a missing stride is the size of the window."""
 
     def pool(input: Any, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil: Any, indices: Any) -> Call:
         sized = {"stride": sizes(or_default(stride, kernel)), "padding": sizes(padding), "dilation": sizes(dilation)}
@@ -198,16 +198,16 @@ _ALIASES: tuple[tuple[Any, Any], ...] = (
     (_torch.special.log_softmax, _torch.log_softmax),
     (_torch.linalg.matmul, _torch.matmul),
 )
-"""Functions and what they are by another name: of operators, or where the operator's own function takes less."""
+"""Aliases and their functions: of operators, or of functions with more options than the operator's own function."""
 FUNCTION_ALIASES: dict[int, tuple[Any, Any]] = {id(alias): (alias, function) for alias, function in _ALIASES}
-"""The same by identity."""
+"""The aliases by identity."""
 METHOD_ALIASES: dict[str, str] = {
     f"{alias.__name__}{suffix}": f"{function.__name__}{suffix}"
     for alias, function in _ALIASES
     for suffix in ("", "_")
     if hasattr(torch.Tensor, f"{alias.__name__}{suffix}")
 }
-"""Methods that are another one by a different name, with the same parameters."""
+"""Methods that are another method by a different name, with the same parameters."""
 
 ROWS: tuple[EqualSpellings, ...] = (
     # Arithmetic, comparisons and logic: the operators of Python.

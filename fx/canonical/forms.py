@@ -1,6 +1,6 @@
 """Programs in functions and methods of torch, or in operators of ATen: the same calls, node by node.
 
-Symbolic tracing gives the one, ``torch.export`` the other; in both, a node has the same name, line and metadata.
+Symbolic tracing gives the first form, ``torch.export`` the second. A node has the same name, line and metadata in both.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from fx.graph_module import GraphModule, expect_program
 from fx.node import Argument, Node
 
 Form: TypeAlias = Literal["functional", "aten"]
-"""In what an exported program is written: functions and methods of torch, or operators of ATen."""
+"""The form of an exported program: functions and methods of torch, or operators of ATen."""
 FORMS: tuple[Form, ...] = ("functional", "aten")
 """Every form."""
 FIXED = "form_is_fixed"
-"""In ``meta`` of a program, that adapted passes get it in the form in which it is, whatever their code mentions."""
+"""The entry of a program's ``meta`` by which adapted passes get its present form, whatever their code mentions."""
 OVERLOAD = "aten_overload"
-"""In ``meta`` of a call that was one of ATen, the overload that it was, as ``add.Tensor``."""
+"""The entry of a call's ``meta`` with its former overload of ATen, as ``add.Tensor``."""
 _BY_KEYWORD = frozenset({"inplace", "ceil_mode", "return_indices"})
-"""Settings that are passed by name where they are not the defaults."""
+"""Settings that are passed by name if they are not the defaults."""
 Written: TypeAlias = tuple[Any, Any, tuple[Argument, ...], dict[str, Argument]]
-"""Opcode, target and arguments of a call."""
+"""The opcode, target and arguments of a call."""
 
 
 def to_functional(graph_module: GraphModule) -> GraphModule:
-    """Replace operators of ATen by functions and methods of torch, as symbolic tracing has them; return the program.
+    """Replace operators of ATen by functions and methods of torch, as symbolic tracing records; return the program.
 
-    A call is replaced only where that gives the same bits for all inputs. Operators that have no such counterpart stay,
-    as do names of nodes, lines and metadata.
+    A call is replaced only if the new call gives the same bits for all inputs. Operators without such a counterpart
+    stay, and so do names of nodes, lines and metadata.
 
     >>> import torch, fx
     >>> program = fx.symbolic_trace(lambda x: torch.ops.aten.add.Tensor(torch.ops.aten.relu.default(x), 1))
@@ -61,11 +61,11 @@ def to_functional(graph_module: GraphModule) -> GraphModule:
 
 
 def to_aten(graph_module: GraphModule) -> GraphModule:
-    """Replace functions and methods of torch by operators of ATen, the way back of :func:`to_functional`; return it.
+    """Replace functions and methods of torch by operators of ATen, the inverse of :func:`to_functional`; return it.
 
-    Where several overloads mean the same, it is the one that the call was before, or the one that Python's call of the
-    function leads to. Calls of modules stay, as does what is no one operator; ``canonicalize`` makes functions of
-    modules.
+    If several overloads have the same meaning, the call's former overload is used, or else the one that Python's call
+    of the function uses. Calls of modules stay, and so do calls that are not a single operator. ``canonicalize`` makes
+    functions of modules.
 
     >>> import torch, fx
     >>> print(to_aten(fx.symbolic_trace(lambda x: torch.relu(x).add(1))).code.strip())
@@ -92,7 +92,7 @@ def is_written_in_aten(graph_module: GraphModule) -> bool:
 
 
 def check_form(form: str) -> None:
-    """Raise ``InteropError`` where there is no such form."""
+    """Raise ``InteropError`` if there is no such form."""
     if form not in FORMS:
         raise InteropError(f"there is no form {form!r}", remedy=f"a form is one of {', '.join(FORMS)}")
 
@@ -104,23 +104,23 @@ def _write(node: Node, op: Any, target: Any, args: tuple[Argument, ...], kwargs:
 
 def _is_call(node: Node, call: Call, speller: CallSpeller) -> bool:
     """Return whether ``call`` is the canonical spelling of ``node``."""
-    found = speller.spell(node)
-    if found is None:
+    canonical = speller.spell(node)
+    if canonical is None:
         return node.op == "call_function" and node.target is call.target and _are_same(node.args, node.kwargs, call)
-    return found.target is call.target and _are_same(found.args, found.kwargs, call)
+    return canonical.target is call.target and _are_same(canonical.args, canonical.kwargs, call)
 
 
 def _are_same(args: tuple[Argument, ...], kwargs: Mapping[str, Argument], call: Call) -> bool:
     return args == call.args and kwargs == call.kwargs
 
 
-# As symbolic tracing records it: methods are methods, and arguments have no names where they need none.
+# The form of symbolic tracing: methods are methods, and arguments are positional where possible.
 
 
 def _write_as_traced(node: Node, call: Call, speller: CallSpeller) -> None:
     shapes = [shape for shape in _shapes(call.target) if call.kwargs.keys() <= set(shape.names)]
-    given = {name for name, value in call.kwargs.items() if value is not None}
-    for shape in sorted(shapes, key=lambda one: -len(given & set(one.positional))):
+    passed = {name for name, value in call.kwargs.items() if value is not None}
+    for shape in sorted(shapes, key=lambda shape: -len(passed & set(shape.positional))):
         for leaves_none in (True, False):
             _write(node, *_abbreviated(call, shape, leaves_none))
             if _is_call(node, call, speller):
@@ -129,23 +129,23 @@ def _write_as_traced(node: Node, call: Call, speller: CallSpeller) -> None:
 
 
 def _abbreviated(call: Call, shape: Shape, leaves_none: bool) -> Written:
-    """A call by position, defaults left out, and on request what is None."""
+    """Return a call by position without defaults, and with ``leaves_none`` without arguments that are None."""
     is_method = isinstance(call.target, types.MethodDescriptorType)
     args, kwargs = list(call.args), dict(call.kwargs)
-    left = {name for name, value in kwargs.items() if _is_left(shape, name, value, leaves_none)}
+    omitted = {name for name, value in kwargs.items() if _is_omitted(shape, name, value, leaves_none)}
     for place, name in enumerate(shape.positional):
         if place < len(args) - is_method:
             continue
-        if name not in kwargs or name in _BY_KEYWORD or left.issuperset(kwargs.keys() & set(shape.positional)):
+        if name not in kwargs or name in _BY_KEYWORD or omitted.issuperset(kwargs.keys() & set(shape.positional)):
             break
         args.append(kwargs.pop(name))
-    kwargs = {name: value for name, value in kwargs.items() if name not in left}
+    kwargs = {name: value for name, value in kwargs.items() if name not in omitted}
     if is_method:
         return "call_method", call.target.__name__, tuple(args), kwargs
     return "call_function", call.target, tuple(args), kwargs
 
 
-def _is_left(shape: Shape, name: str, value: Argument, leaves_none: bool) -> bool:
+def _is_omitted(shape: Shape, name: str, value: Argument, leaves_none: bool) -> bool:
     if leaves_none and value is None:
         return True
     default = shape.defaults.get(name, ...)
@@ -165,12 +165,12 @@ def _shapes(target: Callable[..., Any]) -> tuple[Shape, ...]:
         return () if shape is None else (shape,)
     else:
         shapes = shapes_of(target)
-    # TorchScript has overloads of its own, which take by position what Python takes by name only.
+    # TorchScript has its own overloads, with positional arguments that are keyword-only in Python.
     by_name = {name for shape in shapes for name in shape.names[len(shape.positional) :]}
     return tuple(shape for shape in shapes if by_name.isdisjoint(shape.positional)) or tuple(shapes)
 
 
-# As an operator of ATen.
+# The form of ATen's operators.
 
 
 def _write_as_aten(node: Node, speller: CallSpeller) -> None:
@@ -181,23 +181,23 @@ def _write_as_aten(node: Node, speller: CallSpeller) -> None:
         call = Call(node.target, node.args, dict(node.kwargs))
     before: Written = (node.op, node.target, node.args, dict(node.kwargs))
     noted = node.meta.get(OVERLOAD) if node.meta else None
-    found = sorted(_aten_calls(call, speller), key=lambda one: _name_of(one[1]) != noted)
-    for written in found:
+    calls = sorted(_aten_calls(call, speller), key=lambda written: _name_of(written[1]) != noted)
+    for written in calls:
         _write(node, *written)
         if _is_call(node, call, speller):
             node.meta.pop(OVERLOAD, None)
             return
-    if found:
+    if calls:
         _write(node, *before)
 
 
 def _aten_calls(call: Call, speller: CallSpeller) -> Iterator[Written]:
-    """Calls of ATen that may be ``call``: the likeliest first."""
-    for found in candidates(call.target, call.args, call.kwargs):
-        for overload, described in overloads_of(found.operation):
-            given = arguments_for(described, found, speller.is_tensor, speller.numbers.__contains__)
-            if given is not None:
-                yield "call_function", overload, *given
+    """Yield calls of ATen that may be ``call``, the likeliest first."""
+    for candidate in candidates(call.target, call.args, call.kwargs):
+        for overload, described in overloads_of(candidate.operation):
+            arguments = arguments_for(described, candidate, speller.is_tensor, speller.numbers.__contains__)
+            if arguments is not None:
+                yield "call_function", overload, *arguments
 
 
 def _name_of(overload: Any) -> str:

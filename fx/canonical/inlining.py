@@ -1,7 +1,7 @@
-"""What a called module does, as functions: templates that take the place of calls of leaf modules (paper, section 5.1).
+"""Templates: graphs of functions that replace calls of leaf modules (paper, section 5.1).
 
-A module is captured without leaf modules once for each class, mode, settings and kind of call, and the result is copied
-to wherever such a module is called. Modules for which that would not be the same program stay leaves.
+A module is captured without leaf modules once for each class, mode, settings and kind of call. The result is copied to
+each call of such a module. Modules for which this would change the program stay leaves.
 """
 
 from __future__ import annotations
@@ -38,36 +38,36 @@ _LEAF_PACKAGES = (("torch.ao.nn.", "it holds packed state"), ("torch.nn.parallel
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Template:
-    """What a module does, as a graph of functions."""
+    """The operations of a module, as a graph of functions."""
 
     graph: Graph
-    """The program, in terms of the module's own attributes."""
+    """The program, which refers to the module's own attributes."""
     inputs: tuple[Node, ...]
     """Its placeholders."""
     output: Argument
-    """What it returns."""
+    """Its result."""
     leaf_reasons: Mapping[Node, str]
-    """Modules that it still calls, and why."""
+    """The calls of modules in it, with reasons."""
     is_users: bool
-    """Whether the lines that its nodes know are the user's, not those of torch's modules."""
+    """True if the source lines of its nodes are the user's, not those of torch's modules."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Inlining:
-    """How one call becomes functions."""
+    """The replacement of one call by functions."""
 
     template: Template
-    """What takes the place of the call."""
+    """The graph that replaces the call."""
     values: tuple[Argument, ...]
     """A value for each input of the template."""
 
 
 Normalize = Callable[[Graph, nn.Module, str], Mapping[Node, str]]
-"""Brings the graph of a module at a path into canonical form; returns why each call of a module was kept."""
+"""A function that brings the graph of a module at a path into canonical form, and returns the reasons of leaf calls."""
 
 
 def why_leaf(module: nn.Module) -> str | None:
-    """Return why a call of ``module`` is not replaced by functions, as far as the module itself shows it."""
+    """Return why a call of ``module`` is not replaced by functions, as far as the module itself decides."""
     for classes, reason in _LEAVES:
         if isinstance(module, classes):
             return reason
@@ -90,10 +90,10 @@ def why_leaf(module: nn.Module) -> str | None:
 
 
 class Inliner:
-    """Finds out what calls of modules do, and remembers it for modules that are alike."""
+    """The source of templates for calls of modules, with a cache for equal modules."""
 
     def __init__(self, normalize: Normalize, leaves: tuple[str, ...], is_tensor: Callable[[Node], bool]) -> None:
-        """An inliner for one program; ``is_tensor`` says whether a value of it is known to be a tensor."""
+        """Create an inliner for one program; ``is_tensor`` returns whether a value of it is known to be a tensor."""
         self._normalize = normalize
         self._leaves = frozenset(leaves)
         self._is_tensor = is_tensor
@@ -101,7 +101,7 @@ class Inliner:
         self._by_module: dict[Hashable, Template | str] = {}
 
     def inline(self, call: Node, module: nn.Module, path: str) -> Inlining | str:
-        """Return how ``call``, of ``module`` at ``path``, becomes functions, or why it does not."""
+        """Return the replacement of ``call``, of ``module`` at ``path``, or the reason why there is none."""
         if path in self._leaves or type(module).__name__ in self._leaves:
             return "it was asked to stay a leaf"
         if (reason := why_leaf(module)) is not None:
@@ -117,19 +117,19 @@ class Inliner:
         else:
             template = self._by_module.get((id(module), path, kind))
             if template is None:
-                template = self._by_module[id(module), path, kind] = self._capture_alike(call, module, path, kind)
+                template = self._by_module[id(module), path, kind] = self._capture_once(call, module, path, kind)
         return template if isinstance(template, str) else Inlining(template, tuple(call.all_input_nodes))
 
     def _optional_input(self, call: Node, module: nn.Module) -> str | None:
-        """The name of a parameter that may be None and gets a value that may be."""
+        """Return the name of a parameter that may be None and gets a value that may be None."""
         names, optional = _parameters_of(type(module))
         for name, value in (*zip(names, call.args, strict=False), *call.kwargs.items()):
             if name in optional and isinstance(value, Node) and not self._is_tensor(value):
                 return name
         return None
 
-    def _capture_alike(self, call: Node, module: nn.Module, path: str, kind: Hashable) -> Template | str:
-        """The template of a module, or of one like it that was captured before."""
+    def _capture_once(self, call: Node, module: nn.Module, path: str, kind: Hashable) -> Template | str:
+        """Return the template of a module, or of an equal one captured before."""
         try:
             key = (kind, _module_key(module))
         except TypeError:
@@ -155,12 +155,12 @@ class Inliner:
         return self._template(graph, module, path)
 
     def _template(self, graph: Graph, module: nn.Module, path: str) -> Template:
-        kept = self._normalize(graph, module, path)
+        reasons = self._normalize(graph, module, path)
         inputs = tuple(graph.find_nodes(op="placeholder"))
-        return Template(graph, inputs, graph.output_node().args[0], kept, not _is_torch(module))
+        return Template(graph, inputs, graph.output_node().args[0], reasons, not _is_torch(module))
 
     def _inline_program(self, call: Node, module: GraphModule, path: str) -> Inlining | str:
-        """A called program is copied as it is, notes included, instead of captured again."""
+        """Return a copy of a called program, with its ``meta``, instead of another capture."""
         graph = module.graph
         if type(graph._codegen) is not CodeGen or graph._codegen.body_transformer is not None:
             return "its graph generates code in a way of its own"
@@ -173,7 +173,7 @@ class Inliner:
 
 
 def copy_graph(graph: Graph) -> Graph:
-    """A copy of ``graph`` that shares its constants."""
+    """Return a copy of ``graph`` that shares its constants."""
     copied = Graph(tracer_cls=graph._tracer_cls, tracer_extras=graph._tracer_extras)
     copied.constants = dict(graph.constants)
     copies: dict[Node, Node] = {}
@@ -183,22 +183,22 @@ def copy_graph(graph: Graph) -> Graph:
 
 
 def _bind(inputs: tuple[Node, ...], call: Node) -> tuple[Argument, ...] | str:
-    """The value that ``call`` gives each input of a called program."""
+    """Return the value that ``call`` passes for each input of a called program."""
     names = [str(node.target) for node in inputs]
     if any(name.startswith("*") for name in names):
         return "its program takes any number of inputs"
-    given = dict(zip(names, call.args, strict=False))
-    if len(call.args) > len(names) or not given.keys().isdisjoint(call.kwargs) or not set(names) >= set(call.kwargs):
+    values = dict(zip(names, call.args, strict=False))
+    if len(call.args) > len(names) or not values.keys().isdisjoint(call.kwargs) or not set(names) >= set(call.kwargs):
         return "it is called with other inputs than its program has"
-    given.update(call.kwargs)
-    given = {**{str(node.target): node.args[0] for node in inputs if node.args}, **given}
-    if len(given) != len(names):
+    values.update(call.kwargs)
+    values = {**{str(node.target): node.args[0] for node in inputs if node.args}, **values}
+    if len(values) != len(names):
         return "it is called without some of the inputs of its program"
-    return tuple(given[name] for name in names)
+    return tuple(values[name] for name in names)
 
 
 class _TemplateTracer(Tracer):
-    """Captures a module as one call uses it: what the call passes as a value of the program is an input."""
+    """A tracer that captures a module for one call: values of the program in the call's arguments are inputs."""
 
     follows_training = False
 
@@ -208,7 +208,7 @@ class _TemplateTracer(Tracer):
         self._path = path
         self._leaves_of_user = leaves
         self.assigned: str | None = None
-        """An attribute of a module that the forward assigned to."""
+        """A module attribute to which the forward assigned."""
         self._attributes_before: list[tuple[dict[str, Any], dict[str, Any]]] = []
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
@@ -218,7 +218,7 @@ class _TemplateTracer(Tracer):
     def create_args_for_root(
         self, root_fn: Callable[..., Any], is_module: bool, concrete_args: Any = None
     ) -> tuple[Callable[..., Any], list[Any]]:
-        # buffers that nothing writes to are read where they are used, as in any capture
+        # buffers without writes are read where they are used, as in any capture
         self.proxy_buffer_attributes = self.root.training or not _is_torch(self.root)
         self._attributes_before = [(vars(module), dict(vars(module))) for module in self.root.modules()]
         inputs = {node: self.create_proxy("placeholder", node.name, (), {}) for node in self._call.all_input_nodes}
@@ -255,16 +255,16 @@ def _is_torch(module: nn.Module) -> bool:
 
 @lru_cache(maxsize=1024)
 def _parameters_of(kind: type[nn.Module]) -> tuple[tuple[str, ...], frozenset[str]]:
-    """The parameters of a module's forward, and those whose default is None."""
+    """Return the parameters of a module's forward, and those whose default is None."""
     parameters = list(inspect.signature(kind.forward).parameters.values())[1:]
     return tuple(p.name for p in parameters), frozenset(p.name for p in parameters if p.default is None)
 
 
-# What makes two calls, and two modules, alike.
+# Keys of calls and of modules, for the cache of templates.
 
 
 def _call_key(call: Node) -> Hashable:
-    """Equal for calls that pass values of the program in the same places, and the same other arguments."""
+    """Return a key, equal for calls with values of the program at the same places and the same other arguments."""
     args, numbers = call.args, {}
     if not call.kwargs and len(args) == 1 and isinstance(args[0], Node):
         return 1
@@ -287,14 +287,14 @@ def _value_key(value: Any, numbers: dict[Node, int]) -> Hashable:
 
 
 def _module_key(module: nn.Module) -> Hashable:
-    """Equal for modules of torch that compute alike, their tensors aside."""
+    """Return a key, equal for modules of torch with the same computation, except for the values of tensors."""
     state = vars(module)
     if not _is_torch(module) or module._modules:
         raise TypeError("what it does may depend on more than its attributes")
     settings = tuple((name, _value_key(value, {})) for name, value in state.items() if name not in _OF_EVERY_MODULE)
     tensors = tuple(
         (name, None if tensor is None else (type(tensor), tensor.dtype, tensor.shape))
-        for held in (module._parameters, module._buffers)
-        for name, tensor in held.items()
+        for table in (module._parameters, module._buffers)
+        for name, tensor in table.items()
     )
     return type(module), module.training, settings, tensors

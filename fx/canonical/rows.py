@@ -1,4 +1,4 @@
-"""Rows of the table of equal spellings, ready for use: one for each function or method, and found by it."""
+"""Rows of the table of equal spellings, ready for use: one for each function or method, with an index."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ class SpellingRow:
     """A row for one of its functions or methods."""
 
     source: Callable[..., Any] | str
-    """The function that it is about, or the name of the method."""
+    """The function, or the name of the method."""
     shape: Shape
     """The parameters of the spelling."""
     required: Mapping[str, Any]
-    """Values that arguments must have."""
+    """Required values of arguments."""
     canonical: Callable[..., Call]
-    """The canonical call, of the arguments by name."""
+    """The function from the arguments by name to the canonical call."""
     target: Callable[..., Any]
     """The function of the canonical call."""
     names: tuple[str, ...]
-    """Names of those of its last arguments that go by keyword, although the row has none for them."""
+    """The names of its last arguments that go by keyword, although the row has no keyword for them."""
     places: dict[str, int | str]
-    """For each argument of the spelling where the canonical call has it: by position, or under a name."""
+    """The place of each argument of the spelling in the canonical call: a position or a name."""
 
     def apply(self, args: tuple[Argument, ...], kwargs: dict[str, Argument], is_tensor: IsTensor) -> Call | None:
-        """The canonical call for one that is spelled as the row says, or None where it does not fit."""
+        """Return the canonical call for a call in this spelling, or None if it does not fit."""
         binding = self.shape.bind(args, kwargs, is_tensor)
         if binding is None:
             return None
@@ -50,24 +50,24 @@ class SpellingRow:
         return Call(self.target, call.args[:count], by_name)
 
     def invert(self, args: tuple[Argument, ...], kwargs: Mapping[str, Argument]) -> dict[str, Argument]:
-        """Return what arguments of a call that is spelled as the row says are taken from this canonical call."""
-        given = {**dict(enumerate(args)), **kwargs}
-        return {name: given[place] for name, place in self.places.items() if place in given}
+        """Return the arguments in this spelling, as far as a canonical call has them."""
+        by_place = {**dict(enumerate(args)), **kwargs}
+        return {name: by_place[place] for name, place in self.places.items() if place in by_place}
 
     @property
     def fixed(self) -> dict[str, Argument]:
-        """Arguments of the spelling that the canonical call does not tell: they are always these."""
+        """The arguments of the spelling that the canonical call lacks: their values are fixed."""
         return {**self.shape.defaults, **self.required}
 
 
 class _Parameter(str):
-    """Stands for the argument of that name when a row is read; forms of arguments hand it on."""
+    """The placeholder for the argument of that name when a row is read; forms of arguments return it unchanged."""
 
     __slots__ = ()
 
 
 def _ready(row: EqualSpellings, source: Any) -> SpellingRow:
-    """``row`` for one of its functions or methods."""
+    """Return ``row`` for one of its functions or methods."""
     parameters = inspect.signature(row.canonical).parameters
     positional = tuple(name for name, parameter in parameters.items() if parameter.kind is not parameter.KEYWORD_ONLY)
     defaults = {name: each.default for name, each in parameters.items() if each.default is not each.empty}
@@ -93,27 +93,27 @@ def _rows() -> tuple[SpellingRow, ...]:
 
 
 def _grouped(key_of: Callable[[SpellingRow], Any]) -> dict[Any, list[SpellingRow]]:
-    """The rows by what ``key_of`` returns; those for which that is None are in no group."""
-    found: dict[Any, list[SpellingRow]] = {}
+    """Return the rows by key; rows whose key is None are in no group."""
+    groups: dict[Any, list[SpellingRow]] = {}
     for row in _rows():
         if (key := key_of(row)) is not None:
-            found.setdefault(key, []).append(row)
-    return found
+            groups.setdefault(key, []).append(row)
+    return groups
 
 
 @functools.cache
 def rows_by_target() -> dict[int, list[SpellingRow]]:
-    """The rows about functions, by the identity of the function; methods of ``Tensor`` are functions too."""
+    """Return the rows of functions, by the identity of the function; methods of ``Tensor`` are functions too."""
     return _grouped(lambda row: id(getattr(torch.Tensor, row.source) if isinstance(row.source, str) else row.source))
 
 
 @functools.cache
 def rows_by_canonical_function() -> dict[int, list[SpellingRow]]:
-    """The rows by the identity of the function of their canonical call."""
+    """Return the rows by the identity of the function of their canonical call."""
     return _grouped(lambda row: id(row.target))
 
 
 @functools.cache
 def rows_by_method() -> dict[str, list[SpellingRow]]:
-    """The rows about methods, by name."""
+    """Return the rows of methods, by name."""
     return _grouped(lambda row: row.source if isinstance(row.source, str) else None)

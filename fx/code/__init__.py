@@ -1,1 +1,1 @@
-"""Graphs written as Python: spelling, source that tools can see, packages on disk (paper, section 4.3)."""
+"""Graphs as Python code: spelling, source that tools can see, packages on disk (paper, section 4.3)."""

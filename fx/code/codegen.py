@@ -1,7 +1,7 @@
-"""Graphs written as readable Python (paper, section 4.3, figures 1 to 3).
+"""Graphs as readable Python (paper, section 4.3, figures 1 to 3).
 
-Nothing a graph holds reaches the source as text unless it is an identifier, a literal that this module writes itself,
-or the name of a collected global; everything else is bound as a global object or refused with a ``CodegenError``.
+Only identifiers, literals that this module writes itself, and names of collected globals reach the source as text. Any
+other part of a graph is bound as a global object, or refused with a ``CodegenError``.
 """
 
 from __future__ import annotations
@@ -28,53 +28,53 @@ if TYPE_CHECKING:
     from fx.node import Argument
 
 TransformCodeFunc: TypeAlias = Callable[[list[str]], list[str]]
-"""From the lines of a generated body to the lines to use instead; each ends in a newline."""
+"""A function from the lines of a generated body to their replacements; each line ends in a newline."""
 _Line: TypeAlias = tuple[str, int | None]
-"""A statement or comment, and the number of the node that it is of."""
+"""A statement or comment, and the number of its node."""
 
 
 @dataclass(slots=True)
 class PythonCode:
-    """Source of a graph and what it needs to run."""
+    """The source of a graph, with the globals that it needs to run."""
 
     src: str
-    """A module's text that defines ``forward``."""
+    """The text of a module that defines ``forward``."""
     globals: dict[str, Any]
     """The global names that ``src`` uses, with their values."""
     _lineno_map: dict[int, int | None] = field(default_factory=dict[int, int | None])
-    """Line of the body, counted from 1 behind ``_prologue_start``, to the number of the node it computes."""
+    """The lines of the body, counted from 1 after ``_prologue_start``, mapped to the numbers of their nodes."""
     _prologue_start: int = 0
-    """Number of the line with ``def``, from 1."""
+    """The number of the line with ``def``, from 1."""
     _origins: list[SourceLocation | None] = field(default_factory=list["SourceLocation | None"])
-    """The user's line that made each node."""
+    """The user's line for each node."""
 
     def __deepcopy__(self, memo: dict[int, Any]) -> PythonCode:
-        """The same text with the same globals: modules and functions, which are not copied."""
+        """Return the same text with the same globals: modules and functions are not copied."""
         return replace(self, globals=dict(self.globals))
 
     def origin(self, line: int) -> SourceLocation | None:
-        """The user's line that made the node which line ``line`` of ``src`` computes."""
+        """Return the user's line for the node that line ``line`` of ``src`` computes."""
         number = self.node_number(line)
         return None if number is None else self._origins[number]
 
     def node_number(self, line: int) -> int | None:
-        """Return which node, counted from 0, line ``line`` of ``src`` computes."""
+        """Return the number, from 0, of the node that line ``line`` of ``src`` computes."""
         return self._lineno_map.get(line - self._prologue_start)
 
 
 class CodeGen:
-    """How a graph's inputs, outputs and signature are written; subclass and ``graph.set_codegen`` to change that."""
+    """The writer of a graph's inputs, outputs and signature; to change them, ``graph.set_codegen`` takes a subclass."""
 
     def __init__(self) -> None:
         self.body_transformer: TransformCodeFunc | None = None
 
     def gen_fn_def(self, free_vars: list[str], maybe_return_annotation: str, *, expanded_def: bool = False) -> str:
-        """The ``def`` line (and any lines that unpack the inputs).
+        """Return the ``def`` line (and any lines that unpack the inputs).
 
         Args:
             free_vars: the parameters as source, with annotations and defaults.
             maybe_return_annotation: ``" -> type"`` or an empty string.
-            expanded_def: one parameter a line.
+            expanded_def: one parameter in each line.
         """
         parameters = _ordered(free_vars if free_vars and free_vars[0] == "self" else ["self", *free_vars])
         if expanded_def:
@@ -85,24 +85,24 @@ class CodeGen:
     def generate_output(
         self, output_args: Argument, *, descs: Any | None = None, repr_fn: Callable[[Any], str] | None = None
     ) -> str:
-        """The return statement. ``repr_fn`` spells an argument as source."""
+        """Return the return statement. ``repr_fn`` spells an argument as source."""
         return f"return {(repr_fn or repr)(output_args)}"
 
     def process_inputs(self, *args: Any) -> Any:
-        """The caller's arguments as the values of the placeholders; what an ``Interpreter`` does first."""
+        """Return the values of the placeholders for the caller's arguments; an ``Interpreter`` calls this first."""
         return args
 
     def process_outputs(self, outputs: Any) -> Any:
-        """The output node's value as what the caller gets; what an ``Interpreter`` does last."""
+        """Return the caller's result for the output node's value; an ``Interpreter`` calls this last."""
         return outputs
 
     def additional_globals(self) -> list[tuple[str, Any]]:
-        """Names that the overridden methods use in the source they write, with their values."""
+        """Return names that the overridden methods use in their source, with their values."""
         return []
 
 
 class FunctionWriter:
-    """Writes one graph as one function."""
+    """The writer of one graph as one function."""
 
     def __init__(self, graph: Graph, root_module: str, comments: Comments | None = None) -> None:
         self.graph = graph
@@ -119,7 +119,7 @@ class FunctionWriter:
         self.return_annotation = ""
 
     def write(self, expanded_def: bool, record_func: bool) -> PythonCode:
-        """The whole function."""
+        """Return the whole function."""
         lines = self._body()
         if record_func:
             lines = self._recorded(lines)
@@ -130,7 +130,9 @@ class FunctionWriter:
             lines = [(line, before.get(id(line))) for line in transformed]
         wraps = "\n".join(f'wrap("{name}")' for name in self.wrapped)
         if wraps:
-            self.globals["wrap"] = None  # the loader supplies it, so that importing the source registers the same names
+            self.globals["wrap"] = (
+                None  # the loader supplies it, so that an import of the source registers the same names
+            )
         definition = _call_with_supported(
             self.codegen.gen_fn_def, self._parameters(), self.return_annotation, expanded_def=expanded_def
         )
@@ -148,7 +150,7 @@ class FunctionWriter:
         return PythonCode(source, self.globals, dict(enumerate(numbers, 1)), start, origins)
 
     def _parameters(self) -> list[str]:
-        """The inputs as parameters in the order of a signature."""
+        """Return the inputs as parameters in the order of a signature."""
         keyword_only = [
             KEYWORD_ONLY in (node._meta or ()) and not node.target.startswith("*")
             for node in self.graph.find_nodes(op="placeholder")
@@ -184,7 +186,7 @@ class FunctionWriter:
     def _with_frees(
         self, nodes: list[Node], statements: list[str], inputs: list[list[Node]], last_use: dict[Node, int]
     ) -> list[_Line]:
-        """Behind each statement, set to None what is not needed any more."""
+        """After each statement, set variables to None that are no longer needed."""
         names = self.speller.names
         lines: list[_Line] = []
         for number, (node, statement, used) in enumerate(zip(nodes, statements, inputs, strict=True)):
@@ -211,7 +213,7 @@ class FunctionWriter:
         return dead if node.users else f"{dead}{names[node]} = "
 
     def _reserve_parameters(self, nodes: list[Node]) -> None:
-        """Keep parameters' names, and the root's, from being given to anything else."""
+        """Reserve the names of parameters and of the root."""
         reserved = {self.root_module}
         self.namespace.create_name(self.root_module)
         for node in nodes:
@@ -241,7 +243,7 @@ class FunctionWriter:
                 self.speller.shadow(parameter)
 
     def _recorded(self, lines: list[_Line]) -> list[_Line]:
-        """Each statement inside a profiler range that carries the name of its node."""
+        """Put each statement inside a profiler range with the name of its node."""
         nodes = list(self.graph.nodes)
         recorded: list[_Line] = []
         enter, leave = "torch.ops.profiler._record_function_enter_new", "torch.ops.profiler._record_function_exit"
@@ -251,11 +253,12 @@ class FunctionWriter:
                 recorded.append((line, number))
                 continue
             handle = f"_rf_{self.speller.names[node]}"
-            entered, left = f"{handle} = {enter}({node.name!r})\n", f"{leave}({handle})\n"
-            recorded += [(entered, number), (line, number), (left, number)]
+            first, last = f"{handle} = {enter}({node.name!r})\n", f"{leave}({handle})\n"
+            recorded += [(first, number), (line, number), (last, number)]
         return recorded
 
-    # One method an opcode: the statement, without the freeing behind it. What is spelled first is named first.
+    # One method for each opcode: it returns the statement, without the freeing after it. Names are assigned in the
+    # order of spelling.
 
     def _placeholder(self, node: Node) -> str:
         speller = self.speller
@@ -266,7 +269,7 @@ class FunctionWriter:
                 f"the default of {node.target!r} depends on a traced value",
                 where=node.source,
                 value=describe(node),
-                why="defaults are worked out before the program runs",
+                why="defaults are computed before the program runs",
             )
         self.free_vars.append(f"{node.target}{annotation}{default}")
         parameter = node.target.lstrip("*")
@@ -311,7 +314,7 @@ class FunctionWriter:
         operands = [speller.argument(operand) for operand in node.args]
         if row.in_place:
             written = node.args[0]
-            # the name would stand for the result from then on, which is another value where numbers are added
+            # the statement rebinds the name to the result, which is another object than the operand for numbers
             rebinds = row.function is not operator.setitem and isinstance(written, Node)
             if not isinstance(written, Node) or (rebinds and any(user > node for user in written.users)):
                 function = speller.callable(row.function)
@@ -351,19 +354,19 @@ _WRITERS: dict[str, Callable[[FunctionWriter, Node], str]] = {
 
 
 def _header(history: tuple[str, ...]) -> str:
-    """A comment that lists the passes which the program went through."""
+    """Return a comment with the passes that the program went through."""
     if not history:
         return ""
     names = ", ".join(history)
-    # a name is anything that a pass gives itself, and must not end the comment
+    # a pass may have any name, which must not end the comment
     plain = "".join(character if character.isprintable() else "?" for character in names)
     return "".join(f"# {line}\n" for line in textwrap.wrap(f"after the passes {plain}", 110))
 
 
 def _ordered(parameters: list[str]) -> list[str]:
-    """``parameters`` in the order of a signature: keyword-only ones behind ``*args`` or a bare star, ``**kwargs`` last.
+    """Return ``parameters`` in the order of a signature: keyword-only after ``*args`` or ``*``, ``**kwargs`` last.
 
-    Keyword-only is what stands behind a star, and what lacks a default behind one that has it.
+    Parameters after ``*``, or without a default after one with a default, become keyword-only.
     """
     plain: list[str] = []
     keyword_only: list[str] = []
@@ -383,7 +386,7 @@ def _ordered(parameters: list[str]) -> list[str]:
 
 
 def _call_with_supported(method: Callable[..., str], *args: Any, **extras: Any) -> str:
-    """Call ``method`` with those of ``extras`` that it takes: code generators written earlier take none of them."""
+    """Call ``method`` with the ``extras`` that it accepts: code generators for earlier versions accept none."""
     parameters = inspect.signature(method).parameters
     if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
         extras = {key: value for key, value in extras.items() if key in parameters}

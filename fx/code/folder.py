@@ -1,7 +1,7 @@
 """Programs on disk as a readable Python package (paper, section 5.4: ``GraphModule.to_folder``).
 
-The package holds ``module.py``, the generated code and a class that makes the modules, and ``state_dict.pt``, what they
-hold by path: tensors, and modules and attributes that are not source. Weights load onto the CPU.
+The package has two files. ``module.py`` has the generated code and a class that creates the modules. ``state_dict.pt``
+has their content by path: tensors, and modules and attributes that are not source. Weights load onto the CPU.
 """
 
 from __future__ import annotations
@@ -59,12 +59,12 @@ for path, value in state.items():
 def write_folder(program: GraphModule, folder: str, module_name: str) -> None:
     """Write ``program``, as of its last ``recompile``, as a package whose class ``module_name`` needs no tracing.
 
-    An object that has several names stays one object. Nothing is written unless everything can be; files of an earlier
-    package are replaced, others are left alone.
+    An object with several names stays one object. Either all files are written, or none. Files of an earlier package
+    are replaced, others are left alone.
 
     Raises:
-        CodegenError: the name is not an identifier, the code uses something that cannot be imported (the message names
-            the node), or the program holds something that cannot be stored.
+        CodegenError: the name is not an identifier, the code uses an object that cannot be imported (the message names
+            the node), or the program holds a value that cannot be stored.
     """
     imports = _imports(program, module_name)
     statements, values = _state(program)
@@ -82,13 +82,13 @@ def write_folder(program: GraphModule, folder: str, module_name: str) -> None:
         (staging / "module.py").write_text(source, encoding="utf-8")
         (staging / "__init__.py").write_text(_PACKAGE.format(name=module_name), encoding="utf-8")
         target.mkdir(exist_ok=True)
-        # weights come first, so that source never stands beside weights it does not know
+        # weights come first, so that source never lies beside weights of another program
         for path in sorted(staging.iterdir(), key=lambda path: path.suffix == ".py"):
             path.replace(target / path.name)
 
 
 def _state(program: GraphModule) -> tuple[list[str], dict[str, Any]]:
-    """The statements of ``__init__``, and the values that it loads, by path."""
+    """Return the statements of ``__init__``, and the values that it loads, by path."""
     modules, modes, values = _modules(program)
     for node in program.graph.find_nodes(op="get_attr"):
         path, _, name = str(node.target).rpartition(".")
@@ -115,7 +115,7 @@ def _state(program: GraphModule) -> tuple[list[str], dict[str, Any]]:
 
 
 def _modules(program: GraphModule) -> tuple[dict[str, list[str]], list[str], dict[str, Any]]:
-    """Statements that make each module, by path; statements that set modes; and the values to load, by path."""
+    """Return the statements that create each module, by path, those that set modes, and the values to load, by path."""
     statements: dict[str, list[str]] = {}
     modes = [] if program.training else ["self.eval()"]
     values: dict[str, Any] = {}
@@ -123,16 +123,16 @@ def _modules(program: GraphModule) -> tuple[dict[str, list[str]], list[str], dic
     holders = {""}
     for path, module in program.named_modules(remove_duplicate=False):
         if path.rpartition(".")[0] not in holders:
-            continue  # a part of a module that is made, or pickled, as a whole
+            continue  # a part of a module that is created, or pickled, as a whole
         is_holder = not path or type(module) is torch.nn.Module or isinstance(module, Container)
         call = "torch.nn.Module()" if is_holder else constructor_call(module)
-        known = paths.setdefault(id(module), path)
-        if call is not None and known != path:
-            call = f"self.get_submodule({known!r})"
+        first_path = paths.setdefault(id(module), path)
+        if call is not None and first_path != path:
+            call = f"self.get_submodule({first_path!r})"
         statements[path] = [f"self.set_submodule({path!r}, {call or 'torch.nn.Module()'})"] if path else []
         if call is None:
             values[path] = module
-        elif known == path:
+        elif first_path == path:
             if module.training != program.training:
                 modes.append(f"self.get_submodule({path!r}).training = {bool(module.training)}")
             tensors = {**module._parameters, **module._buffers}
@@ -144,7 +144,7 @@ def _modules(program: GraphModule) -> tuple[dict[str, list[str]], list[str], dic
 
 
 def _registrations(path: str, module: torch.nn.Module) -> list[str]:
-    """Statements that give ``module``, which is at ``path``, the names of its parameters and buffers."""
+    """Return statements that register the names of the parameters and buffers of ``module`` at ``path``."""
     if has_hooks(module):
         raise _refused(f"{path or 'the module'} has hooks", "they would be lost")
     owner = f"self.get_submodule({path!r})" if path else "self"
@@ -159,7 +159,7 @@ def _registrations(path: str, module: torch.nn.Module) -> list[str]:
 
 
 def constructor_call(module: torch.nn.Module) -> str | None:
-    """Source of a call that makes ``module`` anew, its values aside; None where its ``repr`` is no such call."""
+    """Return source that recreates ``module`` without its values; None if its ``repr`` is no such call."""
     kind = type(module)
     if getattr(torch.nn, kind.__name__, None) is not kind or module._modules:
         return None
@@ -169,15 +169,15 @@ def constructor_call(module: torch.nn.Module) -> str | None:
         kwargs = {keyword.arg: ast.literal_eval(keyword.value) for keyword in call.keywords}
         with torch.device("meta"):
             is_same = _described(kind(*args, **kwargs)) == _described(module)
-    except Exception:  # whatever goes wrong, the module is pickled instead
+    except Exception:  # after any failure, the module is pickled instead
         return None
-    # put together from literals: a repr could say anything
+    # built from literals: a repr could contain anything
     arguments = [*map(repr, args), *(f"{key}={value!r}" for key, value in kwargs.items())]
     return f"torch.nn.{kind.__name__}({', '.join(arguments)})" if is_same else None
 
 
 def _described(module: torch.nn.Module) -> dict[str, Any]:
-    """The attributes of a module with their types; of tensors their names, types and shapes."""
+    """Return the attributes of a module with their types; for tensors their names, types and shapes."""
     skipped = ("training", "_parameters", "_buffers", *LEFT_BY_SCRIPTING)
     tensors = [*module._parameters.items(), *module._buffers.items()]
     described: dict[str, Any] = {
@@ -187,12 +187,12 @@ def _described(module: torch.nn.Module) -> dict[str, Any]:
 
 
 def _is_plain(value: Any) -> bool:
-    """Return whether ``torch.load`` gives ``value`` without running code."""
+    """Return whether ``torch.load`` can load ``value`` without running code."""
     return type(value) in (torch.Tensor, torch.nn.Parameter) and not vars(value)
 
 
 def _spec(spec: pytree.TreeSpec | None) -> str:
-    """Source of the structure of inputs or an output."""
+    """Return the source of the structure of inputs or an output."""
     try:
         return "None" if spec is None else f"pytree.treespec_loads({str(pytree.treespec_dumps(spec))!r})"
     except (NotImplementedError, TypeError, ValueError) as error:
@@ -211,11 +211,11 @@ def _refused(what: str, why: Exception | str) -> CodegenError:
 
 
 def _imports(module: GraphModule, module_name: str) -> str:
-    """A line or two for each global that the code uses."""
+    """Return one or two lines for each global that the code uses."""
     code = module._python_code
     used = {part.id for part in ast.walk(ast.parse(code.src)) if isinstance(part, ast.Name)} & code.globals.keys()
-    taken = used | GENERATED_GLOBALS.keys() | {"forward", "wrap", *dir(builtins)}
-    if not is_identifier(module_name) or module_name in taken:
+    used_names = used | GENERATED_GLOBALS.keys() | {"forward", "wrap", *dir(builtins)}
+    if not is_identifier(module_name) or module_name in used_names:
         raise CodegenError(
             f"module_name is not a name for the class: {shown(module_name)}",
             why="it is a Python identifier that the generated code does not use for something else",
@@ -234,7 +234,7 @@ def _imports(module: GraphModule, module_name: str) -> str:
 
 
 def _import(name: str, value: Any) -> str | None:
-    """Source that binds ``name`` to ``value``, or None where there is none."""
+    """Return source that binds ``name`` to ``value``, or None if there is none."""
     if isinstance(value, ModuleType):
         path = value.__name__
         is_found = _is_dotted(path) and sys.modules.get(path) is value
@@ -265,7 +265,7 @@ def _not_importable(module: GraphModule, name: str, value: Any) -> CodegenError:
         "which a package cannot import",
         where=users[0].source if users else None,
         value=describe(users[0]) if users else None,
-        why=f"{name} stands for {type_in_words(value)} that is not an attribute of an importable module (the main "
+        why=f"{name} is {type_in_words(value)} that is not an attribute of an importable module (the main "
         "program is none)",
         remedy="define it at the top level of a module, or make it an attribute of the module that is traced",
     )

@@ -1,4 +1,4 @@
-"""Signatures of programs captured with structured inputs: flattened on the way in, rebuilt on the way out."""
+"""Signatures of programs captured with structured inputs: inputs are flattened, outputs rebuilt."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class PyTreeInfo(NamedTuple):
     """The structure of a program's inputs and output."""
 
     orig_args: list[str]
-    """Names of the parameters before flattening, with the bare ``*`` that keyword-only ones stand behind."""
+    """The names of the parameters before flattening, with the bare ``*`` before keyword-only ones."""
     in_spec: pytree.TreeSpec
-    """Structure of the tuple of all arguments."""
+    """The structure of the tuple of all arguments."""
     out_spec: pytree.TreeSpec | None
-    """Structure of the result; None until the program has been captured."""
+    """The structure of the result; None until the program has been captured."""
 
     def __deepcopy__(self, memo: dict[int, Any]) -> PyTreeInfo:
         return self._replace(orig_args=list(self.orig_args))  # structures do not change
@@ -43,21 +43,21 @@ def _info_from_text(orig_args: list[str], in_spec: str, out_spec: str | None) ->
 
 
 def _default(parameter: str) -> str:
-    """The default of a parameter, with its sign, as source."""
+    """Return the default of a parameter, with its equals sign, as source."""
     definition: Any = ast.parse(f"def program(*, {parameter}): ...").body[0]
     default = definition.args.kw_defaults[0]
     return "" if default is None else f" = {ast.unparse(default)}"
 
 
 class PyTreeCodeGen(CodeGen):
-    """Generates a function that takes and returns structured values around a body of flat ones."""
+    """The generator of a function that takes and returns structured values around a body of flat ones."""
 
     def __init__(self, pytree_info: PyTreeInfo) -> None:
         super().__init__()
         self.pytree_info = pytree_info
 
     def process_inputs(self, *args: Any) -> Any:
-        """The leaves of the arguments."""
+        """Return the leaves of the arguments."""
         return fx_pytree.tree_flatten_spec(list(args), self.pytree_info.in_spec)
 
     def holds_structures(self, values: list[Any]) -> bool:
@@ -66,13 +66,13 @@ class PyTreeCodeGen(CodeGen):
         return pytree.tree_structure(values).children() == captured and not all(part.is_leaf() for part in captured)
 
     def process_outputs(self, outputs: Any) -> Any:
-        """The leaves put back into the captured structure."""
+        """Return the leaves in the captured structure."""
         return (
             outputs if self.pytree_info.out_spec is None else pytree.tree_unflatten(outputs, self.pytree_info.out_spec)
         )
 
     def gen_fn_def(self, free_vars: list[str], maybe_return_annotation: str, *, expanded_def: bool = False) -> str:
-        """The original signature, and a line that unpacks its leaves."""
+        """Return the original signature, and a line that unpacks its leaves."""
         parameters = [name for name in self.pytree_info.orig_args if name != "self"]
         written = self._with_defaults(parameters, free_vars)
         definition = super().gen_fn_def(written, maybe_return_annotation, expanded_def=expanded_def)
@@ -83,7 +83,7 @@ class PyTreeCodeGen(CodeGen):
         return f"{definition}\n    {', '.join(leaves)}, = fx_pytree.tree_flatten_spec([{arguments}], self._in_spec)"
 
     def _with_defaults(self, parameters: list[str], free_vars: list[str]) -> list[str]:
-        """The parameters with their defaults, as far as the order of parameters allows them."""
+        """Return the parameters with their defaults, as far as the order of parameters allows them."""
         variables = iter([variable for variable in free_vars if variable != "*"])
         parts = iter(self.pytree_info.in_spec.children())
         written: list[str] = []
@@ -98,11 +98,11 @@ class PyTreeCodeGen(CodeGen):
     def generate_output(
         self, output_args: Argument, *, descs: Any | None = None, repr_fn: Callable[[Any], str] | None = None
     ) -> str:
-        """The return statement, rebuilding the captured structure."""
+        """Return the return statement, which rebuilds the captured structure."""
         if self.pytree_info.out_spec is None:
             return super().generate_output(output_args, repr_fn=repr_fn)
         return f"return pytree.tree_unflatten({output_args!r}, self._out_spec)"
 
     def additional_globals(self) -> list[tuple[str, Any]]:
-        """The two modules that the generated lines call."""
+        """Return the two modules that the generated lines call."""
         return [("fx_pytree", fx_pytree), ("pytree", pytree)]

@@ -1,4 +1,4 @@
-"""Generated source made runnable: compiled on first use, and visible to tracebacks, pdb, inspect and TorchScript."""
+"""Execution of generated source: compiled on first use, and visible to tracebacks, pdb, inspect and TorchScript."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ _numbers = itertools.count()
 _compiling = threading.RLock()
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _LARGE = 1 << 20
-"""Characters of source from which on compiling it takes memory worth returning."""
+"""The number of characters of source from which on its compilation takes memory worth returning."""
 
 
 def load_forward(code: PythonCode) -> tuple[FunctionType, list[str]]:
-    """Compile ``code`` and return its ``forward``, and the globals that it asks to be wrapped while tracing.
+    """Compile ``code`` and return its ``forward``, and the names of globals to wrap while tracing.
 
-    The source lies in ``linecache`` under ``<eval_with_key>.<N>`` for as long as the function lives.
+    The source is in ``linecache`` under ``<eval_with_key>.<N>`` as long as the function lives.
 
     Raises:
         CodegenError: the source is not Python, which a code transformer or a custom ``CodeGen`` can cause.
     """
-    file = f"<eval_with_key>.<{next(_numbers)}>"  # debuggers look for a file unless the name stands in angle brackets
+    file = f"<eval_with_key>.<{next(_numbers)}>"  # debuggers look for a file unless the name is in angle brackets
     lines = code.src.splitlines(keepends=True)
     linecache.cache[file] = (len(code.src), None, lines, file)
     wrapped: list[str] = []
@@ -65,7 +65,7 @@ def load_forward(code: PythonCode) -> tuple[FunctionType, list[str]]:
 def forward_of_source(src: str, globals: dict[str, Any], co_fields: dict[str, Any] | None = None) -> Callable[..., Any]:
     """Return the function ``forward`` that source defines, compiled so that tracebacks and TorchScript see the source.
 
-    Nothing here asks for ``co_fields``; client code of torch.fx may give it.
+    ``co_fields`` is ignored; client code of torch.fx may pass it.
     """
     return load_forward(PythonCode(src, globals))[0]
 
@@ -76,7 +76,7 @@ def _forget(file: str) -> None:
 
 
 def _return_memory() -> None:
-    """Give back what compiling took: for 100,000 operations, some 270 MiB that the C library would keep."""
+    """Return the memory of the compilation to the system: for 100,000 operations some 270 MiB, which malloc keeps."""
     if sys.platform == "linux":
         trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc only
         if trim is not None:
@@ -84,13 +84,13 @@ def _return_memory() -> None:
 
 
 def not_traced(function: _Function) -> _Function:
-    """Let Dynamo, in ``torch.compile`` and ``torch.export``, call ``function`` while it traces, not look into it."""
+    """Let Dynamo, in ``torch.compile`` and ``torch.export``, call ``function`` while it traces, without tracing it."""
     function._dynamo_marked_constant = True  # type: ignore[attr-defined]  # the decorator for it imports all of Dynamo
     return function
 
 
 def not_compiled(function: _Function) -> _Function:
-    """Let ``torch.compile`` leave calls of ``function``, and all that it calls, as they are."""
+    """Exclude ``function``, and all that it calls, from ``torch.compile``."""
     function._torchdynamo_disable = True  # type: ignore[attr-defined]
     frames = _torch._C._dynamo.eval_frame  # the decorator for it imports all of Dynamo
     skip = frames._FrameAction.SKIP
@@ -99,7 +99,7 @@ def not_compiled(function: _Function) -> _Function:
 
 
 class LazyForward:
-    """Stands in a class for a ``forward`` that is compiled when it is first asked for, and then put in its place."""
+    """The placeholder in a class for a ``forward`` that is compiled on first access, and then replaces it."""
 
     __slots__ = ("_code", "_compiled", "_function")
 
@@ -114,23 +114,23 @@ class LazyForward:
 
     @not_traced
     def load(self) -> FunctionType:
-        """Compile the function if that was not done yet, put it in its place, and return it."""
-        with _compiling:  # threads that come at the same time get the same function
+        """Compile the function if needed, replace the placeholder by it, and return it."""
+        with _compiling:  # concurrent threads get the same function
             function = self._function
             if function is None:
                 function, wrapped = load_forward(self._code())
                 self._compiled(function, wrapped)
-                self._function = function  # last: what a signal interrupts is done anew
+                self._function = function  # last, so that all is done again after an interrupt by a signal
         return function
 
 
-# What TorchScript cannot compile of a program: functions and modules of fx itself, refused before it tries (5.4).
+# Functions and modules of fx itself, which TorchScript cannot compile: they are refused before it tries (5.4).
 
 _FX = __name__.partition(".")[0]
 
 
 def check_scriptable(program: torch.nn.Module, graph: Any) -> None:
-    """Refuse a program whose graph calls what TorchScript cannot compile.
+    """Refuse a program whose graph calls parts of fx that TorchScript cannot compile.
 
     Calls of other functions and modules are left to TorchScript, whose messages are about the user's code.
 
@@ -160,7 +160,7 @@ def check_scriptable(program: torch.nn.Module, graph: Any) -> None:
 
 
 def _called(program: torch.nn.Module, node: Node) -> Any:
-    """The function or the class of the module that ``node`` calls, where it may be one of fx."""
+    """Return the function or module class that ``node`` calls, if it may be one of fx."""
     if node.op == "call_function":
         return node.target
     if node.op != "call_module":

@@ -1,4 +1,4 @@
-"""How arguments, targets and annotations are spelled in generated code: identifiers, literals, collected globals."""
+"""The spelling of arguments, targets and annotations in generated code: identifiers, literals, collected globals."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from fx.node import Node
 _AS_REPR = frozenset(
     {int, bool, NoneType, str, bytes, torch.dtype, torch.layout, torch.memory_format, torch.qscheme}
 )  # fmt: skip
-"""Exact types whose ``repr`` is source for the value; a subclass could put anything into its own."""
+"""Exact types whose ``repr`` is source for the value; subclasses could return anything."""
 
 _GENERICS: dict[Any, Any] = {
     list: typing.List,  # noqa: UP006  the alias is the global that generated code names
@@ -38,7 +38,7 @@ _GENERICS: dict[Any, Any] = {
 
 
 class VariableName:
-    """Stands for a node in what an overridden ``generate_output`` is given: its ``repr`` is the variable's name."""
+    """The placeholder for a node in arguments of an overridden ``generate_output``; its ``repr`` is the variable."""
 
     __slots__ = ("name",)
 
@@ -50,14 +50,14 @@ class VariableName:
 
 
 class Speller:
-    """Spells the parts of one function, and collects the globals and node names it has used."""
+    """The speller of the parts of one function, which collects its globals and the names of its nodes."""
 
     def __init__(self, namespace: Namespace, global_values: dict[str, Any]) -> None:
         self.namespace = namespace
         self.globals = global_values
         self.names: dict[Node, str] = {}
         self.met: list[Node] = []
-        """The nodes spelled as arguments since this was last cleared, in order."""
+        """The nodes spelled as arguments since the list was last cleared, in order."""
         self._shadowed: set[str] = set()
         self._owners: dict[str, str] = {}
         self._spelled_callables: dict[int, tuple[Any, str]] = {}
@@ -65,7 +65,7 @@ class Speller:
     # Names.
 
     def name(self, node: Node) -> str:
-        """The variable of ``node``."""
+        """Return the variable of ``node``."""
         name = self.names.get(node)
         if name is None:
             name = node._name
@@ -75,20 +75,20 @@ class Speller:
         return name
 
     def shadow(self, parameter: str) -> None:
-        """Note that a parameter hides a global or builtin of this name."""
+        """Record that a parameter hides a global or builtin of this name."""
         self._shadowed.add(parameter)
         if parameter not in GENERATED_GLOBALS and not hasattr(builtins, parameter):
             self.namespace.create_name(parameter)
 
     def _well_known(self, name: str, value: object) -> str:
-        """A builtin or preset global, by an alias where a parameter has its name."""
+        """Return the name of a builtin or preset global, or an alias if a parameter has its name."""
         return self._collect(f"_{name}", value) if name in self._shadowed else name
 
     def bind_global(self, hint: str, value: object) -> str:
-        """The name of a global that holds ``value``, made from ``hint`` where it is new."""
+        """Return the name of a global with ``value``; a new name is made from ``hint``."""
         if is_builtin(value):
             return self._well_known(value.__name__, value)  # type: ignore[attr-defined]
-        if hint in ("forward", "wrap"):  # what the generated module itself defines
+        if hint in ("forward", "wrap"):  # names that the generated module itself defines
             hint = f"_{hint}"
         return self._collect(hint, value)
 
@@ -100,9 +100,9 @@ class Speller:
     # Targets.
 
     def callable(self, target: Callable[..., Any]) -> str:
-        """A function or class: dotted where it is reached from ``torch``, else a global."""
-        known = self._spelled_callables.get(id(target))
-        if known is None:
+        """Spell a function or class: as a dotted path from ``torch`` if there is one, else as a global."""
+        spelled = self._spelled_callables.get(id(target))
+        if spelled is None:
             path = torch_path(target)
             if path is not None and target is not torch.device and all(map(is_identifier, path.split("."))):
                 text = self._torch(path)
@@ -110,14 +110,14 @@ class Speller:
                 text = self._well_known("device", target)
             else:
                 text = self.bind_global(_module_qualified(target), target)
-            known = self._spelled_callables[id(target)] = (target, text)
-        return known[1]
+            spelled = self._spelled_callables[id(target)] = (target, text)
+        return spelled[1]
 
     def _torch(self, path: str) -> str:
         return self._well_known("torch", torch) + path[len("torch") :]
 
     def path(self, root: str, target: str) -> str:
-        """The attribute at the dotted path ``target`` of ``root``."""
+        """Spell the attribute at the dotted path ``target`` of ``root``."""
         owner, _, name = target.rpartition(".")
         if not owner:
             return self.attribute(root, name)
@@ -127,13 +127,13 @@ class Speller:
         return self.attribute(text, name)
 
     def attribute(self, owner: str, name: str) -> str:
-        """``owner.name``, by ``getattr`` where ``name`` is not an identifier."""
+        """Spell ``owner.name``, by ``getattr`` if ``name`` is not an identifier."""
         if is_identifier(name):
             return f"{owner}.{name}"
         return f"{self._well_known('getattr', getattr)}({owner}, {_quoted(name)})"
 
     def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
-        """Return what stands between the parentheses of a call."""
+        """Spell the arguments of a call, without the parentheses."""
         argument = self.argument
         parts = [argument(value) for value in args]
         if kwargs:
@@ -154,7 +154,7 @@ class Speller:
     # Arguments.
 
     def argument(self, value: Any) -> str:
-        """Any argument of a node as an expression."""
+        """Spell any argument of a node as an expression."""
         kind = type(value)
         if kind is Node and value in self.names:
             self.met.append(value)
@@ -172,7 +172,7 @@ class Speller:
         return self._torch(text) if kind.__module__ == "torch" else text
 
     def receiver(self, value: Any) -> str:
-        """An argument whose attribute is taken: a number needs parentheses."""
+        """Spell an argument before ``.name``: a number needs parentheses."""
         text = self.argument(value)
         return f"({text})" if isinstance(value, (int, float, complex)) else text
 
@@ -180,7 +180,7 @@ class Speller:
         if isinstance(value, Node):
             raise CodegenError(
                 f"{value!r} is used but never computed",
-                why="it was erased, stands behind its user, or belongs to another graph",
+                why="it was erased, comes after its user, or belongs to another graph",
                 remedy="graph.lint() names the node that uses it",
             )
         if isinstance(value, enum.Enum):
@@ -195,7 +195,7 @@ class Speller:
         return self._object(value)
 
     def _object(self, value: Any) -> str:
-        """Anything else: a global that holds the very object."""
+        """Spell any other value as a global that holds the object itself."""
         return self.bind_global(f"_{snake_case(type(value).__name__)}", value)
 
     def _float(self, value: float) -> str:
@@ -222,7 +222,7 @@ class Speller:
         return f"{kind}([{', '.join(sorted(map(self._untraced, value)))}])"
 
     def _untraced(self, value: Any) -> str:
-        """An element of a set or a key of a dict, where use lists do not look for nodes."""
+        """Spell an element of a set or a key of a dict; use lists do not cover nodes in these."""
         before = len(self.met)
         text = self.argument(value)
         if len(self.met) > before:
@@ -243,7 +243,7 @@ class Speller:
         return f"{self._well_known('device', torch.device)}(type={value.type!r}{index})"
 
     def named(self, value: Any, make: Callable[[str], Any]) -> Any:
-        """``value`` with each node replaced by ``make(its variable name)``."""
+        """Return ``value`` with each node replaced by ``make`` of its variable name."""
         if isinstance(value, Node):
             return make(self.names[value])
         return map_parts(lambda part: self.named(part, make), value)
@@ -251,7 +251,7 @@ class Speller:
     # Annotations.
 
     def annotation(self, hint: Any) -> str:
-        """A type annotation; generics of ``typing`` and of the builtins in a form that TorchScript also reads."""
+        """Spell a type annotation; generics of ``typing`` and of the builtins in a form that TorchScript also reads."""
         if hint is None or hint is NoneType:
             return self._well_known("NoneType", NoneType)
         if isinstance(hint, types.UnionType):
@@ -261,7 +261,7 @@ class Speller:
             if isinstance(hint, type) or (callable(hint) and torch_path(hint) is not None):
                 return self.callable(hint)
             return self.bind_global(str(hint) if not isinstance(hint, str) else f"_{hint}_", hint)
-        # Arguments of `Literal` are values, those of `Callable` may be a list: none of them is an annotation itself.
+        # Arguments of `Literal` are values, and `Callable` may have a list as argument: neither is an annotation.
         is_plain = all(isinstance(arg, type) or arg is Ellipsis or typing.get_origin(arg) is not None for arg in args)
         generic = origin if isinstance(hint, types.GenericAlias) else _GENERICS.get(origin)
         if generic is None or not is_plain:
@@ -281,7 +281,7 @@ def _generic_name(generic: Any) -> str:
 
 
 def _quoted(text: str) -> str:
-    """A string literal, in double quotes where nothing in it needs an escape."""
+    """Return a string literal, in double quotes if nothing in it needs an escape."""
     return f'"{text}"' if text.isprintable() and not set('"\\') & set(text) else repr(str(text))
 
 

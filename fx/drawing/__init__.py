@@ -1,6 +1,6 @@
 """Drawings of programs (paper, section 6.3): ``fx.draw(program, "program.svg")``.
 
-SVG and pages are laid out here and need nothing; PNG, PDF and the like are made by Graphviz of the same picture.
+SVG and pages are laid out here, without other tools; Graphviz makes PNG, PDF and the like from the same picture.
 """
 
 from __future__ import annotations
@@ -40,29 +40,29 @@ def draw(
     color: str = "opcode",
     fold: bool = True,
 ) -> Path:
-    """Draw a program into a file, whose ending says the format: ``.svg``, ``.html``, ``.dot``, or by Graphviz ``.png``.
+    """Draw a program into a file. Its ending is the format: ``.svg``, ``.html``, ``.dot``, or by Graphviz ``.png``.
 
-    Nodes stand in frames of the modules that they are of; of blocks that repeat the first is drawn, with their number.
-    An ``.html`` is a page to zoom and search in, whose modules open and close, and which needs no network.
-    The same program is the same file, byte by byte.
+    Frames around nodes are their modules. Of repeated blocks, only the first is drawn, with their number.
+    An ``.html`` file is a page with zoom and search, whose modules open and close; it needs no network.
+    The same program gives the same file, byte by byte.
 
     Args:
-        program: the program, which stays as it is; or what :func:`record_passes` recorded, which is drawn before and
-            after the passes, side by side, with what they did at each node.
+        program: the program, which stays as it is; or the result of :func:`record_passes`, which is drawn before and
+            after the passes, side by side, with their edits at each node.
         path: the file.
-        inputs: example inputs, with which sizes are found out on fake tensors; by default they are those that
-            ``ShapeProp`` or ``torch.export`` has put into the notes of nodes.
-        shapes: write sizes and types of values; by default where ``inputs`` are given.
+        inputs: example inputs, to find sizes on fake tensors; by default sizes are those in the ``meta`` of nodes from
+            ``ShapeProp`` or ``torch.export``.
+        shapes: write sizes and types of values; by default if there are ``inputs``.
         lines: write the user's file and line.
         figures: numbers of nodes: time, operations, errors.
-        color: what colours the nodes: ``"opcode"``, or the name of a figure, which is written too.
-        fold: draw of blocks that repeat only the first.
+        color: the colour of the nodes: ``"opcode"``, or the name of a figure, whose numbers are written, too.
+        fold: draw only the first of repeated blocks.
 
     Returns:
         The path.
 
     Raises:
-        DrawingError: the format is unknown or needs Graphviz, which is not there; ``color`` is not a figure.
+        DrawingError: the format is unknown, or needs Graphviz, which is missing; ``color`` is not a figure.
 
     >>> import tempfile, torch, fx
     >>> program = fx.symbolic_trace(torch.nn.Sequential(torch.nn.Linear(3, 5), torch.nn.ReLU()))
@@ -86,7 +86,7 @@ def draw(
             remedy=f"let it end in one of {', '.join(_FORMATS)}",
         )
     figures = [_checked(figure) for figure in expect_all(
-        figures, lambda one: isinstance(one, Figure), "figures of draw are Figure objects", error=DrawingError
+        figures, lambda figure: isinstance(figure, Figure), "figures of draw are Figure objects", error=DrawingError
     )]  # fmt: skip
     labels = Labels(inputs is not None if shapes is None else shapes, lines, _chosen(figures, color))
     name = (program.graph_module if isinstance(program, PassHistory) else program)._get_name()
@@ -111,7 +111,7 @@ def _content(form: str, name: str, labels: Labels, picture: Picture, panes: Sequ
 
 
 def _before_and_after(history: PassHistory, fold: bool) -> tuple[Picture, list[Pane]]:
-    """The first and the last state of a program, with what the passes between them did with each node."""
+    """Return the picture of the first and the last state of a program, and a pane with marks for each of the two."""
     last = len(history.states) - 1
     picture, _ = history.picture([0, last] if last else [0], fold=fold)
     marks = [mark[0] if mark else "" for mark in picture.marks]
@@ -122,7 +122,7 @@ def _before_and_after(history: PassHistory, fold: bool) -> tuple[Picture, list[P
 
 
 def _checked(figure: Figure) -> Figure:
-    """A figure with numbers, by the names of nodes."""
+    """Return a figure with its numbers by the names of nodes; refuse other values."""
     values: Mapping[Any, Any] = figure.values
     what = f"the figure {figure.name!r}"
     expect(values, Mapping, f"values of {what} are a dict from nodes to numbers", error=DrawingError)
@@ -133,15 +133,15 @@ def _checked(figure: Figure) -> Figure:
 
 
 def _chosen(figures: Sequence[Figure], color: str) -> Figure | None:
-    """The figure that colours nodes; None for the opcode."""
+    """Return the figure for the colours of nodes; None for the opcode."""
     if color == "opcode":
         return None
     named = {figure.name: figure for figure in reversed(figures)}
     if color in named:
         return named[color]
-    known = ", ".join(repr(figure.name) for figure in figures)
+    names = ", ".join(repr(figure.name) for figure in figures)
     raise DrawingError(
         f"there is no figure {color!r} to colour nodes by",
-        why=f"figures are {known}" if known else "no figures are given",
+        why=f"figures are {names}" if names else "no figures are given",
         remedy='color="opcode", or give it: figures=[fx.drawing.Figure("time", "s", {"relu": 1e-5})]',
     )

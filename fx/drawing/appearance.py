@@ -1,4 +1,4 @@
-"""Appearance: colours, sizes and the lines of text in the box of a node. All of it can be read without colour."""
+"""Appearance: colours, sizes and the lines of text in the box of a node. Drawings can be read without colour."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FILLS = {
 }
 """The fill of nodes by opcode."""
 STROKES = {"removed": "#c0392b", "added": "#1e8449", "changed": "#b9770e", "moved": "#2471a3"}
-"""The frame of nodes by what a pass did with them."""
+"""The frame of nodes by the edit of a pass."""
 CHARACTER, LINE, MARGIN = 6.1, 13.0, 8.0
 """Width of a character at 10 points, height of a line, and room around text."""
 _SCALE = ((255, 247, 236), (253, 187, 132), (239, 101, 72))
@@ -33,14 +33,14 @@ class Figure:
     """A number for each node, which colours it."""
 
     name: str
-    """What it is: ``"time"``."""
+    """Its name: ``"time"``."""
     unit: str
     """Its unit: ``"s"``, ``"FLOP"``, ``"B"``; empty for a number alone."""
     values: Mapping[str, float]
-    """The number of each node that has one, by the node's name."""
+    """The numbers, by the names of nodes; nodes may be missing."""
 
     def written(self, value: float) -> str:
-        """A number with its unit.
+        """Return a number with its unit.
 
         >>> Figure("time", "s", {}).written(0.00025)
         '250 us'
@@ -58,16 +58,16 @@ class Figure:
 
     @property
     def is_logarithmic(self) -> bool:
-        """Return whether colours go by the logarithm: where the largest number is 1000 times the smallest or more."""
+        """True if colours are on a logarithmic scale: if the largest number is at least 1000 times the smallest."""
         positive = [value for value in self.values.values() if value > 0 and math.isfinite(value)]
         return bool(positive) and max(positive) >= 1000 * min(positive)
 
     def fills(self) -> dict[str, str]:
-        """The fill of each node that has a number: from pale, the least, to red, the most."""
+        """Return the fill of each node with a number: from pale, the least, to red, the most."""
         return {name: scaled(share) for name, share in self.shares().items()}
 
     def shares(self) -> dict[str, float]:
-        """Return where the number of each node lies between the least, 0, and the most, 1."""
+        """Return the number of each node on a scale from the least, 0, to the most, 1."""
         finite = [value for value in self.values.values() if math.isfinite(value)]
         logarithmic = self.is_logarithmic
         least = min((value for value in finite if value > 0), default=1.0) if logarithmic else 0.0
@@ -75,7 +75,7 @@ class Figure:
         return {name: self._share(value, least, most, logarithmic) for name, value in self.values.items()}
 
     def legend(self) -> list[tuple[str, str]]:
-        """Fills with what they stand for: the least, the middle of the scale, and the most."""
+        """Return fills with their meanings: the least, the middle of the scale, and the most."""
         if not self.values:
             return [("#ffffff", f"{self.name}: none")]
         positive = [value for value in self.values.values() if value > 0]
@@ -96,26 +96,26 @@ class Figure:
 
 
 def scaled(share: float) -> str:
-    """The colour of a share between 0 and 1."""
+    """Return the colour of a share between 0 and 1."""
     place = min(max(share, 0.0), 1.0) * 2
     start, end = (_SCALE[0], _SCALE[1]) if place <= 1 else (_SCALE[1], _SCALE[2])
     part = place if place <= 1 else place - 1
-    return "#" + "".join(f"{round(one + (other - one) * part):02x}" for one, other in zip(start, end, strict=True))
+    return "#" + "".join(f"{round(low + (high - low) * part):02x}" for low, high in zip(start, end, strict=True))
 
 
 @dataclass(frozen=True, slots=True)
 class Labels:
-    """What the boxes of nodes say."""
+    """The choice of text in the boxes of nodes."""
 
     shapes: bool = False
     """Sizes and types of values."""
     lines: bool = False
     """The user's file and line."""
     figure: Figure | None = None
-    """The number that colours nodes, which is written, too."""
+    """The figure that colours nodes; its numbers are written, too."""
 
     def of(self, node: DrawnNode) -> list[str]:
-        """The lines in the box of a node."""
+        """Return the lines in the box of a node."""
         title = cut(node.title, _LONGEST_TITLE)
         text = [title] if node.name == node.title else [title, cut(node.name, _LONGEST_TITLE)]
         if self.shapes and node.shape:
@@ -128,17 +128,17 @@ class Labels:
 
 
 def cut(text: str, longest: int) -> str:
-    """``text``, or its end, which tells names apart."""
+    """Return ``text``, or its end, which distinguishes names."""
     return text if len(text) <= longest else f"…{text[len(text) - longest + 1 :]}"
 
 
 def box_of(lines: Sequence[str]) -> Size:
-    """The size of a box with lines of text."""
+    """Return the size of a box with lines of text."""
     return 2 * MARGIN + CHARACTER * max(map(len, lines), default=0), MARGIN + LINE * len(lines)
 
 
 def title_of(cluster: Cluster) -> str:
-    """Return what stands at the top of a cluster."""
+    """Return the title at the top of a cluster."""
     if not cluster.number:
         return ""
     path = cut(cluster.path, 40)

@@ -1,4 +1,4 @@
-"""Clusters: nodes drawn inside the modules that they are of, and blocks that repeat (``Block × 12``)."""
+"""Clusters: nodes drawn inside their modules, and repeated blocks (``Block × 12``)."""
 
 from __future__ import annotations
 
@@ -10,38 +10,38 @@ from fx.drawing.drawn_program import Path
 
 @dataclass(slots=True, eq=False)
 class Cluster:
-    """Nodes that are drawn together: those of one call of a module, or modules that repeat.
+    """A group of nodes drawn together: those of one call of a module, or repeated modules.
 
-    A cluster holds a stretch of consecutive nodes, so that clusters never depend on each other in a circle.
+    A cluster holds a run of consecutive nodes, so that clusters never depend on each other in a cycle.
     """
 
     path: str
-    """The path of the module; of modules that repeat those of the first and the last."""
+    """The path of the module; for repeated modules the paths of the first and the last."""
     title: str
-    """The class of the module; of modules that repeat with their number, as ``Block × 12``."""
+    """The class of the module; for repeated modules with their number, as ``Block × 12``."""
     members: list[Cluster | int] = field(default_factory=list["Cluster | int"])
     """Nodes, by number, and clusters, in order."""
     count: int = 1
-    """How many modules are in it, if they repeat."""
+    """The number of repeated modules in it, or 1."""
     form: Hashable = None
-    """What two clusters have in common if they have the same structure."""
+    """A key, equal for clusters of the same structure."""
     number: int = 0
     """Its number among the clusters of a program."""
 
     def nodes(self) -> list[int]:
-        """All nodes in it, in order."""
-        found: list[int] = []
+        """Return all nodes in it, in order."""
+        nodes: list[int] = []
         pending: list[Cluster | int] = [self]
         while pending:
-            one = pending.pop()
-            if isinstance(one, Cluster):
-                pending += reversed(one.members)
+            member = pending.pop()
+            if isinstance(member, Cluster):
+                pending += reversed(member.members)
             else:
-                found.append(one)
-        return found
+                nodes.append(member)
+        return nodes
 
     def blocks(self) -> list[Cluster]:
-        """The clusters among its members."""
+        """Return the clusters among its members."""
         return [member for member in self.members if isinstance(member, Cluster)]
 
 
@@ -58,10 +58,10 @@ def make_clusters(
     Args:
         modules: the modules around each node.
         classes: the class of each module.
-        kinds: what each node does, without its name; blocks whose nodes do the same repeat.
+        kinds: a key for the operation of each node, without its name; blocks with equal operations repeat.
         inputs: the nodes that each node reads.
-        largest: cut clusters with more members than these into parts of consecutive ones.
-        order: the nodes in the order in which they are put into clusters; by default that of their numbers.
+        largest: cut clusters with more members than these into parts of consecutive members.
+        order: the nodes in the order of their insertion into clusters; by default in the order of their numbers.
 
     Returns:
         The root.
@@ -89,24 +89,24 @@ def make_clusters(
     return root
 
 
-def shared_length(one: Sequence[object], other: Sequence[object]) -> int:
-    """Return how many elements are the same at the start of both."""
+def shared_length(left: Sequence[object], right: Sequence[object]) -> int:
+    """Return the number of elements that are equal at the start of both."""
     return next(
-        (place for place, pair in enumerate(zip(one, other, strict=False)) if pair[0] != pair[1]),
-        min(len(one), len(other)),
+        (place for place, pair in enumerate(zip(left, right, strict=False)) if pair[0] != pair[1]),
+        min(len(left), len(right)),
     )
 
 
 def all_clusters(root: Cluster) -> list[Cluster]:
-    """A cluster and all in it, outer ones first."""
-    found = [root]
-    for cluster in found:
-        found += cluster.blocks()
-    return found
+    """Return a cluster and all clusters in it, outer ones first."""
+    clusters = [root]
+    for cluster in clusters:
+        clusters += cluster.blocks()
+    return clusters
 
 
 def _simplify(root: Cluster) -> None:
-    """Take a cluster of one node out of its frame, which says nothing."""
+    """Replace each cluster of one node by the node: its frame would add nothing."""
     for cluster in reversed(all_clusters(root)):
         cluster.members = [
             member.members[0] if isinstance(member, Cluster) and len(member.members) == 1 else member
@@ -115,7 +115,7 @@ def _simplify(root: Cluster) -> None:
 
 
 def _find_forms(root: Cluster, kinds: Sequence[Hashable], inputs: Sequence[Iterable[int]]) -> None:
-    """Give clusters of the same structure the same form: equal operations, which read each other in the same way."""
+    """Give clusters of the same structure the same form: equal operations with equal edges between them."""
     forms: dict[Hashable, int] = {}
     for cluster in reversed(all_clusters(root)):
         nodes = cluster.nodes()
@@ -130,7 +130,7 @@ def _find_forms(root: Cluster, kinds: Sequence[Hashable], inputs: Sequence[Itera
 
 
 def _gather_repeats(root: Cluster) -> None:
-    """Put neighbours of one form into a cluster of their own."""
+    """Group neighbours of the same form in a new cluster."""
     for cluster in all_clusters(root):
         members: list[Cluster | int] = []
         for member in cluster.members:
@@ -143,11 +143,11 @@ def _gather_repeats(root: Cluster) -> None:
             last.members.append(member)
             last.count = len(last.members)
         cluster.members = members
-        for one in cluster.blocks():
-            if one.count > 1:
-                blocks = one.blocks()
-                one.path = f"{blocks[0].path} … {blocks[-1].path}"
-                one.title = f"{blocks[0].title or 'block'} × {one.count}"
+        for group in cluster.blocks():
+            if group.count > 1:
+                blocks = group.blocks()
+                group.path = f"{blocks[0].path} … {blocks[-1].path}"
+                group.title = f"{blocks[0].title or 'block'} × {group.count}"
 
 
 def _cut(root: Cluster, largest: int) -> None:

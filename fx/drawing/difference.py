@@ -1,4 +1,4 @@
-"""``ProgramDifference``: what passes did with the nodes of a program, as sets of names and as text."""
+"""``ProgramDifference``: the edits of passes to the nodes of a program, as sets of names and as text."""
 
 from __future__ import annotations
 
@@ -14,47 +14,47 @@ _WIDTH = 80
 
 @dataclass(frozen=True, slots=True)
 class ProgramDifference:
-    """What lies between two states of a program, by names of nodes: before the passes, or after them for new nodes.
+    """The difference between two states of a program, by names of nodes: their old names, or new ones for new nodes.
 
-    It prints as text: each node that is not as it was with a sign, ``-`` removed, ``+`` added, ``~`` changed and ``^``
-    moved, and what became of what.
+    It prints as text. Each edited node has a line with a sign: ``-`` removed, ``+`` added, ``~`` changed, ``^`` moved.
+    The last lines are the replacements of one node by many and of many by one.
     """
 
     name: str
     """The pass, or the passes joined by commas."""
     edits: tuple[str, ...]
-    """The edits that they named, in order."""
+    """The edits that the passes reported, in order."""
     seconds: float
-    """How long they took."""
+    """The time that the passes took, in seconds."""
     removed: tuple[str, ...]
-    """Nodes that are gone."""
+    """The removed nodes."""
     added: tuple[str, ...]
-    """Nodes that are new."""
+    """The new nodes."""
     changed: tuple[str, ...]
-    """Nodes that call something else, or with other arguments or weights, or have another name: their names before.
-    Not those that only read what does the work of what they read before."""
+    """Nodes with another target, other arguments or weights, or another name, by their old names. A node does not count
+    if it only reads the replacement of an old input."""
     moved: tuple[str, ...]
-    """Nodes that run earlier or later than others that stayed; as few as explain the new order."""
+    """Nodes that run earlier or later than others that stayed; the fewest that explain the new order."""
     one_to_many: Mapping[str, tuple[str, ...]]
-    """Nodes whose work several do now."""
+    """Nodes whose work several nodes do now."""
     many_to_one: Mapping[str, tuple[str, ...]]
-    """Nodes, by their names now, that do the work of several."""
+    """Nodes, by their new names, that do the work of several."""
     counterparts: tuple[tuple[str, str], ...]
-    """Each node before with each node that does its work now; both names."""
+    """Pairs of an old node and a new node that does its work; both names."""
     before: DrawnProgram
     """The program before."""
     after: DrawnProgram
     """The program after."""
     kept: Mapping[str, str]
-    """The name now of each node that is still there, by the name before."""
+    """The new name of each surviving node, by its old name."""
 
     @property
     def is_empty(self) -> bool:
-        """Return whether nothing is different."""
+        """True if nothing is different."""
         return not (self.removed or self.added or self.changed or self.moved)
 
     def marks(self) -> tuple[dict[str, str], dict[str, str]]:
-        """The mark of each node before, and of each after, by its name then; no entry for those left alone."""
+        """Return the marks of the old nodes and of the new nodes, by their names; unedited nodes have none."""
         before = dict.fromkeys(self.moved, "moved")
         before.update(dict.fromkeys(self.changed, "changed"))
         after = {self.kept[name]: mark for name, mark in before.items()}
@@ -63,7 +63,7 @@ class ProgramDifference:
         return before, after
 
     def summary(self) -> str:
-        """One line: the pass, how many nodes there were and are, and how many are not as they were."""
+        """Return one line: the pass, the number of nodes before and after, and the number of edited nodes."""
         counts = [f"{len(names)} {what}" for what in MARKS if (names := getattr(self, what))]
         nodes = f"{len(self.before.nodes)} -> {len(self.after.nodes)} nodes"
         return f"{self.name}: {nodes}, {', '.join(counts) or 'nothing is different'}"
@@ -72,13 +72,13 @@ class ProgramDifference:
         return "\n".join(_lines(self))
 
 
-def _lines(made: ProgramDifference) -> Iterator[str]:
-    yield shortened(made.summary(), _WIDTH)
-    marks, marks_after = made.marks()
-    was = {node.name: node for node in made.before.nodes}
-    name_before = {now: name for name, now in made.kept.items()}
+def _lines(difference: ProgramDifference) -> Iterator[str]:
+    yield shortened(difference.summary(), _WIDTH)
+    marks, marks_after = difference.marks()
+    was = {node.name: node for node in difference.before.nodes}
+    name_before = {now: name for name, now in difference.kept.items()}
     same = 0
-    for is_new, node in _merged(made):
+    for is_new, node in _merged(difference):
         mark = (marks_after if is_new else marks).get(node.name, "")
         if not mark:
             same += 1
@@ -91,23 +91,23 @@ def _lines(made: ProgramDifference) -> Iterator[str]:
             if _call(old) != _call(node):
                 yield _cut(f"    was %{old.name} = {_call(old)}")
     yield from _skipped(same)
-    for name, names in made.one_to_many.items():
-        yield _cut(f"one to many: %{name} -> {', '.join(f'%{one}' for one in names)}")
-    for name, names in made.many_to_one.items():
-        yield _cut(f"many to one: {', '.join(f'%{one}' for one in names)} -> %{name}")
+    for name, names in difference.one_to_many.items():
+        yield _cut(f"one to many: %{name} -> {', '.join(f'%{node_name}' for node_name in names)}")
+    for name, names in difference.many_to_one.items():
+        yield _cut(f"many to one: {', '.join(f'%{node_name}' for node_name in names)} -> %{name}")
 
 
-def _merged(made: ProgramDifference) -> Iterator[tuple[bool, DrawnNode]]:
-    """All nodes in order: those that are gone where they were, among those that are there."""
-    gone = set(made.removed)
+def _merged(difference: ProgramDifference) -> Iterator[tuple[bool, DrawnNode]]:
+    """Yield all nodes in order, removed ones at their old places; true marks nodes of the new state."""
+    gone = set(difference.removed)
     previous, after_what = "", dict[str, list[DrawnNode]]()
-    for node in made.before.nodes:
+    for node in difference.before.nodes:
         if node.name in gone:
             after_what.setdefault(previous, []).append(node)
         else:
-            previous = made.kept[node.name]
+            previous = difference.kept[node.name]
     yield from ((False, node) for node in after_what.get("", ()))
-    for node in made.after.nodes:
+    for node in difference.after.nodes:
         yield True, node
         yield from ((False, other) for other in after_what.get(node.name, ()))
 
@@ -133,7 +133,7 @@ def _cut(text: str, width: int = _WIDTH) -> str:
 
 
 def longest_increasing(values: Sequence[int]) -> set[int]:
-    """The places of as many values as possible that grow from left to right (Schensted, 1961).
+    """Return the places of a longest increasing subsequence of the values (Schensted, 1961).
 
     >>> sorted(longest_increasing([3, 0, 1, 2]))
     [1, 2, 3]
@@ -146,9 +146,9 @@ def longest_increasing(values: Sequence[int]) -> set[int]:
         before.append(places[length - 1] if length else -1)
         tails[length : length + 1] = [value]
         places[length : length + 1] = [place]
-    found: set[int] = set()
+    chosen: set[int] = set()
     place = places[-1] if places else -1
     while place >= 0:
-        found.add(place)
+        chosen.add(place)
         place = before[place]
-    return found
+    return chosen

@@ -14,11 +14,11 @@ def make_dot(picture: Picture, labels: Labels, name: str, state: int = 0, marks:
     """Write a state of a picture as a graph for Graphviz.
 
     Args:
-        picture: what is drawn.
-        labels: what the boxes say.
+        picture: the picture.
+        labels: the choice of text in the boxes.
         name: the name of the graph.
         state: the state of the program.
-        marks: for each node what a pass did with it.
+        marks: the edit of a pass, for each node.
     """
     fills = labels.figure.fills() if labels.figure is not None else {}
     lines = [
@@ -44,10 +44,10 @@ def _members(
                 yield f"  {line}"
             yield "}"
             continue
-        one = picture.nodes[member]
-        if not one.states >> state & 1:
+        picture_node = picture.nodes[member]
+        if not picture_node.states >> state & 1:
             continue
-        node, mark = one.at(state), marks[member] if marks else ""
+        node, mark = picture_node.at(state), marks[member] if marks else ""
         text = labels.of(node)
         if mark:
             text[0] = f"{MARKS[mark]} {text[0]}"

@@ -1,4 +1,4 @@
-"""The commands of ``python -m fx`` that show a program and what passes do with it: ``trace``, ``draw`` and ``diff``."""
+"""The commands of ``python -m fx`` that show a program and the edits of passes: ``trace``, ``draw`` and ``diff``."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from fx.passes.registered_passes import list_passes
 from fx.serialization import save
 
 _COSTS = {"operations": ("flops", "FLOP"), "bytes": ("moved", "B")}
-"""Figures that the command works out itself: what they are of the work of a node, and their units."""
+"""Figures that the command computes itself: the attribute of a node's work, and the unit."""
 _UNITS = {"seconds": "s", "estimated": "s", "flops": "FLOP", "most_flops": "FLOP", "read": "B", "written": "B"}
-"""Units of numbers that other commands report of nodes."""
+"""Units of the numbers that other commands report for nodes."""
 
 
 def add_drawing_commands(commands: Any, add: Callable[..., argparse.ArgumentParser]) -> None:
-    """Add the commands; ``add`` makes one with what all have."""
+    """Add the commands; ``add`` creates a command with the common arguments."""
     trace = add(commands, "trace", _trace, "the nodes of a program, with the user's lines", "resnet50")
     trace.add_argument("--save", metavar="FILE", help="write the program to a data-only file, too (fx.save)")
     picture = add(
@@ -83,7 +83,7 @@ def _draw(program: GraphModule, inputs: Sequence[Any] | None, options: argparse.
 
 
 def _costs(program: GraphModule, inputs: Sequence[Any] | None, color: str) -> list[Figure]:
-    """Return what each node costs, where there are inputs to follow the program with."""
+    """Return figures with the cost of each node, if there are inputs to run the program on fake tensors."""
     if inputs is None:
         if color in _COSTS:
             raise DrawingError(
@@ -93,13 +93,13 @@ def _costs(program: GraphModule, inputs: Sequence[Any] | None, color: str) -> li
         return []
     nodes = estimate_cost(program, *inputs).nodes
     return [
-        Figure(name, unit, {one.node.name: float(getattr(one.total, of_work)) for one in nodes})
+        Figure(name, unit, {cost.node.name: float(getattr(cost.total, of_work)) for cost in nodes})
         for name, (of_work, unit) in _COSTS.items()
     ]
 
 
 def _read_figures(path: str | None) -> list[Figure]:
-    """Figures of a file of JSON: named there, or the numbers that another command reports of nodes (``--json``)."""
+    """Return the figures in a JSON file: named figures, or numbers that another command reports (``--json``)."""
     if path is None:
         return []
     form = '{"time": {"unit": "s", "values": {"conv1": 2e-4}}}, or what cost or profile print with --json'
@@ -107,20 +107,20 @@ def _read_figures(path: str | None) -> list[Figure]:
         read = cast("dict[str, Any]", json.loads(Path(path).read_text(encoding="utf-8")))
         if isinstance(read.get("nodes"), list):
             return _figures_of_nodes(read["nodes"])
-        return [Figure(name, str(one.get("unit", "")), dict(one["values"])) for name, one in read.items()]
+        return [Figure(name, str(figure.get("unit", "")), dict(figure["values"])) for name, figure in read.items()]
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         why = f"{type(error).__name__}: {error}"
         raise DrawingError(f"cannot read the figures in {path}", why=why, remedy=f"write {form}") from error
 
 
 def _figures_of_nodes(nodes: Sequence[dict[str, Any]]) -> list[Figure]:
-    """Return a figure for each number that is given of nodes."""
+    """Return a figure for each number that nodes have."""
     values: dict[str, dict[str, float]] = {}
     for node in nodes:
         for name, value in node.items():
             if isinstance(value, (int, float)):
                 values.setdefault(name, {})[str(node["node"])] = float(value)
-    return [Figure(name, _UNITS.get(name, ""), found) for name, found in values.items()]
+    return [Figure(name, _UNITS.get(name, ""), numbers) for name, numbers in values.items()]
 
 
 def _diff(program: GraphModule, inputs: Sequence[Any] | None, options: argparse.Namespace) -> str:
@@ -129,7 +129,7 @@ def _diff(program: GraphModule, inputs: Sequence[Any] | None, options: argparse.
         draw(history, options.output, shapes=inputs is not None)
     if options.json:
         names = "name edits seconds removed added changed moved one_to_many many_to_one".split()
-        return json.dumps([{name: getattr(one, name) for name in names} for one in history.differences])
+        return json.dumps([{name: getattr(difference, name) for name in names} for difference in history.differences])
     idle = [report.name for report in history.reports if not report.changed]
-    lines = [str(one) for one in history.differences]
+    lines = [str(difference) for difference in history.differences]
     return "\n\n".join([*lines, *([f"changed nothing: {', '.join(idle)}"] if idle else [])])

@@ -1,4 +1,4 @@
-"""``DrawnProgram``: what is drawn of a program, as records that stay as they are when passes edit it."""
+"""``DrawnProgram``: the drawable facts of a program, as records that do not change when passes edit the program."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fx.passes.shape_prop import ShapeProp
 from fx.passes.tensor_metadata import TensorMetadata
 
 LONGEST_TEXT = 300
-"""Characters of an argument or a line of code that are kept: constants of thousands of elements help nobody."""
+"""The longest text of an argument or a line of code, in characters: constants of thousands of elements help nobody."""
 
 Path = tuple[str, ...]
 """The modules around a node, outermost first; empty in the root."""
@@ -26,49 +26,49 @@ Path = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class DrawnNode:
-    """What is drawn of one node."""
+    """The drawable facts of one node."""
 
     name: str
     """Its name, unique in its program."""
     op: str
     """Its opcode."""
     target: str
-    """What it calls or fetches, with the package it is from."""
+    """Its target, with the package."""
     title: str
-    """What it calls or fetches, in a word or two: the class of a module, the name of a function."""
+    """A short name of its target: the class of a module, the name of a function."""
     arguments: str
     """Its arguments as text, with nodes as ``%name``."""
     settings: str
-    """What the module that it calls says of itself, as ``3, 64, kernel_size=(7, 7)``; empty for other nodes."""
+    """The settings of the called module (its ``extra_repr``), as ``3, 64, kernel_size=(7, 7)``; otherwise empty."""
     modules: Path
     """The modules around it, each by its path."""
     inputs: tuple[str, ...]
     """Names of the nodes that it reads."""
     shape: str
-    """Sizes of its value, as ``1x64x56x56``, of several values joined by commas; empty where they are not known."""
+    """The sizes of its value, as ``1x64x56x56``, of several values joined by commas; empty if not known."""
     dtype: str
-    """Types of elements of its value; empty where they are not known."""
+    """The dtypes of its value; empty if not known."""
     file: str
-    """The user's file that made it; empty where it is not known."""
+    """The user's file with the call; empty if not known."""
     line: int
-    """The line in that file, from 1; 0 where it is not known."""
+    """The line in that file, from 1; 0 if not known."""
     code: str
     """The text of that line."""
 
     @property
     def place(self) -> str:
-        """File and line in short, as ``resnet.py:48``; empty where they are not known."""
+        """File and line in short, as ``resnet.py:48``; empty if not known."""
         return f"{os.path.basename(self.file)}:{self.line}" if self.file else ""
 
 
 @dataclass(frozen=True, slots=True)
 class DrawnProgram:
-    """What is drawn of a program."""
+    """The drawable facts of a program."""
 
     nodes: tuple[DrawnNode, ...]
     """Its nodes, in order."""
     classes: Mapping[str, str]
-    """Names of the classes of the modules around nodes, by path."""
+    """The class names of the modules around nodes, by path."""
 
     @classmethod
     def of(cls, graph_module: GraphModule, inputs: Iterable[Any] | None = None) -> DrawnProgram:
@@ -76,8 +76,7 @@ class DrawnProgram:
 
         Args:
             graph_module: the program.
-            inputs: example inputs, with which sizes are found out on fake tensors; by default they are those that
-                are in the notes of nodes already.
+            inputs: example inputs, to find sizes on fake tensors; by default sizes are those in the ``meta`` of nodes.
 
         Raises:
             PassError: the program takes another number of inputs.
@@ -98,44 +97,44 @@ class DrawnProgram:
 
 
 class _Sizes(ShapeProp):
-    """Runs a program on fake tensors and keeps what is known of each value beside the program."""
+    """An interpreter on fake tensors that keeps the metadata of each value outside of the program."""
 
     def __init__(self, graph_module: GraphModule) -> None:
         super().__init__(graph_module, fake=True)
-        self.found: dict[Node, Any] = {}
+        self.metadata: dict[Node, Any] = {}
 
     def run_node(self, n: Node) -> Any:
-        """Run one node, and put its notes back."""
+        """Run one node, and restore its ``meta``."""
         notes = dict(n.meta)
         try:
             result = super().run_node(n)
-            self.found[n] = n.meta.get("tensor_meta")
+            self.metadata[n] = n.meta.get("tensor_meta")
         finally:
             n.meta = notes
         return result
 
 
 def sizes_of(graph_module: GraphModule, inputs: Iterable[Any]) -> dict[Node, Any]:
-    """The metadata of the tensors of each node, found out on fake tensors."""
+    """Return the metadata of the tensors of each node, from a run on fake tensors."""
     run = _Sizes(graph_module)
     run.propagate(*inputs)
-    return run.found
+    return run.metadata
 
 
 def _stack(node: Node) -> dict[str, tuple[str, str]]:
-    """The modules that were running when the node was made: path and class, by a key for each call."""
+    """Return the modules that were running when the node was recorded: path and class, by a key for each call."""
     recorded: Any = (node.meta.get("nn_module_stack") if node._meta else None) or {}
     stack: dict[str, tuple[str, str]] = {}
     for key, (path, kind) in recorded.items():
         if path:  # torch.export has the root, too
-            call = re.search(r"@\d+$", str(key))  # a module that is called again
+            call = re.search(r"@\d+$", str(key))  # a later call of the same module
             name = getattr(kind, "__name__", str(kind)).rpartition(".")[2]
             stack[f"{path}{call[0] if call else ''}"] = (str(path), name)
     return stack
 
 
 def _modules_around(node: Node, stack: dict[str, tuple[str, str]], chains: dict[str, Path]) -> Path:
-    """The keys of the modules around a node; of one that knows none, those of a module that its target is in."""
+    """Return the keys of the modules around a node; without a record, those of the module that holds its target."""
     around = tuple(stack)
     if around:
         is_own = node.op == "call_module" and stack[around[-1]][0] == node.target
@@ -154,8 +153,8 @@ def _drawn(graph_module: GraphModule, node: Node, modules: Path, value: Any) -> 
     shape, dtype = _sizes_and_types(value)
     title, settings = _title(graph_module, node)
     arguments = ", ".join(
-        [format_argument(one) for one in node.args]
-        + [f"{key}={format_argument(one)}" for key, one in node.kwargs.items()]
+        [format_argument(argument) for argument in node.args]
+        + [f"{key}={format_argument(argument)}" for key, argument in node.kwargs.items()]
     )
     source = node.source
     return DrawnNode(
@@ -176,7 +175,7 @@ def _drawn(graph_module: GraphModule, node: Node, modules: Path, value: Any) -> 
 
 
 def _title(graph_module: GraphModule, node: Node) -> tuple[str, str]:
-    """Return what a node calls or fetches in a word or two, and what a module says of itself."""
+    """Return a short name of a node's target, and the settings of a module."""
     if node.op == "call_module":
         try:
             module = graph_module.get_submodule(str(node.target))
@@ -195,15 +194,15 @@ def _title(graph_module: GraphModule, node: Node) -> tuple[str, str]:
 def _sizes_and_types(value: Any) -> tuple[str, str]:
     if value is None:
         return "", ""
-    leaves = pytree.tree_leaves(value, is_leaf=lambda one: isinstance(one, TensorMetadata))
+    leaves = pytree.tree_leaves(value, is_leaf=lambda leaf: isinstance(leaf, TensorMetadata))
     tensors = [leaf for leaf in leaves if isinstance(leaf, (TensorMetadata, torch.Tensor))]
-    shapes = ["x".join(map(str, one.shape)) or "scalar" for one in tensors]
-    types = dict.fromkeys(str(one.dtype).removeprefix("torch.") for one in tensors)
+    shapes = ["x".join(map(str, tensor.shape)) or "scalar" for tensor in tensors]
+    types = dict.fromkeys(str(tensor.dtype).removeprefix("torch.") for tensor in tensors)
     return shortened(", ".join(shapes), 60), ", ".join(types)
 
 
 def shortened(text: str, longest: int = LONGEST_TEXT) -> str:
-    """``text`` in one line, cut in the middle where it is too long."""
+    """Return ``text`` in one line, cut in the middle if it is too long."""
     text = " ".join(text.split())
     half = (longest - 3) // 2
     return text if len(text) <= longest else f"{text[:half]} … {text[len(text) - half :]}"

@@ -1,6 +1,6 @@
 """One HTML page with everything in it: its policy is ``default-src 'none'``, so that nothing can be fetched.
 
-What is written here is data; ``page/`` has the JavaScript that lays out what a reader opens, and draws it.
+This module writes the data; the JavaScript in ``page/`` lays out the modules that a reader opens, and draws them.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from fx.errors import DrawingError
 from fx.graph_module import GraphModule
 
 LARGEST_CLUSTER = 500
-"""Members from which on a cluster is cut into parts, which open one by one."""
+"""The largest number of members of a cluster; larger clusters are cut into parts, which open one by one."""
 MOST_STATES = 30
-"""States of a program that a page can hold: a bit each of a number in JavaScript."""
+"""The largest number of states of a program in a page: each is a bit of a number in JavaScript."""
 _FRAME_HEIGHT = 560
 _TEXTS = ("name", "op", "target", "title", "arguments", "settings", "shape", "dtype", "file")
 _FOLDER = Path(__file__).parent / "page"
@@ -33,12 +33,12 @@ _POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inl
 
 
 def page_of_program(picture: Picture, name: str, figures: Sequence[Figure], chosen: Figure | None) -> str:
-    """A page that shows one program."""
+    """Return a page that shows one program."""
     return _page(_data(picture, name, figures, chosen, [len(picture.nodes)]))
 
 
 def frame_of(program: GraphModule) -> str:
-    """A frame with the page of a program in it, which a notebook shows under a cell."""
+    """Return a frame with the page of a program, for a notebook to show under a cell."""
     picture = Picture.of(DrawnProgram.of(program), fold=False, largest=LARGEST_CLUSTER)
     page = page_of_program(picture, program._get_name(), (), None)
     return (
@@ -48,10 +48,10 @@ def frame_of(program: GraphModule) -> str:
 
 
 def page_of_passes(history: PassHistory, name: str, figures: Sequence[Figure], chosen: Figure | None) -> str:
-    """A page that shows a program before and after each of some passes.
+    """Return a page that shows a program before and after each of several passes.
 
     Raises:
-        DrawingError: more passes changed something than a page can hold.
+        DrawingError: more passes changed the program than a page can hold.
     """
     count = len(history.states)
     if count > MOST_STATES:
@@ -68,23 +68,23 @@ def page_of_passes(history: PassHistory, name: str, figures: Sequence[Figure], c
 
 
 def _step(history: PassHistory, numbers: Sequence[int], first: int, last: int) -> dict[str, Any]:
-    made = history.difference(first, last)
+    difference = history.difference(first, last)
     place = {number: place for place, number in enumerate(numbers)}
     before, after = (
         {node.name: place[number] for number, node in zip(state.numbers, state.program.nodes, strict=True)}
         for state in (history.states[first], history.states[last])
     )
     codes = {mark: code for code, mark in enumerate(MARKS, 1)}
-    marks_before, marks_after = made.marks()
+    marks_before, marks_after = difference.marks()
     marks = {before[name]: codes[mark] for name, mark in marks_before.items()}
     marks.update((after[name], codes[mark]) for name, mark in marks_after.items())
-    pairs = [(before[one], after[other]) for one, other in made.counterparts]
+    pairs = [(before[old], after[new]) for old, new in difference.counterparts]
     return {
-        "name": made.name if last - first == 1 else "all passes",
+        "name": difference.name if last - first == 1 else "all passes",
         "first": first,
         "last": last,
-        "summary": made.summary(),
-        "edits": made.edits[:500],
+        "summary": difference.summary(),
+        "edits": difference.edits[:500],
         "marks": _flat(sorted(marks.items())),
         "pairs": _flat(pair for pair in pairs if pair[0] != pair[1]),
     }
@@ -105,7 +105,8 @@ def _data(
         for node in picture.nodes
     ]
     clusters = [
-        [strings[one.path], strings[one.title], one.count, parents.get(one.number, 0)] for one in picture.clusters
+        [strings[cluster.path], strings[cluster.title], cluster.count, parents.get(cluster.number, 0)]
+        for cluster in picture.clusters
     ]
     return {
         "title": name,
@@ -136,15 +137,15 @@ def _fields(node: DrawnNode, strings: Mapping[str, int]) -> list[int]:
 
 def _figure(figure: Figure, picture: Picture) -> dict[str, Any]:
     shares = figure.shares()
-    found = {
+    names = {
         number: version.name
         for number, node in enumerate(picture.nodes)
         for _, version in node.versions
         if version.name in shares
     }
     nodes = [
-        [number, scaled(shares[one]), figure.written(figure.values[one]), round(shares[one], 4)]
-        for number, one in found.items()
+        [number, scaled(shares[name]), figure.written(figure.values[name]), round(shares[name], 4)]
+        for number, name in names.items()
     ]
     return {"name": figure.name, "nodes": nodes, "legend": figure.legend()}
 
@@ -172,17 +173,17 @@ def _page(data: Mapping[str, Any]) -> str:
 
 
 def standalone_page(title: str, data: Mapping[str, Any], body: str, style: Path, scripts: Sequence[Path]) -> str:
-    """A page in one file that takes nothing from elsewhere, and runs no script but those that are given.
+    """Return a page in one file that loads nothing from elsewhere and runs only these scripts.
 
     Args:
         title: its title, as text.
-        data: what its scripts read from the element ``data``; it cannot end that, as it has no ``<``.
+        data: the data for its scripts in the element ``data``; it cannot end the element, as it has no ``<``.
         body: its elements before the scripts, as HTML.
         style: the file of its style sheet.
         scripts: the files of its scripts, in order.
 
     Raises:
-        ValueError: a number in the data is not finite, which JSON has no word for.
+        ValueError: a number in the data is not finite; JSON cannot express it.
     """
     written = json.dumps(data, ensure_ascii=True, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
     code = "\n".join(script.read_text(encoding="utf-8") for script in scripts)
@@ -213,7 +214,7 @@ def _pane(number: int) -> str:
 
 
 def _slider(data: Mapping[str, Any]) -> str:
-    """Return what chooses the pass, and which passes did nothing."""
+    """Return the slider that chooses the pass, with the list of passes that changed nothing."""
     steps: Sequence[Any] = data["steps"]
     if not steps:
         return ""

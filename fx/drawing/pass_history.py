@@ -1,7 +1,7 @@
-"""``record_passes``: runs passes on a copy of a program and records what each did with each node.
+"""``record_passes``: a run of passes on a copy of a program, with a record of their edits to each node.
 
-Nodes are followed as the passes edit them, not by their names: a node that a pass edits in place is the same object
-before and after, and where one does the work of others the passes say so (:mod:`fx.provenance`).
+Nodes are followed as objects, not by their names: a node that a pass edits in place is the same object before and
+after. Passes record when a node does the work of others (:mod:`fx.provenance`).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from fx.passes.pipeline import PassPipeline
 from fx.passes.registered_passes import Pass
 
 _MARKER = "\0"
-"""Begins the names that are put beside the origins of nodes while a pass runs, which no name of a node does."""
+"""The first character of names added to the origins of nodes while a pass runs; no name of a node begins with it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,54 +38,54 @@ class State:
     """A program before, between or after passes."""
 
     program: DrawnProgram
-    """What is drawn of it."""
+    """The drawable facts of the program."""
     numbers: tuple[int, ...]
-    """The number of each node in all states: the same node has the same."""
+    """The number of each node; the same node has the same number in all states."""
     editions: Mapping[int, int]
-    """By these numbers how often each node was changed so far."""
+    """The number of changes to each node so far, by these numbers."""
 
 
 @dataclass(frozen=True, slots=True)
 class PassHistory:
-    """A program before and after each of some passes."""
+    """A program before and after each of several passes."""
 
     states: tuple[State, ...]
-    """The program before the passes, and after each that changed something."""
+    """The program before the passes, and after each pass that changed it."""
     reports: tuple[PassReport, ...]
-    """What the pipeline reports of each pass, also of those that changed nothing."""
+    """The pipeline's report of each pass, also of those that changed nothing."""
     links: tuple[Mapping[int, tuple[int, ...]], ...]
     """From each state to the next: the numbers of the nodes that do the work of a node."""
     order: tuple[int, ...]
-    """The numbers of all nodes, in an order that fits all states but for nodes that were moved."""
+    """The numbers of all nodes, in an order that fits all states, except for moved nodes."""
     graph_module: GraphModule
     """The copy of the program, after the passes."""
 
     @property
     def changing(self) -> tuple[PassReport, ...]:
-        """The reports of the passes that changed something; there is a state after each."""
+        """The reports of the passes that changed the program; there is a state after each."""
         return tuple(report for report in self.reports if report.changed)
 
     @property
     def differences(self) -> tuple[ProgramDifference, ...]:
-        """Return what each pass did that changed something."""
+        """The difference that each changing pass made."""
         return tuple(self.difference(place, place + 1) for place in range(len(self.states) - 1))
 
     def difference(self, first: int = 0, last: int = -1) -> ProgramDifference:
-        """Return what lies between two states, by default all that the passes did together."""
+        """Return the difference between two states, by default between the first and the last."""
         last = len(self.states) - 1 if last == -1 else last
         before, after = self.states[first], self.states[last]
         old = dict(zip(before.numbers, before.program.nodes, strict=True))
         new = dict(zip(after.numbers, after.program.nodes, strict=True))
-        kept = [number for number in after.numbers if number in old]
+        survivors = [number for number in after.numbers if number in old]
         place = {number: place for place, number in enumerate(before.numbers)}
-        # A pass that moves one node to the front has moved that one, not all that it passed.
-        stayed = longest_increasing([place[number] for number in kept])
+        # A pass that moves one node to the front has moved that node, not all the nodes before it.
+        stayed = longest_increasing([place[number] for number in survivors])
         pairs = self._pairs(first, last)
         became: dict[str, list[str]] = {}
         stands_for: dict[str, list[str]] = {}
-        for one, other in pairs:
-            became.setdefault(old[one].name, []).append(new[other].name)
-            stands_for.setdefault(new[other].name, []).append(old[one].name)
+        for earlier, later in pairs:
+            became.setdefault(old[earlier].name, []).append(new[later].name)
+            stands_for.setdefault(new[later].name, []).append(old[earlier].name)
         reports = self.changing[first:last]
         return ProgramDifference(
             name=",".join(report.name for report in reports or self.reports),
@@ -98,38 +98,39 @@ class PassHistory:
                 for number in before.numbers
                 if number in new and before.editions[number] != after.editions[number]
             ),
-            moved=tuple(old[number].name for place, number in enumerate(kept) if place not in stayed),
+            moved=tuple(old[number].name for place, number in enumerate(survivors) if place not in stayed),
             one_to_many={name: tuple(names) for name, names in became.items() if len(names) > 1},
             many_to_one={name: tuple(names) for name, names in stands_for.items() if len(names) > 1},
-            counterparts=tuple((old[one].name, new[other].name) for one, other in pairs),
+            counterparts=tuple((old[earlier].name, new[later].name) for earlier, later in pairs),
             before=before.program,
             after=after.program,
             kept={old[number].name: new[number].name for number in before.numbers if number in new},
         )
 
     def _pairs(self, first: int, last: int) -> list[tuple[int, int]]:
-        """Nodes of a state with those that do their work in a later one."""
+        """Return pairs of a node in one state and a node in a later state that does its work."""
         pairs: list[tuple[int, int]] = []
         for number in self.states[first].numbers:
             now = {number: None}
             for links in self.links[first:last]:
-                now = dict.fromkeys(other for one in now for other in links.get(one, ()))
+                now = dict.fromkeys(successor for current in now for successor in links.get(current, ()))
             pairs += [(number, other) for other in now]
         return pairs
 
     def picture(
         self, states: Sequence[int], *, fold: bool = True, largest: int | None = None
     ) -> tuple[Picture, list[int]]:
-        """Some states as one picture, in which a node has one place, and the number of each node of the picture.
+        """Return several states as one picture, in which each node has one place, and the numbers of its nodes.
 
-        Its states are numbered from 0, in the order in which they are given.
+        The states of the picture are numbered from 0, in the order of ``states``.
         """
         nodes, numbers = self._nodes(states)
         place = {number: place for place, number in enumerate(numbers)}
         edges: dict[tuple[int, int], int] = {}
         for bit, number in enumerate(states):
             state = self.states[number]
-            by_name = {node.name: place[one] for one, node in zip(state.numbers, state.program.nodes, strict=True)}
+            nodes_of_state = zip(state.numbers, state.program.nodes, strict=True)
+            by_name = {node.name: place[node_number] for node_number, node in nodes_of_state}
             for node in state.program.nodes:
                 for read in node.inputs:
                     key = by_name[read], by_name[node.name]
@@ -137,24 +138,24 @@ class PassHistory:
         classes = {path: name for state in self.states for path, name in state.program.classes.items()}
         program = DrawnProgram((), classes)
         marks = self._marks(states, numbers)
-        found: list[Edge] = [(read, reader, there) for (read, reader), there in edges.items()]
-        return Picture.arranged(nodes, found, program, marks, fold=fold, largest=largest), numbers
+        drawn_edges: list[Edge] = [(read, reader, there) for (read, reader), there in edges.items()]
+        return Picture.arranged(nodes, drawn_edges, program, marks, fold=fold, largest=largest), numbers
 
     def _nodes(self, states: Sequence[int]) -> tuple[list[PictureNode], list[int]]:
         versions: dict[int, list[tuple[int, DrawnNode]]] = {}
         there: dict[int, int] = {}
         for bit, number in enumerate(states):
             state = self.states[number]
-            for one, node in zip(state.numbers, state.program.nodes, strict=True):
-                known = versions.setdefault(one, [])
-                if not known or known[-1][1] != node:
-                    known.append((bit, node))
-                there[one] = there.get(one, 0) | 1 << bit
+            for node_number, node in zip(state.numbers, state.program.nodes, strict=True):
+                of_node = versions.setdefault(node_number, [])
+                if not of_node or of_node[-1][1] != node:
+                    of_node.append((bit, node))
+                there[node_number] = there.get(node_number, 0) | 1 << bit
         numbers = [number for number in self.order if number in there]
         return [PictureNode(tuple(versions[number]), there[number]) for number in numbers], numbers
 
     def _marks(self, states: Sequence[int], numbers: Sequence[int]) -> list[tuple[str, ...]]:
-        """Return what became of each node between neighbouring states."""
+        """Return the marks of each node between neighbouring states."""
         marks: list[dict[int, str]] = []
         for first, last in itertools.pairwise(states):
             both = zip((first, last), self.difference(first, last).marks(), strict=True)
@@ -166,36 +167,36 @@ class PassHistory:
                     if node.name in names
                 }
             )
-        return [tuple(found.get(number, "") for found in marks) for number in numbers]
+        return [tuple(step.get(number, "") for step in marks) for number in numbers]
 
 
 def record_passes(
     graph_module: GraphModule, passes: str | Pass | Iterable[object], inputs: Iterable[Any] | None = None
 ) -> PassHistory:
-    """Run passes on a copy of a program, and record what they do.
+    """Run passes on a copy of a program, and record their edits.
 
     Args:
         graph_module: the program, which stays as it is.
-        passes: what :class:`~fx.passes.pipeline.PassPipeline` takes.
-        inputs: example inputs, with which sizes are found out, and which passes that take data are given.
+        passes: passes as for :class:`~fx.passes.pipeline.PassPipeline`.
+        inputs: example inputs, to find sizes, and as data for passes that take data.
 
     Raises:
         PassError: a pass failed, as in a pipeline.
 
     >>> import fx
     >>> net = torch.nn.Sequential(torch.nn.Conv2d(3, 3, 1), torch.nn.BatchNorm2d(3)).eval()
-    >>> made = record_passes(fx.symbolic_trace(net), "fuse-conv-bn,remove-dead-code").difference()
-    >>> made.removed, made.changed, made.many_to_one
+    >>> difference = record_passes(fx.symbolic_trace(net), "fuse-conv-bn,remove-dead-code").difference()
+    >>> difference.removed, difference.changed, difference.many_to_one
     (('_1',), ('_0',), {'_0': ('_0', '_1')})
     """
     expect_program(graph_module, "record_passes takes a GraphModule", error=DrawingError)
     expect_inputs(inputs, "record_passes", error=DrawingError)
-    given = None if inputs is None else tuple(inputs)
-    return _HistoryRecorder(copy.deepcopy(graph_module), given).run(PassPipeline(passes).passes)
+    example_inputs = None if inputs is None else tuple(inputs)
+    return _HistoryRecorder(copy.deepcopy(graph_module), example_inputs).run(PassPipeline(passes).passes)
 
 
 class _HistoryRecorder:
-    """Follows nodes through passes."""
+    """A recorder that follows nodes through passes."""
 
     def __init__(self, program: GraphModule, inputs: tuple[Any, ...] | None) -> None:
         self.program = program
@@ -214,35 +215,35 @@ class _HistoryRecorder:
         links: list[Mapping[int, tuple[int, ...]]] = []
         reports: list[PassReport] = []
         for pass_ in passes:
-            report, found = self.step(pass_)
+            report, new_links = self.step(pass_)
             reports.append(report)
             if report.changed:
-                links.append(found)
+                links.append(new_links)
                 states.append(self.state(self.drawn()))
         return PassHistory(tuple(states), tuple(reports), tuple(links), tuple(self.order), self.program)
 
     def take(self, node: Node) -> int:
-        """Give a node a number."""
+        """Give a new node a number."""
         number = self.numbers[node] = self.count
         self.count += 1
         self.editions[number] = 0
         return number
 
     def drawn(self) -> DrawnProgram:
-        """Return what is drawn of the program, with sizes where it can be followed: engines of devices cannot."""
+        """Return the drawable facts of the program, with sizes if it runs on fake tensors: device engines do not."""
         try:
             return DrawnProgram.of(self.program, self.inputs)
         except Exception:
             return DrawnProgram.of(self.program)
 
     def state(self, drawn: DrawnProgram) -> State:
-        """The program as it is now; what a pass made for others is in their module."""
+        """Return the present state; nodes that replace others are in the module of these."""
         numbers = tuple(self.numbers[node] for node in self.program.graph.nodes)
         nodes: list[DrawnNode] = []
         for number, node in zip(numbers, drawn.nodes, strict=True):
-            known = self.around.setdefault(number, node.modules)
+            modules = self.around.setdefault(number, node.modules)
             self.ops[number] = node.op
-            nodes.append(replace(node, modules=known) if known != node.modules else node)
+            nodes.append(replace(node, modules=modules) if modules != node.modules else node)
         return State(DrawnProgram(tuple(nodes), drawn.classes), numbers, dict(self.editions))
 
     def step(self, pass_: Pass) -> tuple[PassReport, Mapping[int, tuple[int, ...]]]:
@@ -267,7 +268,7 @@ class _HistoryRecorder:
         stands_for: Mapping[Node, Sequence[Node]],
         is_same_graph: bool,
     ) -> Mapping[int, tuple[int, ...]]:
-        """Number the nodes after a pass, and count what it changed."""
+        """Number the nodes after a pass, and count its changes."""
         earlier = self.numbers
         self.numbers = {}
         continued = _continued(before, stands_for, is_same_graph)
@@ -280,35 +281,36 @@ class _HistoryRecorder:
                 number = self.take(node)
                 inserted.setdefault(previous, []).append(number)
                 self.place(number, node, stands_for[node], earlier)
-        # -1 stands for the start: what was inserted there has no node before it.
-        self.order = [one for number in (-1, *self.order) for one in (number, *inserted.get(number, ())) if one >= 0]
+        # -1 is the start: nodes inserted there have no node before them.
+        order = [member for number in (-1, *self.order) for member in (number, *inserted.get(number, ()))]
+        self.order = [number for number in order if number >= 0]
         links: dict[int, list[int]] = {}
         for node, others in stands_for.items():
             itself = [earlier[continued[node]]] if node in continued else []
-            for other in dict.fromkeys([*(earlier[one] for one in others), *itself]):
-                links.setdefault(other, []).append(self.numbers[node])
+            for number in dict.fromkeys([*(earlier[other] for other in others), *itself]):
+                links.setdefault(number, []).append(self.numbers[node])
         for node, old in continued.items():
             if self.call(node).differs(calls[old], links):
                 self.editions[self.numbers[node]] += 1
-        return {number: tuple(found) for number, found in links.items()}
+        return {number: tuple(successors) for number, successors in links.items()}
 
     def place(self, number: int, node: Node, others: Sequence[Node], earlier: Mapping[Node, int]) -> None:
-        """Put a new node into the innermost module that all nodes are in whose work it does.
+        """Put a new node into the innermost module around all the nodes whose work it does.
 
-        It is left where it says itself that it is, unless that is in a module that was one node before.
+        A node with its own record of modules keeps that, unless it replaces only calls of modules.
         """
-        says = node._meta and node._meta.get("nn_module_stack")
+        recorded = node._meta and node._meta.get("nn_module_stack")
         if not others or node.op in ("placeholder", "output"):
             return
-        if says and not all(self.ops[earlier[one]] == "call_module" for one in others):
+        if recorded and not all(self.ops[earlier[other]] == "call_module" for other in others):
             return
-        shared, *around = [self.around[earlier[one]] for one in others]
+        shared, *around = [self.around[earlier[other]] for other in others]
         for path in around:
             shared = shared[: shared_length(shared, path)]
         self.around[number] = shared
 
     def call(self, node: Node) -> DrawnCall:
-        """Return what a node does now."""
+        """Return the present call of a node."""
         reads: list[int] = []
 
         def note(read: Node) -> str:
@@ -316,38 +318,38 @@ class _HistoryRecorder:
             return _MARKER
 
         arguments = format_argument(map_arg((node.args, node.kwargs), note))
-        what: Any = None
+        value: Any = None
         if node.op in ("call_module", "get_attr"):
-            what = find_attribute(self.program, str(node.target), MISSING)
-        settings, tensors = "", [what] if isinstance(what, torch.Tensor) else []
-        if isinstance(what, torch.nn.Module):
-            settings = repr(what) if not isinstance(what, GraphModule) else what.code
-            tensors = [*what.parameters(), *what.buffers()]
-        known = tuple((one, 0 if one.is_inference() else one._version) for one in tensors)
-        return DrawnCall(node.name, node.op, node.target, arguments, tuple(reads), settings, known)
+            value = find_attribute(self.program, str(node.target), MISSING)
+        settings, tensors = "", [value] if isinstance(value, torch.Tensor) else []
+        if isinstance(value, torch.nn.Module):
+            settings = repr(value) if not isinstance(value, GraphModule) else value.code
+            tensors = [*value.parameters(), *value.buffers()]
+        versions = tuple((tensor, 0 if tensor.is_inference() else tensor._version) for tensor in tensors)
+        return DrawnCall(node.name, node.op, node.target, arguments, tuple(reads), settings, versions)
 
 
 @dataclass(frozen=True, slots=True)
 class DrawnCall:
-    """What a node did at some time, kept to be compared."""
+    """The call of a node at one time, for comparison."""
 
     name: str
     """Its name."""
     op: str
     """Its opcode."""
     target: Any
-    """What it called or fetched."""
+    """Its target."""
     arguments: str
-    """Its arguments, with the same sign for all nodes."""
+    """Its arguments as text, with the same sign for all nodes."""
     reads: tuple[int, ...]
     """The numbers of these nodes."""
     settings: str
-    """What the module that it called said of itself."""
+    """The representation, or the code, of the called module."""
     tensors: tuple[tuple[torch.Tensor, int], ...]
-    """The tensors that it held or fetched, and how often they had been written to."""
+    """The tensors that it held or fetched, with the number of writes to each so far."""
 
     def differs(self, other: DrawnCall, links: Mapping[int, Sequence[int]]) -> bool:
-        """Return whether an earlier call was not the same; ``links`` says which nodes do the work of those before."""
+        """Return whether this call differs from an earlier one; ``links`` maps old nodes to their replacements."""
         mine = self.name, self.op, self.arguments, self.settings, len(self.tensors)
         if mine != (other.name, other.op, other.arguments, other.settings, len(other.tensors)):
             return True
@@ -362,13 +364,13 @@ class DrawnCall:
 def _tensor_differs(now: tuple[torch.Tensor, int], then: tuple[torch.Tensor, int]) -> bool:
     if now[0] is then[0]:
         return now[1] != then[1]
-    one, other = now[0].detach(), then[0].detach()
-    same_kind = (one.shape, one.dtype, one.device) == (other.shape, other.dtype, other.device)
-    return not (same_kind and torch.equal(one, other))
+    new, old = now[0].detach(), then[0].detach()
+    same_kind = (new.shape, new.dtype, new.device) == (old.shape, old.dtype, old.device)
+    return not (same_kind and torch.equal(new, old))
 
 
 def _unmark(node: Node) -> list[str]:
-    """Take the names that were put beside the origins of a node from it."""
+    """Remove the marked names from the origins of a node, and return them."""
     marked = [origin[1:] for origin in node.origins if origin.startswith(_MARKER)]
     if marked:
         node.origins = tuple(origin for origin in node.origins if not origin.startswith(_MARKER))
@@ -378,18 +380,18 @@ def _unmark(node: Node) -> list[str]:
 def _continued(
     before: Mapping[str, Node], stands_for: Mapping[Node, Sequence[Node]], is_same_graph: bool
 ) -> dict[Node, Node]:
-    """The nodes that are still there, each with what it was: itself, or in a graph made anew what it is a copy of."""
+    """Map each surviving node to its original: itself, or in a new graph the node of which it is a copy."""
     if is_same_graph:
-        known = set(before.values())
-        return {node: node for node in stands_for if node in known}
+        old_nodes = set(before.values())
+        return {node: node for node in stands_for if node in old_nodes}
     continued: dict[Node, Node] = {}
-    taken: set[Node] = set()
+    copied: set[Node] = set()
     for has_same_name in (True, False):
         for node, others in stands_for.items():
             for other in others:
-                is_free = node not in continued and other not in taken
+                is_free = node not in continued and other not in copied
                 is_copy = (node.op, node.target) == (other.op, other.target)
                 if is_free and is_copy and (node.name == other.name or not has_same_name):
                     continued[node] = other
-                    taken.add(other)
+                    copied.add(other)
     return continued

@@ -11,43 +11,43 @@ from fx.drawing.drawn_program import DrawnNode, DrawnProgram
 from fx.drawing.rows import Edge, Rows, make_rows
 
 MARKS = {"removed": "-", "added": "+", "changed": "~", "moved": "^"}  # fmt: skip
-"""What a pass did with a node, and the sign that is drawn at it."""
+"""The edits of a pass to a node, with the sign of each in drawings."""
 
 
 @dataclass(frozen=True, slots=True)
 class PictureNode:
-    """A node, through all states of a program in which it is there."""
+    """A node, through all states of a program that have it."""
 
     versions: tuple[tuple[int, DrawnNode], ...]
-    """The first state in which it is as it is then, and how."""
+    """Its versions, each with the first state that has this version."""
     states: int
-    """A bit for each state in which it is there."""
+    """A bit for each state that has the node."""
 
     def at(self, state: int) -> DrawnNode:
-        """Return how it is in a state; where it is not there, how it was before or will be."""
-        found = self.versions[0][1]
+        """Return its version in a state; if the state lacks the node, the version before or else after it."""
+        latest = self.versions[0][1]
         for first, version in self.versions:
             if first <= state:
-                found = version
-        return found
+                latest = version
+        return latest
 
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """What is drawn: nodes by number, and the rows in which they stand."""
+    """The content of a drawing: nodes by number, in rows."""
 
     nodes: tuple[PictureNode, ...]
     """The nodes, in an order in which they can run."""
     edges: tuple[Edge, ...]
-    """Which node reads which, and in which states."""
+    """The edges between nodes, with their states."""
     marks: tuple[tuple[str, ...], ...]
-    """Of each node what is said of it in any state, which keeps blocks of different fates apart."""
+    """The marks of each node in all states; blocks with different marks do not count as repeats."""
     root: Cluster
     """The clusters."""
     rows: tuple[Rows, ...]
     """The rows of each cluster, by its number."""
-    shown: tuple[int, ...]
-    """The nodes that are drawn, without those in blocks that are folded."""
+    visible: tuple[int, ...]
+    """The drawn nodes, without those in folded blocks."""
 
     @classmethod
     def of(cls, program: DrawnProgram, *, fold: bool = True, largest: int | None = None) -> Picture:
@@ -55,7 +55,7 @@ class Picture:
 
         Args:
             program: the program.
-            fold: draw of blocks that repeat only the first.
+            fold: draw only the first of repeated blocks.
             largest: cut clusters with more members than these into parts.
         """
         number = {node.name: place for place, node in enumerate(program.nodes)}
@@ -74,7 +74,7 @@ class Picture:
         fold: bool,
         largest: int | None = None,
     ) -> Picture:
-        """Arrange nodes that are given; ``program`` has the classes of modules. The rest is as in :meth:`of`."""
+        """Arrange these nodes; ``program`` has the classes of modules. The rest is as in :meth:`of`."""
         inputs: list[list[int]] = [[] for _ in nodes]
         for read, reader, _ in edges:
             inputs[reader].append(read)
@@ -93,7 +93,7 @@ class Picture:
 
 
 def _order(nodes: Sequence[PictureNode], edges: Sequence[Edge]) -> list[int]:
-    """The nodes in order, but fetched attributes just before what reads them first, wherever they are fetched."""
+    """Return the nodes in order, but each fetch of an attribute just before its first reader."""
     first: dict[int, int] = {}
     for read, reader, _ in edges:
         if reader < first.get(read, len(nodes)):
@@ -102,29 +102,31 @@ def _order(nodes: Sequence[PictureNode], edges: Sequence[Edge]) -> list[int]:
     for number, node in enumerate(nodes):
         if number in first and node.versions[0][1].op == "get_attr":
             before.setdefault(first[number], []).append(number)
-    put_off = {number for numbers in before.values() for number in numbers}
-    return [one for number in range(len(nodes)) if number not in put_off for one in (*before.get(number, ()), number)]
+    delayed = {number for numbers in before.values() for number in numbers}
+    rest = [number for number in range(len(nodes)) if number not in delayed]
+    return [member for number in rest for member in (*before.get(number, ()), number)]
 
 
 def _kind(node: PictureNode, marks: tuple[str, ...]) -> Hashable:
-    """Return what a node does, without its name and the path of what it calls."""
-    what = [
-        (one.op, one.title, one.settings, one.shape, re.sub(r"%\w+", "%", one.arguments)) for _, one in node.versions
+    """Return a key for the operation of a node, without its name and the path of its target."""
+    operations = [
+        (version.op, version.title, version.settings, version.shape, re.sub(r"%\w+", "%", version.arguments))
+        for _, version in node.versions
     ]
-    return (node.states, marks, *what)
+    return (node.states, marks, *operations)
 
 
 def _folded(root: Cluster, edges: Sequence[Edge], count: int) -> list[Edge]:
-    """Leave of blocks that repeat the first, with the edges of all; those from one block to another are not drawn."""
+    """Keep only the first of repeated blocks, with the edges of all; drop edges from one block to another."""
     stands_for = list(range(count))
-    # Found before blocks are left out below: edges between two blocks end at nodes that are not drawn.
+    # Collected before blocks are dropped below: edges between two blocks end at nodes that are not drawn.
     block_of: dict[int, tuple[tuple[int, int], ...]] = {}
     repeats = [cluster for cluster in all_clusters(root) if cluster.count > 1]
     for cluster in repeats:
         for place, block in enumerate(cluster.blocks()):
             for node in block.nodes():
                 block_of[node] = (*block_of.get(node, ()), (id(cluster), place))
-    # Inner repeats first: a node may stand for one of the first inner block, and that for one of the first outer block.
+    # Inner repeats first: a node may map to one of the first inner block, and that to one of the first outer block.
     for cluster in reversed(repeats):
         first, *others = cluster.blocks()
         for block in others:
@@ -136,16 +138,16 @@ def _folded(root: Cluster, edges: Sequence[Edge], count: int) -> list[Edge]:
             stands_for[node] = stands_for[stands_for[node]]
     for number, cluster in enumerate(all_clusters(root)):
         cluster.number = number
-    kept: dict[tuple[int, int], int] = {}
+    merged: dict[tuple[int, int], int] = {}
     for read, reader, states in edges:
         if _are_apart(block_of.get(read, ()), block_of.get(reader, ())):
             continue
         key = stands_for[read], stands_for[reader]
-        kept[key] = kept.get(key, 0) | states
-    return [(read, reader, states) for (read, reader), states in kept.items()]
+        merged[key] = merged.get(key, 0) | states
+    return [(read, reader, states) for (read, reader), states in merged.items()]
 
 
-def _are_apart(one: tuple[tuple[int, int], ...], other: tuple[tuple[int, int], ...]) -> bool:
+def _are_apart(left: tuple[tuple[int, int], ...], right: tuple[tuple[int, int], ...]) -> bool:
     """Return whether two nodes are in different blocks of the same cluster of repeats."""
-    places = dict(one)
-    return any(places.get(cluster, place) != place for cluster, place in other)
+    places = dict(left)
+    return any(places.get(cluster, place) != place for cluster, place in right)

@@ -1,4 +1,4 @@
-"""Pictures as SVG, which browsers show and need no Graphviz; the same picture is the same text."""
+"""Pictures as SVG, for browsers and without Graphviz; the same picture gives the same text."""
 
 from __future__ import annotations
 
@@ -15,31 +15,31 @@ from fx.drawing.rows import CLUSTER, ENTRY, EXIT, NODE, Rows
 _FONT = 'font-family="ui-monospace,\'DejaVu Sans Mono\',Menlo,Consolas,monospace" font-size="10"'
 _BEND = 12.0
 _ON_EDGES = 'fill="#445" stroke="#fafafa" stroke-width="3" paint-order="stroke"'
-"""The look of titles: what runs behind them is kept off."""
+"""The look of titles: an outline hides the edges behind them."""
 _NOT_IN_XML = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _LEGEND = 34.0
 
 
 @dataclass(frozen=True, slots=True)
 class Pane:
-    """One of the drawings that stand side by side."""
+    """One of several drawings side by side."""
 
     state: int
-    """The state of the program that is drawn."""
+    """The drawn state of the program."""
     caption: str
-    """What stands above it."""
+    """The text above it."""
     marks: Sequence[str]
-    """For each node what the pass did with it: a key of ``MARKS``, or nothing."""
+    """The edit of the pass to each node: a key of ``MARKS``, or ``""``."""
 
 
 def write_svg(picture: Picture, labels: Labels, panes: Sequence[Pane] = (), states: int = 1) -> str:
     """Draw a picture.
 
     Args:
-        picture: what is drawn.
-        labels: what the boxes say.
-        panes: states that are drawn beside each other, every node at the same place; by default the first alone.
-        states: bits of the states that share their places.
+        picture: the picture.
+        labels: the choice of text in the boxes.
+        panes: states to draw beside each other, each node at the same place in all; by default the first alone.
+        states: bits of the states that share the places of nodes.
     """
     panes = panes or [Pane(0, "", [""] * len(picture.nodes))]
     writer = _Writer(picture, labels, states)
@@ -71,19 +71,19 @@ class _Writer:
         self.picture = picture
         self.labels = labels
         self.states = states
-        shown = [bit for bit in range(states.bit_length()) if states >> bit & 1]
+        drawn_states = [bit for bit in range(states.bit_length()) if states >> bit & 1]
         self.sizes: dict[int, tuple[float, float]] = {}
-        for node in picture.shown:
-            one = picture.nodes[node]
-            if one.states & states:
-                boxes = [box_of(labels.of(one.at(state))) for state in shown if one.states >> state & 1]
-                self.sizes[node] = max(box[0] for box in boxes), max(box[1] for box in boxes)
+        for number in picture.visible:
+            node = picture.nodes[number]
+            if node.states & states:
+                boxes = [box_of(labels.of(node.at(state))) for state in drawn_states if node.states >> state & 1]
+                self.sizes[number] = max(box[0] for box in boxes), max(box[1] for box in boxes)
         titles = [2 * MARGIN + CHARACTER * len(title_of(cluster)) for cluster in picture.clusters]
         self.placed = place_clusters(picture.rows, self.sizes.get, lambda cluster: None, titles.__getitem__, states)
         self.fills = labels.figure.fills() if labels.figure is not None else {}
 
     def pane(self, pane: Pane) -> Iterable[str]:
-        """One state: frames of clusters, edges, and on top titles, which edges run through, and nodes."""
+        """Yield the elements of one state: frames of clusters, then edges, and on top titles and nodes."""
         frames: list[str] = []
         edges: list[str] = []
         arrows: list[str] = []
@@ -113,7 +113,7 @@ class _Writer:
         yield from nodes
 
     def frame(self, rows: Rows, placed: Placed, x: float, y: float) -> Iterable[str]:
-        """The frame of a cluster; behind one of repeats stand others."""
+        """Yield the frame of a cluster; repeats have more frames behind it."""
         behind = (4.0, 2.0, 0.0) if rows.cluster.count > 1 else (0.0,)
         for shift in behind:
             yield (
@@ -122,22 +122,22 @@ class _Writer:
             )
 
     def node(self, number: int, middle: float, top: float, pane: Pane) -> Iterable[str]:
-        """The box of a node; of one that is in the other pane only a faint frame."""
-        one = self.picture.nodes[number]
+        """Yield the box of a node; for a node that only the other pane has, a faint frame."""
+        picture_node = self.picture.nodes[number]
         width, height = self.sizes[number]
-        left = middle - width / 2
-        if not one.states >> pane.state & 1:
-            yield f'<rect {_box(left, top, width, height, 4)} fill="none" stroke="#d5d8dc" stroke-dasharray="2 3"/>'
+        x = middle - width / 2
+        if not picture_node.states >> pane.state & 1:
+            yield f'<rect {_box(x, top, width, height, 4)} fill="none" stroke="#d5d8dc" stroke-dasharray="2 3"/>'
             return
-        node, mark = one.at(pane.state), pane.marks[number]
+        node, mark = picture_node.at(pane.state), pane.marks[number]
         stroke = STROKES.get(mark, "#5d6d7e")
         style = f'stroke="{stroke}" stroke-width="{2.2 if mark else 0.8}"' + _dashes(node, mark)
         fill = self.fills.get(node.name, "#ffffff") if self.labels.figure is not None else FILLS.get(node.op, "#ffffff")
         radius = height / 2 if node.op in ("placeholder", "output") else 4.0
         yield f"<g><title>{escaped(_tooltip(node))}</title>"
-        yield f'<rect {_box(left, top, width, height, radius)} fill="{fill}" {style}/>'
+        yield f'<rect {_box(x, top, width, height, radius)} fill="{fill}" {style}/>'
         if node.op == "call_module":
-            yield f'<path d="M{_n(left + 3)} {_n(top + 4)}v{_n(height - 8)}" stroke="{stroke}" stroke-width="1.6"/>'
+            yield f'<path d="M{_n(x + 3)} {_n(top + 4)}v{_n(height - 8)}" stroke="{stroke}" stroke-width="1.6"/>'
         lines = self.labels.of(node)
         first = top + (height - LINE * len(lines)) / 2 + LINE - 3.2
         for line, text in enumerate(lines):
@@ -145,18 +145,18 @@ class _Writer:
             yield _text(middle, first + line * LINE, text, look)
         if mark:
             yield (
-                f'<circle cx="{_n(left)}" cy="{_n(top)}" r="6.5" fill="{stroke}"/>'
-                + _text(left, top + 3.4, MARKS[mark], 'text-anchor="middle" fill="#fff" font-weight="bold"')
+                f'<circle cx="{_n(x)}" cy="{_n(top)}" r="6.5" fill="{stroke}"/>'
+                + _text(x, top + 3.4, MARKS[mark], 'text-anchor="middle" fill="#fff" font-weight="bold"')
             )
         yield "</g>"
 
     def edges(
         self, rows: Rows, placed: Placed, x: float, y: float, state: int, paths: list[str], arrows: list[str]
     ) -> None:
-        """Paths of the edges inside a cluster."""
+        """Add the paths and arrows of the edges inside a cluster."""
 
         def ends(tail: int, head: int, value: int) -> tuple[float, float, float, float, float]:
-            """Return where an edge leaves its item and row, and where it arrives."""
+            """Return the coordinates of an edge: at its item, at the end of its row, and at its arrival."""
             row, other = placed.row[tail], placed.row[head]
             start = x + placed.x[tail] + port(rows, self.placed, tail, EXIT, value)
             end = x + placed.x[head] + port(rows, self.placed, head, ENTRY, value)
@@ -189,14 +189,14 @@ def _dashes(node: DrawnNode, mark: str) -> str:
 
 
 def _tooltip(node: DrawnNode) -> str:
-    """Return what a browser shows over a node."""
+    """Return the text that a browser shows over a node."""
     lines = [f"%{node.name} = {node.op}[{node.target}]({node.arguments})", node.settings]
     lines += [f"{node.shape} {node.dtype}".strip(), f"{node.file}:{node.line}  {node.code}" if node.file else ""]
     return "\n".join(line for line in lines if line)
 
 
 def _legend(picture: Picture, labels: Labels, panes: Sequence[Pane]) -> Iterable[list[tuple[str, str, str]]]:
-    """Rows of entries: a fill, a mark and a word."""
+    """Yield rows of entries: a fill, a mark and a word."""
     figure = labels.figure
     if figure is not None:
         yield [(fill, "", text) for fill, text in figure.legend()]
@@ -232,12 +232,12 @@ def _text(x: float, y: float, text: str, look: str = "") -> str:
 
 
 def _n(value: float) -> str:
-    """A coordinate, to a tenth of a point, without needless digits."""
+    """Return a coordinate, to a tenth of a point, without needless digits."""
     text = f"{value:.1f}"
     return text[:-2] if text.endswith(".0") else text
 
 
 def escaped(text: str) -> str:
-    """Text as it may stand in XML: what it may not hold becomes a box, what means something to it is spelled out."""
+    """Escape markup, and replace characters that are invalid in XML by a box."""
     legal = _NOT_IN_XML.sub("□", text)
     return legal.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace('"', "&quot;")

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import copy
-import io
-import logging
 import warnings
 from collections.abc import Generator
-from contextlib import contextmanager, redirect_stderr
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
@@ -19,6 +17,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._device import DeviceContext
 
 from fx.canonical.forms import Form, to_functional
+from fx.capture.quiet_export import quiet_export
 from fx.capture.restore.record import undone
 from fx.errors import InteropError
 from fx.graph_module import GraphModule
@@ -225,41 +224,13 @@ def _imported(module: nn.Module, call: Call, samples: int | None) -> _Imported:
     for leaf in pytree.tree_leaves(call):
         if samples is not None and _has_samples(leaf, samples):
             shapes[leaf] = {0: Dim.AUTO}
-    with quiet():
+    with quiet_export():
         exported = undone(
             lambda: torch_export(module, call[0], call[1], dynamic_shapes=shapes if samples else None, strict=False),
             module.modules(),
             error=InteropError,
         )
     return _Imported(exported, from_export(exported, "aten"))
-
-
-@contextmanager
-def quiet() -> Generator[None]:
-    """Drop what torch prints and logs while it exports, programs and warnings: its errors say what matters."""
-    before = logging.root.manager.disable
-    logging.disable(logging.ERROR)
-    try:
-        with without_trace_log(), warnings.catch_warnings(), redirect_stderr(io.StringIO()):
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logging.disable(before)
-
-
-@contextmanager
-def without_trace_log() -> Generator[None]:
-    """Drop what Dynamo logs for tools of its own in the block: that log is enabled whatever is disabled."""
-    trace_log = logging.getLogger("torch.__trace")
-    trace_log.addFilter(_nothing)
-    try:
-        yield
-    finally:
-        trace_log.removeFilter(_nothing)
-
-
-def _nothing(record: logging.LogRecord) -> bool:
-    return False
 
 
 def _is_free(program: GraphModule) -> bool:

@@ -28,9 +28,10 @@ class Converter:
 
     target: Any
     """The function, as the canonical form has it (:mod:`fx.canonical`), or the class of modules that are leaves."""
-    build: Callable[..., Any]
+    build: Callable[..., Any] | None = None
     """Called with the network and then the arguments as the canonical form has them: what was built in the place of
-    values, tensors in the place of constants. Returns what stands for the result."""
+    values, tensors in the place of constants. Returns what stands for the result. ``None`` where the backend imports
+    regions as a whole."""
     supports: Predicate = takes_all
     """Which calls of it the converter can build."""
     counts: bool = True
@@ -82,7 +83,7 @@ class Converters:
         if other is not converter:
             raise LoweringError(
                 f"{self.backend} has two converters for `{qualified_name(converter.target)}`",
-                value=f"{qualified_name(other.build)} and {qualified_name(converter.build)}",
+                value=f"{_builder_name(other)} and {_builder_name(converter)}",
                 why="which of them builds a call must not depend on what is imported first",
                 remedy="replace it on purpose: converters.replace(...)",
             )
@@ -106,6 +107,10 @@ class Converters:
             return self._converters.get(target) or self._default(target)
         except TypeError:  # unhashable, as a callable object may be
             return None
+
+
+def _builder_name(converter: Converter) -> str:
+    return "the importer" if converter.build is None else qualified_name(converter.build)
 
 
 def _expect_converter(converter: object, method: str) -> None:
@@ -172,7 +177,7 @@ def build_region(region: GraphModule, converters: Converters, network: Network) 
 def _build(region: GraphModule, node: Node, values: dict[Node, Any], converters: Converters, network: Network) -> Any:
     target: Any = node.target if node.op == "call_function" else type(region.get_submodule(str(node.target)))
     converter = converters.find(target)
-    if converter is None:
+    if converter is None or converter.build is None:
         raise LoweringError(
             f"{converters.backend} has no converter for `{qualified_name(target)}`",
             where=node.source,

@@ -1,20 +1,21 @@
-"""Finding a pattern in a program: all places, first come first served, and why not elsewhere (paper, section 6.2).
+"""The search for a pattern in a program: all matches, and the reasons why it does not match elsewhere (section 6.2).
 
-A pattern matches by what it computes, not by how it is spelled: ``nn.ReLU()``, ``F.relu``, ``torch.relu`` and
-``x.relu()`` are one, and so are arguments by position and by keyword, and both orders of operands of ``+``, ``*`` and
-the like. In detail:
+A pattern matches by its computation, not by its spelling: ``nn.ReLU()``, ``F.relu``, ``torch.relu`` and ``x.relu()``
+are the same, and so are arguments by position and by keyword, and both orders of operands of ``+``, ``*`` and the like.
+In detail:
 
-* an input of the pattern matches any argument, constants included, but wherever it is used the same one;
+* an input of the pattern matches any argument, constants included, but the same argument at each of its uses;
 * a layer in the pattern matches layers of its class, settings, sizes and mode, and functions called with parameters of
-  its sizes; a function that is given weights as inputs (``F.linear(x, weight, bias)``) matches layers of any size;
-* another parameter or buffer of a pattern module matches any tensor that the program fetches, of whatever size;
-* other constants match if they are the same in type and value; ``ignore_literals`` lets them match any constant,
-  ``literal(name)`` and ``anything`` single ones;
-* values inside of the match are used nowhere else; what the pattern returns may be;
+  its sizes;
+* a function with weights as inputs of the pattern (``F.linear(x, weight, bias)``) matches layers of any size;
+* another parameter or buffer of a pattern module matches any tensor of any size that the program fetches;
+* other constants match if their types and values are equal; ``ignore_literals`` lets them match any constant,
+  ``literal(name)`` and ``anything`` match any single constant;
+* values inside of the match have no other users; the pattern's results may have;
 * a leaf module is matched as a whole;
 * operations with effects (in place, random) match only themselves, and no effect changes places with the match.
 
-Where matches overlap the one that ends first in the program counts.
+If matches overlap, the match that ends first in the program counts.
 """
 
 from __future__ import annotations
@@ -50,16 +51,16 @@ __all__ = [
 ]
 
 MatchFilter: TypeAlias = Callable[[InternalMatch, Graph, Graph], bool]
-"""Says whether a match is wanted; it is also given the graphs of the program and of the pattern."""
+"""A function of a match, the graph of the program and that of the pattern; it returns true to accept the match."""
 
 _COLLECTED: ContextVar[list[Explanation] | None] = ContextVar("explanations", default=None)
-"""Where :func:`explanations` collects them."""
+"""The list in which :func:`explanations` collects them."""
 _TRIED = 64
-"""How many ways to match at one place are looked at for an explanation."""
+"""The number of ways to match at one place that an explanation considers."""
 
 
 class Matcher:
-    """Looks for one pattern in one program. The program is not changed, and must not be while the matcher is used."""
+    """The search for one pattern in one program, which must not change while the matcher is in use."""
 
     def __init__(
         self,
@@ -75,11 +76,11 @@ class Matcher:
             graph_module: the program.
             pattern: a function, a module, a GraphModule or a Graph.
             match_filters: all must accept a match.
-            ignore_literals: let every constant of the pattern stand for any constant.
+            ignore_literals: let every constant of the pattern match any constant.
             node_name_match: at the anchor, also accept any operation whose node's name contains this.
 
         Raises:
-            PassError: the pattern does not say what to look for.
+            PassError: the pattern is not well defined.
             TraceError: the pattern cannot be captured.
         """
         expect_program(graph_module, "patterns are looked for in a GraphModule")
@@ -94,18 +95,18 @@ class Matcher:
         self._match_state = MatchState(self.subject)
 
     def occurrences(self) -> list[Occurrence]:
-        """All places where the pattern can be replaced, none of which overlap, in order."""
+        """Return, in order, all places where the pattern can be replaced; they do not overlap."""
         if (collected := _COLLECTED.get()) is not None:
             collected.append(self.explain())
         self._begin()
-        return [found for anchor in self._unifier.anchors() if (found := self._first(anchor)) is not None]
+        return [occurrence for anchor in self._unifier.anchors() if (occurrence := self._first(anchor)) is not None]
 
     def matches(self) -> list[InternalMatch]:
-        """The same, described for filters and callbacks."""
+        """Return these places in the form for filters and callbacks."""
         return [occurrence.internal_match() for occurrence in self.occurrences()]
 
     def explain(self) -> Explanation:
-        """The matches, and the places where the pattern nearly matches, each with what prevents it."""
+        """Return the matches, and the places where the pattern nearly matches, each with the obstacle."""
         matches: list[InternalMatch] = []
         misses: list[NearMiss] = []
         self._begin()
@@ -122,21 +123,21 @@ class Matcher:
         self._unifier.begin()
 
     def _first(self, anchor: Node) -> Occurrence | None:
-        """The first way to match from ``anchor`` that can be replaced; it belongs to the matches from now on."""
+        """Return the first way to match from ``anchor`` that can be replaced, and add it to the matches."""
         if anchor in self._unifier.claimed:
             return None
         for _ in self._unifier.solutions(anchor):
             occurrence = self._occurrence()
             if occurrence.why_not(self._match_state) is None and self._refused_by(occurrence) is None:
-                self._unifier.claimed.update(occurrence.taken)
+                self._unifier.claimed.update(occurrence.call_map)
                 self._match_state.add(occurrence)
                 return occurrence
         return None
 
     def _occurrence(self) -> Occurrence:
-        found = self._unifier
-        # copied, as the search goes on with its own
-        return Occurrence(self.pattern, self.subject, dict(found.bound), dict(found.taken), dict(found.literals))
+        search = self._unifier
+        # copies, as the search continues with the originals
+        return Occurrence(self.pattern, self.subject, dict(search.bound), dict(search.call_map), dict(search.literals))
 
     def _refused_by(self, occurrence: Occurrence) -> str | None:
         if not self.filters:
@@ -149,7 +150,7 @@ class Matcher:
         return None
 
     def _near_miss(self, anchor: Node) -> NearMiss | None:
-        """Return what is missing at ``anchor``, if something matched there; of several ways that which got farthest."""
+        """Return the obstacle at ``anchor``, of the way that went farthest, if a part of the pattern matched there."""
         if anchor in self._unifier.claimed:
             return None
         calls = len(self.pattern.calls)
@@ -182,10 +183,10 @@ def explain(
     ignore_literals: bool = False,
     node_name_match: str = "",
 ) -> Explanation:
-    """Return where a pattern matches, and where it nearly does and what prevents it. Nothing is changed.
+    """Explain where a pattern matches, and where it nearly matches and the obstacle. Nothing is changed.
 
-    A place is a near miss if the pattern's last operation is there and at least one more (of a pattern of one or two
-    operations: the last one). The arguments are those of
+    A place is a near miss if the pattern's last operation is there and at least one more; for a pattern of one or two
+    operations the last one is enough. The arguments are those of
     :func:`~fx.subgraph_rewriter.replace_pattern_with_filters`.
 
     >>> import torch, fx
@@ -201,7 +202,7 @@ def explain(
 
 @contextmanager
 def explanations() -> Generator[list[Explanation]]:
-    """Collect what :func:`explain` says of every pattern that is looked for inside the block, in whatever function.
+    """Collect the explanations of all searches for patterns inside the context, in any function.
 
     >>> import torch, fx
     >>> program = fx.symbolic_trace(lambda x: torch.relu(torch.sin(x)))

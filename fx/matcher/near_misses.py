@@ -1,4 +1,4 @@
-"""Why a pattern does not match where it nearly does, in sentences that name the user's lines."""
+"""Reasons why a pattern does not match where it nearly does, in sentences that name the user's lines."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class NearMiss:
     """A place where a part of a pattern matched."""
 
     node: Node
-    """The node of the program from which the pattern was looked for."""
+    """The node of the program where the search for the pattern started."""
     matched: int
-    """How many operations of the pattern matched."""
+    """The number of operations of the pattern that matched."""
     reason: str
-    """What prevented the rest, in a sentence."""
+    """The obstacle for the rest, as a sentence."""
 
     @property
     def where(self) -> SourceLocation | None:
@@ -38,12 +38,12 @@ class NearMiss:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """Where a pattern matches, and where it nearly does and why not."""
+    """The matches of a pattern, and the places where it nearly matches, with the obstacles."""
 
     matches: tuple[InternalMatch, ...]
-    """What a rewrite would replace, in order."""
+    """The matches that a rewrite would replace, in order."""
     near_misses: tuple[NearMiss, ...]
-    """The places where it does not match, in order."""
+    """The places where it nearly matches, in order."""
 
     def __str__(self) -> str:
         lines = [_count(len(self.matches), "match", "matches")]
@@ -54,8 +54,8 @@ class Explanation:
         return "\n".join(lines)
 
 
-def _count(number: int, one: str, many: str) -> str:
-    return f"{number} {one if number == 1 else many}"
+def _count(number: int, singular: str, plural: str) -> str:
+    return f"{number} {singular if number == 1 else plural}"
 
 
 def _in_parentheses(node: Node) -> str:
@@ -63,7 +63,7 @@ def _in_parentheses(node: Node) -> str:
 
 
 class Wording:
-    """One mismatch in words, with the nodes of pattern and program as they were given for canonical ones."""
+    """The words for one mismatch, with the original nodes of pattern and program for the canonical ones."""
 
     def __init__(
         self, mismatch: PatternMismatch, in_pattern: Mapping[Node, Node], in_program: Mapping[Node, Node]
@@ -73,14 +73,14 @@ class Wording:
         self.in_program = in_program
 
     def sentence(self) -> str:
-        """Return what the mismatch says to the user."""
+        """Return the sentence for the user."""
         return getattr(self, f"_{self.mismatch.kind}")()
 
     def _there(self, node: Node) -> Node:
         return self.in_program.get(node, node)
 
     def _here(self) -> str:
-        """The node of the program whose arguments were compared."""
+        """Return the words for the node of the program whose arguments were compared."""
         site = self.mismatch.site
         return "it" if site is None else f"`%{self._there(site[1])}`"
 
@@ -117,8 +117,8 @@ class Wording:
         return f"argument {label + 1}" if isinstance(label, int) else f"`{label}`"
 
     def _number(self) -> str:
-        given = self.in_pattern.get(self.mismatch.pattern, self.mismatch.pattern)
-        return f"it is arithmetic on numbers, the pattern's {_called(given)} takes tensors{self._line()}"
+        original = self.in_pattern.get(self.mismatch.pattern, self.mismatch.pattern)
+        return f"it is arithmetic on numbers, the pattern's {_called(original)} takes tensors{self._line()}"
 
     def _constant(self) -> str:
         ours, theirs = self._compared()
@@ -129,7 +129,7 @@ class Wording:
         )
 
     def _compared(self) -> tuple[Argument, Argument]:
-        """The two values that differ: the whole arguments where these are tuples of constants, such as strides."""
+        """Return the two values that differ: the whole arguments if these are tuples of constants, such as strides."""
         site, label = self.mismatch.site, self.mismatch.label
         if site is not None and label is not None:
             ours, theirs = ((node.kwargs[label] if isinstance(label, str) else node.args[label]) for node in site)
@@ -152,19 +152,19 @@ class Wording:
 
     def _size(self) -> str:
         ours, theirs = self.mismatch.pattern, self.mismatch.program
-        name, (expected, found) = _target(ours).rpartition(".")[2], (_sizes(node) for node in (ours, theirs))
+        name, (expected, actual) = _target(ours).rpartition(".")[2], (_sizes(node) for node in (ours, theirs))
         return (
-            f"{self._here()} has {with_article(name)} of {found}, the pattern's layer one of {expected}{self._line()}"
+            f"{self._here()} has {with_article(name)} of {actual}, the pattern's layer one of {expected}{self._line()}"
         )
 
     def _input(self) -> str:
         name = _target(self.mismatch.pattern)
-        found = self._shown(self.mismatch.program, self.in_program)
-        return f"the pattern uses `{name}` more than once, and {self._here()} has {found}, another value{self._line()}"
+        actual = self._shown(self.mismatch.program, self.in_program)
+        return f"the pattern uses `{name}` more than once, and {self._here()} has {actual}, another value{self._line()}"
 
     def _twice(self) -> str:
-        found = self._shown(self.mismatch.program, self.in_program)
-        return f"{found} would be two different operations of the pattern, or one of its operations two values"
+        value = self._shown(self.mismatch.program, self.in_program)
+        return f"{value} would be two different operations of the pattern, or one of its operations two values"
 
     def _taken(self) -> str:
         return f"{self._shown(self.mismatch.program, self.in_program)} belongs to another match, which comes first"
@@ -177,7 +177,7 @@ class Wording:
 
 
 def _called(argument: Argument) -> str:
-    """Return what computes a value, in a word."""
+    """Return a name for the operation of a value."""
     if not isinstance(argument, Node):
         return f"the constant {format_argument(argument)}"
     if argument.op == "placeholder":

@@ -1,4 +1,4 @@
-"""``Occurrence``: one place where a pattern stands in a program, and whether it can be replaced there."""
+"""``Occurrence``: one place where a pattern occurs in a program, with the check that it can be replaced there."""
 
 from __future__ import annotations
 
@@ -15,41 +15,41 @@ from fx.operators.effects import is_impure
 
 @dataclass(frozen=True, slots=True)
 class InternalMatch:
-    """One match, as filters and replacement callbacks get it."""
+    """One match, in the form for filters and replacement callbacks."""
 
     anchors: list[Node]
-    """The nodes of the pattern from which it was found: those that it returns and does not use itself."""
+    """The nodes of the pattern where the search started: results that the pattern does not use itself."""
     nodes_map: dict[Node, Argument] = field(default_factory=dict)
-    """For the pattern's nodes, those of the program that do their work; for its inputs, what is passed there.
+    """The pattern's nodes mapped to the program's: its operations to the matched ones, its inputs to arguments.
 
-    A parameter that the program reads only inside of a leaf module is a ``get_attr`` node that is not in the graph; its
+    A parameter that the program reads only inside of a leaf module is a ``get_attr`` node outside of the graph; its
     ``target`` is the path."""
     placeholder_nodes: list[Argument] = field(default_factory=list)
-    """What is passed for each input of the pattern, in order; ``None`` for one that the pattern does not use."""
+    """The arguments for the inputs of the pattern, in order; ``None`` for an input without users."""
     returning_nodes: list[Node] = field(default_factory=list)
-    """The nodes of the program whose values the pattern returns, in order."""
+    """The nodes of the program for the pattern's results, in order."""
     name_node_map: dict[str, Argument] = field(default_factory=dict)
     """``nodes_map`` by the names of the pattern's nodes."""
     literals: dict[str, Argument] = field(default_factory=dict)
-    """The constants that the pattern's ``literal(name)`` stand for, by name."""
+    """The constants that matched the pattern's ``literal(name)``, by name."""
 
 
 class MatchState:
-    """What a match must not run into: effects between its operations, and the matches already made."""
+    """The obstacles for further matches: effects between operations, and the matches so far."""
 
     def __init__(self, subject: SearchedProgram) -> None:
         """Start without matches."""
         self.subject = subject
         self._dependences: Dependences | None = None
         self.matched: set[Node] = set()
-        """The operations of the matches made so far."""
+        """The operations of the matches so far."""
         self.last_operation = -1
-        """Position of the last operation of all matches with several results."""
+        """The position of the last operation of all matches with several results."""
         self.fused: dict[Node, tuple[Node, ...]] = {}
         """For the operations of matches with several results, all operations of the match."""
 
     def add(self, occurrence: Occurrence) -> None:
-        """Take ``occurrence`` as a match: from now on its operations stand together."""
+        """Add ``occurrence`` to the matches: from now on its operations belong together."""
         self.matched.update(occurrence.nodes)
         if not occurrence.pattern.is_single:
             nodes = tuple(occurrence.nodes)
@@ -57,7 +57,7 @@ class MatchState:
             self.last_operation = max(self.last_operation, self.subject.order[nodes[-1]])
 
     def why_not_fuse(self, nodes: Iterable[Node]) -> str | None:
-        """Return why ``nodes`` cannot run together where the last of them stands."""
+        """Return why ``nodes`` cannot run together at the place of the last of them."""
         if self._dependences is None:
             self._dependences = Dependences(self.subject.graph_module.graph)
         return self._dependences.why_not_fuse(nodes)
@@ -65,32 +65,32 @@ class MatchState:
 
 @dataclass(eq=False)
 class Occurrence:
-    """A pattern found in a program. It can be replaced where ``why_not`` is ``None``."""
+    """An occurrence of a pattern in a program. It can be replaced if ``why_not`` is ``None``."""
 
     pattern: Pattern
-    """What was found."""
+    """The pattern."""
     subject: SearchedProgram
-    """Where."""
+    """The program."""
     bound: dict[Node, Argument]
-    """For canonical nodes of the pattern, what they stand for."""
-    taken: dict[Node, Node]
-    """For the canonical calls of the program, those of the pattern."""
+    """The canonical nodes of the pattern mapped to the program's values."""
+    call_map: dict[Node, Node]
+    """The matched canonical calls of the program mapped to those of the pattern."""
     literals: dict[str, Argument]
-    """The constants that named wildcards stand for."""
+    """The constants that matched named wildcards."""
 
     @cached_property
     def nodes(self) -> list[Node]:
-        """The program's own operations that it is made of, in order."""
-        originals = {self.subject.stands_for[node] for node in self.taken}
+        """The program's own operations in the occurrence, in order."""
+        originals = {self.subject.stands_for[node] for node in self.call_map}
         return sorted(originals, key=self.subject.order.__getitem__)
 
     @property
     def results(self) -> list[Node]:
-        """The program's own nodes for what the pattern returns."""
+        """The program's own nodes for the pattern's results."""
         return [self.subject.stands_for[self.bound[result]] for result in self.pattern.results]
 
     def internal_match(self) -> InternalMatch:
-        """The match as torch.fx describes it."""
+        """Return the match in torch.fx's form."""
         pattern, subject = self.pattern, self.subject
         nodes_map: dict[Node, Argument] = {
             node: self._as_written(canonical, subject.original(self.bound[canonical]))
@@ -100,14 +100,14 @@ class Occurrence:
         return InternalMatch(
             anchors=list(pattern.anchors),
             nodes_map=nodes_map,
-            placeholder_nodes=[nodes_map.get(node) for node in pattern.given],
+            placeholder_nodes=[nodes_map.get(node) for node in pattern.placeholders],
             returning_nodes=self.results,
             name_node_map={node.name: value for node, value in nodes_map.items()},
             literals=dict(self.literals),
         )
 
     def _as_written(self, pattern: Node, value: Argument) -> Argument:
-        """A tuple that is passed for an input, as the program has it: perhaps a list, or one number for all."""
+        """Return a tuple for an input as the program spells it: perhaps a list, or one number for all elements."""
         if not isinstance(value, tuple):
             return value
         for user in pattern.users:
@@ -133,13 +133,13 @@ class Occurrence:
         )
 
     def _outside_use(self) -> str | None:
-        """An inner value that somebody else uses."""
+        """Refuse if an inner value has other users."""
         stands_for = self.subject.stands_for
-        for node, pattern in self.taken.items():
+        for node, pattern in self.call_map.items():
             if pattern not in self.pattern.inner:
                 continue
             for user in node.users:
-                if user not in self.taken:
+                if user not in self.call_map:
                     return _also_used(stands_for[node], stands_for[user])
         own = set(self.nodes)
         results = set(self.results)
@@ -149,7 +149,7 @@ class Occurrence:
         return None
 
     def _stray_user(self, node: Node, own: set[Node]) -> Node | None:
-        """A user of ``node`` that is not in the match, passing through operations that compute nothing."""
+        """Return a user of ``node`` outside of the match, directly or through operations that compute nothing."""
         pending = list(node.users)
         while pending:
             user = pending.pop()
@@ -161,11 +161,11 @@ class Occurrence:
         return None
 
     def _cut_module(self) -> str | None:
-        """A leaf module of which the match has only a part."""
+        """Refuse if the match has only a part of a leaf module."""
         stands_for = self.subject.stands_for
         for node in self.nodes:
             for part in self.subject.parts[node]:
-                if part not in self.taken:
+                if part not in self.call_map:
                     return f"`%{node}` calls a module that does more than the pattern: `%{part}` in it did not match"
         for result in self.pattern.results:
             node = self.bound[result]
@@ -174,11 +174,11 @@ class Occurrence:
         return None
 
     def _own_input(self) -> str | None:
-        """An input of the pattern that is a part of the match, or of something else that is called as a whole."""
+        """Refuse if an input of the pattern is a value inside the match or inside a leaf module."""
         for node in self.pattern.inputs:
             value = self.bound.get(node)
             for used in nodes_in(value):
-                if used in self.taken:
+                if used in self.call_map:
                     name = self.subject.stands_for[used].name
                     return f"the pattern's input `{node.target}` would be `%{name}`, which is a part of the match"
             if hidden := self.subject.hidden(value):
@@ -187,50 +187,54 @@ class Occurrence:
         return None
 
     def _order_of_effects(self) -> str | None:
-        """Operations with effects that come in another order than in the pattern."""
+        """Refuse if operations with effects have another order than in the pattern."""
         effects = self.pattern.effects
         if not effects:
             return None
         position = self.subject.position
-        seen: list[tuple[Node, int, bool]] = []
+        earlier: list[tuple[Node, int, bool]] = []
         for node in self.pattern.calls:
-            # Random operations keep their order among themselves only, for the numbers that they draw; others with all.
+            # Random operations keep their order only among themselves, for the numbers that they draw; other effects
+            # keep it with all operations.
             place, strong = position[self.bound[node]], node in effects and effects[node].kind != "random"
-            for other, other_place, other_strong in seen:
+            for other, other_place, other_strong in earlier:
                 both = node in effects and other in effects
                 if (strong or other_strong or both) and place < other_place:
-                    names = [f"`%{self.subject.stands_for[self.bound[one]]}`" for one in (node, other)]
+                    names = [f"`%{self.subject.stands_for[self.bound[call]]}`" for call in (node, other)]
                     return f"{names[0]} comes before {names[1]} here, in the pattern after it"
-            seen.append((node, place, strong))
+            earlier.append((node, place, strong))
         return None
 
     def _obstacle(self, state: MatchState) -> str | None:
-        """Return what keeps its operations from running together, where the last of them stands.
+        """Return the obstacle to running its operations together, at the place of the last of them.
 
-        With several results, one that is computed earlier may have been used before that place. What uses it has to
-        move behind the match, with all that is computed from it::
+        With several results, an earlier result may have users before that place. Such a user has to move behind the
+        match, with all that is computed from it::
 
             sin = torch.sin(x)  # matched
             used = sin + y      # has to move behind cos, where sin will be computed
             cos = torch.cos(x)  # matched
 
-        It cannot move if an input of the match is computed from it, which would be a cycle; if it belongs to another
-        match, which runs as a whole; or if it has an effect or would move past one of the match, whose order counts.
+        It cannot move
+
+        - if an input of the match is computed from it, which would be a cycle;
+        - if it belongs to another match, which runs as a whole;
+        - if it has an effect, or would move past an effect of the match, as the order of effects counts.
         """
         order = self.subject.order
         first, last = order[self.nodes[0]], order[self.nodes[-1]]
         together = {*self.nodes, *self.no_ops()}
         to_move: list[Node] = []
         if not self.pattern.is_single:
-            # An earlier match runs where its own last operation stands, perhaps behind this one: a cycle may lead
-            # through any operation that it has, hence the search goes on to the last operation of all of them.
+            # An earlier match runs at the place of its own last operation, perhaps behind this match. A cycle may lead
+            # through any of its operations, so the search continues to the last operation of all matches.
             followers = list(self._followers(together, state, max(last, state.last_operation)))
             for node, user in followers:
                 if user in together:
                     return f"its input `%{node}`{at(node)} is computed from its own result"
             to_move = [node for node in dict.fromkeys(node for node, _ in followers) if order[node] < last]
-        if (taken := next((node for node in to_move if node in state.matched), None)) is not None:
-            return f"`%{taken}`{at(taken)} uses its result and belongs to another match, which comes first"
+        if (matched := next((node for node in to_move if node in state.matched), None)) is not None:
+            return f"`%{matched}`{at(matched)} uses its result and belongs to another match, which comes first"
         if not (self.subject.has_effect_between(first, last) and len(together) > 1):
             return None
         if to_move and (self.pattern.effects or any(map(is_impure, to_move))):
@@ -240,30 +244,30 @@ class Occurrence:
         return state.why_not_fuse(together.union(to_move))
 
     def _followers(self, together: set[Node], state: MatchState, last: int) -> Iterator[tuple[Node, Node]]:
-        """Yield what is computed from the results, up to position ``last``, each node with each of its users."""
+        """Yield the nodes computed from the results, up to position ``last``, each with each of its users."""
         order = self.subject.order
         pending = [user for node in together for user in node.users]
-        seen: set[Node] = set(together)
+        visited: set[Node] = set(together)
         while pending:
             node = pending.pop()
-            if node in seen or order[node] > last:
+            if node in visited or order[node] > last:
                 continue
-            # Another match runs as a whole: what uses any result of it comes behind this one as well.
+            # Another match runs as a whole: users of any of its results come behind this match as well.
             for member in state.fused.get(node, (node,)):
-                seen.add(member)
+                visited.add(member)
                 for user in member.users:
                     yield member, user
                     pending.append(user)
 
     def no_ops(self) -> list[Node]:
-        """Return the operations that compute nothing and stand between those of the match, in order."""
+        """Return the operations between those of the match that compute nothing, in order."""
 
         def passed(node: Node) -> list[Node]:
             return [user for user in node.users if self.subject.is_no_op(user)]
 
         results = set(self.results)
-        found = reached((node for node in self.nodes if node not in results), passed)
-        return sorted(found.keys() - self.nodes, key=self.subject.order.__getitem__)
+        reachable = reached((node for node in self.nodes if node not in results), passed)
+        return sorted(reachable.keys() - self.nodes, key=self.subject.order.__getitem__)
 
 
 def _also_used(node: Node, user: Node) -> str:
@@ -272,5 +276,5 @@ def _also_used(node: Node, user: Node) -> str:
 
 
 def at(node: Node) -> str:
-    """Return where in the user's program a node is, to go behind its name."""
+    """Return the place of a node in the user's program, as text after its name."""
     return f", {node.source.place}" if node.source is not None else ""

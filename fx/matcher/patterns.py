@@ -1,4 +1,4 @@
-"""``Pattern``: what to look for, checked, in canonical form, with the order in which to look for its parts."""
+"""``Pattern``: a pattern to search for, checked, in canonical form, with the order of the search for its parts."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ from fx.node import Argument, Node, reached
 from fx.operators.effects import Effect, effect_of
 
 Program: TypeAlias = Callable[..., Any] | torch.nn.Module | Graph
-"""What patterns and replacements are given as: a function, a module (captured or not), or a graph."""
+"""A pattern or replacement: a function, a module (captured or not), or a graph."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wildcard:
-    """Matches any constant argument: a number, a string, a dtype, None, and containers of these; no computed value."""
+    """A match for any constant argument: a number, string, dtype, None, or a container of these; no computed value."""
 
     name: str = ""
-    """By which a match knows the constant, and which stands for the same constant wherever it stands; may be empty."""
+    """The key of the constant in a match, or empty. Wildcards with the same name match the same constant."""
 
     def __fx_create_arg__(self, tracer: Tracer) -> Wildcard:
-        """Return what a node holds when a traced pattern uses it: itself."""
+        """Return the wildcard itself as the argument of a traced node."""
         return self
 
     def __repr__(self) -> str:
@@ -42,7 +42,7 @@ class Wildcard:
 
 
 def literal(name: str) -> Any:
-    """A wildcard whose constant is found in ``match.literals[name]``, by filters and replacement callbacks.
+    """Return a wildcard whose constant filters and replacement callbacks find in ``match.literals[name]``.
 
     >>> import torch.nn.functional as F
     >>> def pattern(x):
@@ -53,79 +53,79 @@ def literal(name: str) -> Any:
 
 
 anything: Any = Wildcard()
-"""A wildcard whose constant nobody asks for: ``F.dropout(x, p=anything)``."""
+"""A wildcard whose constant does not matter: ``F.dropout(x, p=anything)``."""
 
 
 @dataclass(frozen=True, slots=True)
 class PatternStage:
-    """A part of a pattern that can be found going from results to inputs."""
+    """A part of a pattern that the search covers by going from results to inputs."""
 
     root: Node
     """The node to start from."""
     pivot: Node | None
-    """An input of ``root`` that an earlier stage has found, whose users are tried; ``None`` tries the whole program."""
+    """An input of ``root`` that an earlier stage matched; the search tries its users. ``None``: the whole program."""
 
 
 class Pattern:
-    """What to look for.
+    """A pattern to search for.
 
-    The search walks from a result of the pattern towards its inputs; where the pattern has more results it goes on
-    with the users of what it has found.
+    The search goes from a result of the pattern to its inputs. If the pattern has more results, the search continues
+    with the users of the matched values.
     """
 
     def __init__(self, pattern: Program) -> None:
         """Check ``pattern`` and bring it into canonical form.
 
         Raises:
-            PassError: there is nothing to look for, a part of it is not used, or it returns an input or a constant.
+            PassError: it has no operation, a part of it is not used, or it returns an input or a constant.
             TraceError: it cannot be captured.
         """
         self.graph: Graph = graph_of(pattern, "pattern")
-        """The pattern as it was given; its nodes are the keys of ``nodes_map``."""
+        """The original pattern; its nodes are the keys of ``nodes_map``."""
         _check(self.graph)
         form, stands_for = _canonical(self.graph)
         drop_inner_checks(form.graph_module.graph, stands_for)
         nodes = list(form.graph_module.graph.nodes)
         self.stands_for: dict[Node, Node] = stands_for
-        """From canonical nodes to those of ``graph``."""
+        """The canonical nodes mapped to those of ``graph``."""
         self.values: dict[Node, Node] = {stands_for[node]: node for node in nodes if node.op != "output"}
-        """From nodes of ``graph`` to the canonical nodes that have their values: the last of each."""
-        self.given: list[Node] = [node for node in self.graph.nodes if node.op == "placeholder"]
+        """The nodes of ``graph`` mapped to the canonical nodes of their values: the last one of each."""
+        self.placeholders: list[Node] = [node for node in self.graph.nodes if node.op == "placeholder"]
         """Its inputs, nodes of ``graph``."""
         self.inputs: list[Node] = [node for node in nodes if node.op == "placeholder"]
         self.calls: list[Node] = [node for node in nodes if is_call(node)]
         self.of_tensors: frozenset[Node] = frozenset(
             node for node in self.calls if _is_operator(node) and not _is_operator(stands_for[node])
         )
-        """Arithmetic that is not written with operators of Python, which take numbers as well."""
+        """Arithmetic by functions of torch; Python's operators would take numbers as well."""
         self.fetches: list[Node] = [node for node in nodes if node.op == "get_attr"]
         self.results: list[Node] = _results(self.graph, nodes[-1].args[0])
-        """What it returns, canonical nodes, leaf by leaf."""
+        """Its results, canonical nodes, leaf by leaf."""
         self.effects: dict[Node, Effect] = {node: effect for node in self.calls if (effect := effect_of(node))}
         self.constants: frozenset[str] = frozenset(self.graph.constants)
-        """Paths of the tensors that are part of the program; other tensors of a pattern stand for any."""
+        """Paths of tensors that match by value; other tensors of a pattern match any tensor."""
         returned = self.graph.output_node().all_input_nodes
         self.anchors: list[Node] = [node for node in returned if len(node.users) == 1] or returned[:1]
-        """What it returns and does not use itself, nodes of ``graph``."""
+        """Its results that it does not use itself, nodes of ``graph``."""
         if not self.calls:
             raise _nothing_to_find(self.graph)
         self.stages: list[PatternStage] = list(_stages(self.calls, self.results))
 
         self.inner: frozenset[Node] = frozenset(self.calls).difference(self.results)
-        """Canonical nodes whose values nobody but the pattern may use."""
+        """Canonical nodes whose values may have no users outside of the pattern."""
         self.is_single: bool = len(set(self.results)) == 1 and len(self.stages) == 1
-        """Whether everything in it is computed for one result."""
+        """True if everything in it is computed for one result."""
 
     def is_of_layer(self, fetch: Node) -> bool:
-        """Return whether a canonical fetch is of a tensor inside a layer that the pattern calls as a whole."""
+        """Return whether a canonical fetch reads a tensor inside a layer that the pattern calls as a whole."""
         return self.stands_for[fetch].op == "call_module"
 
 
 def graph_of(program: Program, role: str) -> Graph:
-    """The graph of a pattern or replacement, captured where it is not a graph yet.
+    """Return the graph of a pattern or replacement; capture it if it is not a graph yet.
 
     Raises:
-        PassError: it is nothing that has a graph.
+        PassError: it cannot have a graph.
         TraceError: it cannot be captured.
     """
     if isinstance(program, Graph):
@@ -151,7 +151,7 @@ def graph_of(program: Program, role: str) -> Graph:
 
 
 def _call_of(module: torch.nn.Module) -> Graph:
-    """A program that calls a leaf module: its inside is not the user's, and some cannot be captured."""
+    """Return a program that calls a leaf module: its inside is not the user's, and some cannot be captured."""
     graph = Graph()
     parameters = inspect.signature(module.forward).parameters.values()
     required = [parameter.name for parameter in parameters if parameter.default is parameter.empty]
@@ -161,7 +161,7 @@ def _call_of(module: torch.nn.Module) -> Graph:
 
 
 def _check(graph: Graph) -> None:
-    """Refuse patterns that do not say what they look for."""
+    """Refuse patterns that are not well defined."""
     output = graph.output_node()
     for value in leaves_of(output.args[0]):
         if not isinstance(value, Node):
@@ -200,7 +200,7 @@ def _nothing_to_find(graph: Graph) -> PassError:
 
 
 def _canonical(graph: Graph) -> tuple[CanonicalForm, dict[Node, Node]]:
-    """The canonical form of a graph, and the way back to its own nodes."""
+    """Return the canonical form of a graph, and the map from canonical nodes to its own nodes."""
     owner: Any = graph.owning_module
     if isinstance(owner, GraphModule) and owner.graph is graph:
         form = canonical_form(owner)
@@ -229,24 +229,24 @@ def _results(graph: Graph, returned: Argument) -> list[Node]:
 
 
 def _stages(calls: list[Node], results: list[Node]) -> Iterator[PatternStage]:
-    """Stages whose roots reach every node of the pattern."""
-    found: set[Node] = set()
+    """Yield stages whose roots reach every node of the pattern."""
+    reached_nodes: set[Node] = set()
     sinks = [node for node in results if not any(map(is_call, node.users))]
     root, pivot = (sinks or [node for node in calls if not any(map(is_call, node.users))])[0], None
     while True:
         yield PatternStage(root, pivot)
-        found.update(reached([root], lambda node: node.all_input_nodes))
-        missing = [node for node in calls if node not in found]
+        reached_nodes.update(reached([root], lambda node: node.all_input_nodes))
+        missing = [node for node in calls if node not in reached_nodes]
         if not missing:
             return
-        root, pivot = _next_root(missing, found)
+        root, pivot = _next_root(missing, reached_nodes)
 
 
-def _next_root(missing: list[Node], found: set[Node]) -> tuple[Node, Node | None]:
-    """A node that is not found yet, and one of its inputs that is, preferring inputs that have few users."""
+def _next_root(missing: list[Node], reached_nodes: set[Node]) -> tuple[Node, Node | None]:
+    """Return a node not reached yet, with an input that is; inputs that tend to have few users come first."""
     for kinds in (("call_function", "call_method", "call_module"), ("placeholder",), ("get_attr",)):
         for node in missing:
             for used in node.all_input_nodes:
-                if used in found and used.op in kinds:
+                if used in reached_nodes and used.op in kinds:
                     return node, used
     return next(node for node in missing if not any(map(is_call, node.users))), None

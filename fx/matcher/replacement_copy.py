@@ -1,4 +1,4 @@
-"""Replacements put into a program: their nodes in the place of a match, their tensors and modules under free names."""
+"""Copies of replacements in a program: nodes in the place of a match, tensors and modules under free names."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def copy_replacement(
     matched: list[Node],
     result: Node,
 ) -> tuple[Argument, list[Node]]:
-    """Copy ``replacement`` to the insertion point of ``graph``, and return what it returns, and the nodes made.
+    """Copy ``replacement`` to the insertion point of ``graph``, and return its result and the new nodes.
 
     Args:
-        replacement: what to copy.
+        replacement: the graph to copy.
         graph: the program.
-        inputs: for placeholders of the replacement what to use instead.
-        attribute_path: the path under which the program has what a node of the replacement refers to.
-        matched: the nodes that are replaced, whose origins the copies get.
+        inputs: values for the placeholders of the replacement.
+        attribute_path: returns the program's path for the attribute to which a node of the replacement refers.
+        matched: the replaced nodes, whose origins the copies get.
         result: the node whose line and place in the module hierarchy they get.
     """
     values, nodes = dict(inputs), list[Node]()
@@ -41,27 +41,27 @@ def copy_replacement(
     for node in replacement.nodes:
         if node.op in ("placeholder", "output"):
             continue
-        made = values[node] = graph.node_copy(node, values.__getitem__)
+        copied = values[node] = graph.node_copy(node, values.__getitem__)
         if node.op in ("get_attr", "call_module"):
-            made.target = attribute_path(node)
-        made.source = result.source
-        made.origins = ()
+            copied.target = attribute_path(node)
+        copied.source = result.source
+        copied.origins = ()
         if stack is not None:
-            made.meta["nn_module_stack"] = dict(stack)
-        inherit(made, matched)
-        nodes.append(made)
+            copied.meta["nn_module_stack"] = dict(stack)
+        inherit(copied, matched)
+        nodes.append(copied)
     return map_arg(replacement.output_node().args[0], values.__getitem__), nodes
 
 
 class Attributes:
-    """The tensors and modules of a program that replacements refer to, and those that they bring with them."""
+    """The tensors and modules to which replacements refer: the program's, and those that replacements bring."""
 
     def __init__(self, graph_module: GraphModule, pattern: Graph) -> None:
-        """Start with what the program has.
+        """Start with the attributes of the program.
 
         Args:
             graph_module: the program.
-            pattern: where a replacement has the same attribute under the same path, it means what matched that one.
+            pattern: an attribute of it that a replacement has, too, under the same path, means the matched attribute.
         """
         self._program = graph_module
         self._pattern: Any = pattern.owning_module
@@ -70,10 +70,10 @@ class Attributes:
         self._copies: dict[int, Any] = {}
 
     def check(self, replacement: Graph) -> None:
-        """Check that all that ``replacement`` refers to exists.
+        """Check that all attributes to which ``replacement`` refers exist.
 
         Raises:
-            PassError: neither it nor the program has something.
+            PassError: neither the replacement nor the program has an attribute.
         """
         for node in replacement.nodes:
             target = str(node.target)
@@ -88,12 +88,12 @@ class Attributes:
                 )
 
     def _brought(self, replacement: Graph, target: str) -> Any:
-        """Return what a replacement itself has under a path."""
+        """Return the attribute of a replacement itself at a path."""
         owner: Any = replacement.owning_module
         return replacement.constants.get(target, MISSING) if owner is None else find_attribute(owner, target, MISSING)
 
     def path(self, replacement: Graph, node: Node, matched: Mapping[str, str]) -> str:
-        """Return where the program has what ``node`` of ``replacement`` refers to; copy it there if need be."""
+        """Return the program's path for the attribute of ``node`` of ``replacement``; copy it there if needed."""
         target = str(node.target)
         value = self._brought(replacement, target)
         if value is MISSING:
@@ -104,18 +104,18 @@ class Attributes:
         return self.install(owner if owner is not None else replacement, target, value)
 
     def install(self, owner: object, target: str, value: Any) -> str:
-        """The path of a copy of ``value``, which is ``target`` of ``owner``: that one if it is free."""
+        """Return the path of a copy of ``value``, the attribute ``target`` of ``owner``: ``target`` itself if free."""
         if find_attribute(self._program, target, MISSING) is value:
             return target
-        known = self._installed.get((id(owner), target))
-        if known is None:
+        path = self._installed.get((id(owner), target))
+        if path is None:
             self._owners.append(owner)
-            known = self._installed[id(owner), target] = self.free_path(target)
-            put_attribute(self._program, known, copy.deepcopy(value, self._copies))
-        return known
+            path = self._installed[id(owner), target] = self.free_path(target)
+            put_attribute(self._program, path, copy.deepcopy(value, self._copies))
+        return path
 
     def free_path(self, wish: str) -> str:
-        """A path at which nothing is and a value may be put, as much like ``wish`` as possible."""
+        """Return a free path at which a value may be put, as similar to ``wish`` as possible."""
         return free_path(self._program, wish if is_own(self._program, wish) else wish.replace(".", "_"))
 
 

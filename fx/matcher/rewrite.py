@@ -1,4 +1,4 @@
-"""``Rewrite``: replaces the occurrences of a pattern in a program, one after the other."""
+"""``Rewrite``: the replacement of a pattern's occurrences in a program, one after the other."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from fx.origins import record_origins
 
 
 class Rewrite:
-    """Edits a program whose occurrences of a pattern are known."""
+    """The edits of a program that replace the occurrences of a pattern."""
 
     def __init__(self, graph_module: GraphModule, pattern: Pattern, subject: SearchedProgram) -> None:
-        """Prepare to edit ``graph_module``, which ``subject`` was made from."""
+        """Prepare to edit ``graph_module``, the source of ``subject``."""
         self._program = graph_module
         self._pattern = pattern
         self._subject = subject
@@ -38,23 +38,23 @@ class Rewrite:
         """Check that ``replacement`` can take the place of the pattern, so that no rewrite stops half-way.
 
         Raises:
-            PassError: it takes or returns another number of values, or uses what is not there.
+            PassError: it takes or returns another number of values, or refers to an attribute that does not exist.
         """
-        inputs, given = replacement.find_nodes(op="placeholder"), self._pattern.given
-        compared = f"replacement({_names(inputs)}), pattern({_names(given)})"
-        if len(inputs) != len(given):
+        inputs, placeholders = replacement.find_nodes(op="placeholder"), self._pattern.placeholders
+        compared = f"replacement({_names(inputs)}), pattern({_names(placeholders)})"
+        if len(inputs) != len(placeholders):
             raise PassError(
-                f"the replacement takes {_count(len(inputs), 'input')}, the pattern {len(given)}",
+                f"the replacement takes {_count(len(inputs), 'input')}, the pattern {len(placeholders)}",
                 value=compared,
-                why="each input of the replacement stands for the pattern's in the same place",
+                why="each input of the replacement gets the value of the pattern's input in the same place",
                 remedy="give both the same inputs, used or not",
             )
-        for node, counterpart in zip(inputs, given, strict=True):
+        for node, counterpart in zip(inputs, placeholders, strict=True):
             if node.users and not self._pattern.values[counterpart].users:
                 raise PassError(
                     f"the replacement uses its input `{node.target}`, which the pattern does not use",
                     value=compared,
-                    why="what it stands for in a match is not known",
+                    why="a match has no value for it",
                     remedy="use it in the pattern too",
                 )
         self._check_results(replacement.output_node())
@@ -69,9 +69,9 @@ class Rewrite:
                 value=compared,
                 why="each value that the replacement returns takes the place of the pattern's in the same place",
             )
-        known: dict[Node, Argument] = {}
+        values_of_results: dict[Node, Argument] = {}
         for result, value in zip(results, values, strict=True):
-            if known.setdefault(result, value) is not value:
+            if values_of_results.setdefault(result, value) is not value:
                 raise PassError(
                     f"the replacement returns two values for `%{result}`, which the pattern returns twice",
                     value=compared,
@@ -79,12 +79,12 @@ class Rewrite:
                 )
 
     def updated(self, match: InternalMatch) -> InternalMatch:
-        """Return ``match`` in terms of the program as it is now, with what replaced results of earlier matches."""
+        """Return ``match`` for the present program, with replacements for the results of earlier matches."""
         nodes_map = {key: self._current(value) for key, value in match.nodes_map.items()}
         return dataclasses.replace(
             match,
             nodes_map=nodes_map,
-            placeholder_nodes=[nodes_map.get(node) for node in self._pattern.given],
+            placeholder_nodes=[nodes_map.get(node) for node in self._pattern.placeholders],
             name_node_map={node.name: value for node, value in nodes_map.items()},
         )
 
@@ -101,7 +101,7 @@ class Rewrite:
         """Put ``replacement`` in the place of ``occurrence``.
 
         Returns:
-            What the nodes of the pattern stood for, and the new nodes.
+            The values of the nodes of the pattern, and the new nodes.
         """
         graph = self._program.graph
         if not self._changed:
@@ -113,11 +113,11 @@ class Rewrite:
         last = max(results, key=self._subject.order.__getitem__)
         with graph.inserting_before(place):
             fetched = self._fetch(match)
-            pairs = zip(replacement.find_nodes(op="placeholder"), self._pattern.given, strict=True)
-            known = self._pattern.values
-            values = {node: fetched[given] for node, given in pairs if known[given] in occurrence.bound}
+            pairs = zip(replacement.find_nodes(op="placeholder"), self._pattern.placeholders, strict=True)
+            canonical = self._pattern.values
+            values = {node: fetched[matched] for node, matched in pairs if canonical[matched] in occurrence.bound}
             paths = self._matched_paths(occurrence)
-            returned, made = copy_replacement(
+            returned, new_nodes = copy_replacement(
                 replacement,
                 graph,
                 values,
@@ -136,10 +136,10 @@ class Rewrite:
             if node.op == "get_attr" and not node.users:
                 graph.erase_node(node)
         nodes_map = {node: fetched.get(node, value) for node, value in match.nodes_map.items()}
-        return nodes_map, made
+        return nodes_map, new_nodes
 
     def finish(self) -> None:
-        """Drop the modules that nothing calls any more, and recompile."""
+        """Drop the modules without calls, and recompile."""
         if not self._changed:
             return
         nodes = (node for node in self._program.graph.nodes if node.op in ("call_module", "get_attr"))
@@ -150,12 +150,12 @@ class Rewrite:
         self._program.graph.lint()
         self._program.recompile()
 
-    # Where to.
+    # The place of the replacement.
 
     def _place(self, occurrence: Occurrence, match: InternalMatch, is_pure: bool) -> tuple[Node, list[Node]]:
-        """The node before which to put the replacement, and the nodes to move from before to behind it.
+        """Return the node before which to put the replacement, and earlier nodes to move behind it.
 
-        That is before the first user, or where the match ends if an effect comes before that.
+        The place is before the first user, or at the end of the match if an effect comes earlier.
         """
         own = {*occurrence.nodes, *occurrence.no_ops()}
         last = max(own)
@@ -175,16 +175,16 @@ class Rewrite:
         return last.next, to_move
 
     def _is_free(self, first: Node, last: Node) -> bool:
-        """Return whether nothing between the two has an effect, as far as is known."""
+        """Return whether no operation between the two may have an effect."""
         order = self._subject.order
         if not self._moved.isdisjoint((first, last)) or first not in order or last not in order:
             return False
         return not self._subject.has_effect_between(order[first] + 1, order[last] - 1)
 
-    # What with.
+    # The values for the replacement.
 
     def _fetch(self, match: InternalMatch) -> dict[Node, Argument]:
-        """Return what is passed for the pattern's inputs, with nodes for what only leaf modules have fetched so far."""
+        """Return the values for the pattern's inputs; add nodes for attributes that only leaf modules read so far."""
         graph = self._program.graph
         fetched: dict[Node, Node] = {}
 
@@ -196,24 +196,28 @@ class Rewrite:
                 fetched[node] = graph.get_attr(path)
             return fetched[node]
 
-        passed = zip(self._pattern.given, match.placeholder_nodes, strict=True)
+        passed = zip(self._pattern.placeholders, match.placeholder_nodes, strict=True)
         return {node: map_arg(value, fetch) for node, value in passed}
 
     def _matched_paths(self, occurrence: Occurrence) -> Mapping[str, str]:
-        """For the paths of the pattern's tensors and modules, those of what matched them."""
+        """Return the paths of the matched tensors and modules by the paths of the pattern's."""
         paths: dict[str, str] = {}
         stands_for = self._subject.stands_for
         for fetch in self._pattern.fetches:
-            if isinstance(found := occurrence.bound.get(fetch), Node):
-                paths[str(fetch.target)] = str(found.target)
+            if isinstance(value_in_program := occurrence.bound.get(fetch), Node):
+                paths[str(fetch.target)] = str(value_in_program.target)
         for node, value in self._pattern.values.items():
-            found = occurrence.bound.get(value)
-            if node.op == "call_module" and isinstance(found, Node) and stands_for[found].op == "call_module":
-                paths[str(node.target)] = str(stands_for[found].target)
+            value_in_program = occurrence.bound.get(value)
+            if (
+                node.op == "call_module"
+                and isinstance(value_in_program, Node)
+                and stands_for[value_in_program].op == "call_module"
+            ):
+                paths[str(node.target)] = str(stands_for[value_in_program].target)
         return paths
 
     def _erase(self, occurrence: Occurrence) -> None:
-        """Erase what was replaced, and what served only that."""
+        """Erase the replaced nodes, and inputs that only they used."""
         graph = self._program.graph
         served: dict[Node, None] = {}
         own = {*occurrence.nodes, *occurrence.no_ops()}

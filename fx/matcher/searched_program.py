@@ -1,4 +1,4 @@
-"""The program that a pattern is looked for in: its canonical form, indexed, with the way back to its own nodes."""
+"""``SearchedProgram``: the canonical form of a program, indexed for searches, with the map to its own nodes."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _CALLS = frozenset({"call_function", "call_method", "call_module"})
 
 
 def is_call(node: Node) -> bool:
-    """Return whether a node computes something, rather than fetch or return it."""
+    """Return whether a node computes a value, rather than fetch or return it."""
     return node.op in _CALLS
 
 
 def kind_of(node: Node) -> Hashable:
-    """Return what two calls must have in common to match: function, name of the method, or class of the module."""
+    """Return the key of a call, equal for calls that may match: function, method name, or class of the module."""
     if node.op == "call_module":
         return type(attribute_value(node))
     try:
@@ -37,16 +37,16 @@ def kind_of(node: Node) -> Hashable:
 
 
 def attribute_value(node: Node) -> Any:
-    """Return what a ``get_attr`` fetches or a ``call_module`` calls; ``None`` where its graph belongs to no module."""
+    """Return the attribute of a ``get_attr`` or ``call_module``; ``None`` if its graph belongs to no module."""
     owner = node.graph.owning_module
     return None if owner is None else fetch_attribute(owner, str(node.target))
 
 
 class SearchedProgram:
-    """A program as the matcher sees it.
+    """A program in the form for the matcher.
 
-    Matching goes by the canonical form, so that all spellings of an operation are one. A call of a leaf module is
-    several canonical nodes there, its *parts*. Checks that come from inside leaf modules are not part of it.
+    Patterns match the canonical form, in which all spellings of an operation are equal. A call of a leaf module is
+    several canonical nodes there, its *parts*. Checks from inside leaf modules are removed.
     """
 
     def __init__(self, graph_module: GraphModule) -> None:
@@ -78,20 +78,20 @@ class SearchedProgram:
         self._effects = [number for node, number in self.order.items() if _has_effect(node)]
 
     def calls(self, kind: Hashable) -> Sequence[Node]:
-        """All calls of one kind, in order."""
+        """Return all calls of one kind, in order."""
         return self._by_kind.get(kind, ())
 
     def users(self, node: Node, kind: Hashable) -> list[Node]:
-        """The calls of one kind that use a value, in order; those of an attribute however often it is fetched."""
+        """Return, in order, the calls of one kind that use a value; for an attribute, those of all its fetches."""
         fetches = self._fetches[id(self.attribute(node))] if node.op == "get_attr" else [node]
-        known = self._users.get((fetches[0], kind))
-        if known is None:
+        in_order = self._users.get((fetches[0], kind))
+        if in_order is None:
             users = {user for fetch in fetches for user in fetch.users if is_call(user) and kind_of(user) == kind}
-            known = self._users[fetches[0], kind] = sorted(users, key=self.position.__getitem__)
-        return known
+            in_order = self._users[fetches[0], kind] = sorted(users, key=self.position.__getitem__)
+        return in_order
 
     def result(self, original: Node) -> Node | None:
-        """The canonical node whose value is that of ``original``; ``None`` where there is no single one."""
+        """Return the canonical node with the value of ``original``; ``None`` if there is no single one."""
         if original not in self._results:
             parts = self.parts.get(original, [])
             if len(parts) == 1:
@@ -102,9 +102,9 @@ class SearchedProgram:
         return self._results[original]
 
     def original(self, argument: Argument) -> Argument:
-        """``argument`` in terms of the program's own nodes.
+        """Return ``argument`` with the program's own nodes.
 
-        An attribute that only a leaf module reads has no node of its own and stays the canonical ``get_attr``.
+        An attribute that only a leaf module reads has no such node and stays the canonical ``get_attr``.
         """
         return self._original_node(argument) if isinstance(argument, Node) else map_arg(argument, self._original_node)
 
@@ -113,27 +113,27 @@ class SearchedProgram:
         return node if node.op == "get_attr" and original.op != "get_attr" else original
 
     def hidden(self, argument: Argument) -> list[Node]:
-        """The nodes in ``argument`` whose values exist only inside of leaf modules."""
+        """Return the nodes in ``argument`` whose values exist only inside of leaf modules."""
         calls = (node for node in nodes_in(argument) if is_call(node))
         return [node for node in calls if self.result(self.stands_for[node]) is not node]
 
     def attribute(self, node: Node) -> Any:
-        """Return what a ``get_attr`` node fetches."""
+        """Return the value that a ``get_attr`` node fetches."""
         return self._attributes[node]
 
     def same_value(self, left: Node, right: Node) -> bool:
-        """Return whether two nodes are one value: the same node, or two that fetch the same attribute."""
+        """Return whether two nodes have the same value: they are one node, or fetch the same attribute."""
         if left is right:
             return True
         return left.op == right.op == "get_attr" and self._attributes[left] is self._attributes[right]
 
     def has_effect_between(self, first: int, last: int) -> bool:
-        """Return whether one of the program's nodes from position ``first`` to ``last`` has an effect, checks aside."""
+        """Return whether a node of the program from position ``first`` to ``last`` has an effect other than a check."""
         index = bisect_left(self._effects, first)
         return index < len(self._effects) and self._effects[index] <= last
 
     def is_no_op(self, original: Node) -> bool:
-        """Return whether ``original`` computes nothing, such as a call of ``Identity``: canonically it is not there."""
+        """Return whether ``original`` computes nothing, such as a call of ``Identity``: it has no canonical node."""
         return is_call(original) and original not in self.parts
 
 
@@ -143,24 +143,24 @@ def _has_effect(node: Node) -> bool:
 
 
 def drop_inner_checks(graph: Graph, stands_for: Mapping[Node, Node]) -> None:
-    """Erase the checks that leaf modules bring with them, and what is computed for them alone."""
-    loosened: set[Node] = set()
+    """Erase the checks inside leaf modules, and nodes that only they use."""
+    operands: set[Node] = set()
     for node in reversed(graph.nodes):
         if node.users or stands_for.get(node, node).op != "call_module":
             continue
-        if node.target in CHECKS or (node in loosened and not node.is_impure()):
-            loosened.update(node.all_input_nodes)
+        if node.target in CHECKS or (node in operands and not node.is_impure()):
+            operands.update(node.all_input_nodes)
             graph.erase_node(node)
 
 
-# What a module is set to, its tensors aside: whether calls of two modules are calls of one operation.
+# The settings of modules, without tensors: they decide whether calls of two modules are the same operation.
 
 
 def same_settings(left: torch.nn.Module, right: torch.nn.Module) -> bool:
     """Return whether two modules differ in nothing but the values of their tensors.
 
-    Compared are class, mode, attributes that are not tensors, which parameters and buffers there are, and the children.
-    Modules with hooks, or with a ``forward`` of their own, are only like themselves.
+    The comparison covers class, mode, attributes that are not tensors, the names of parameters and buffers, and the
+    children. Modules with hooks, or with their own ``forward``, equal only themselves.
     """
     pending: list[tuple[Any, Any]] = [(left, right)]
     while pending:
@@ -176,18 +176,18 @@ def same_settings(left: torch.nn.Module, right: torch.nn.Module) -> bool:
 
 
 def _attributes(module: torch.nn.Module) -> dict[str, object]:
-    """The settings of one module, and which tensors it has, as values that can be compared."""
-    found: dict[str, object] = {}
+    """Return the settings of one module and the names of its tensors, as values that can be compared."""
+    settings: dict[str, object] = {}
     for name, value in vars(module).items():
         if not (name in _BOOKKEEPING or isinstance(value, torch.Tensor)):
-            found[name] = repr(value) if isinstance(value, (float, complex)) else _comparable(value)
+            settings[name] = repr(value) if isinstance(value, (float, complex)) else _comparable(value)
     for tensors in (module._parameters, module._buffers):
-        found.update((name, tensor is None) for name, tensor in tensors.items())
-    return found
+        settings.update((name, tensor is None) for name, tensor in tensors.items())
+    return settings
 
 
 def _comparable(value: Any) -> object:
-    """A list of tensors, as recurrent modules keep one of their weights, counts by its length."""
+    """Return a value to compare; for a list of tensors, such as the weights of recurrent modules, its length."""
     if isinstance(value, (list, tuple)) and any(not isinstance(element, (int, str, bool)) for element in value):
         return len(value)  # type: ignore[arg-type]
     return value

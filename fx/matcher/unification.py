@@ -1,4 +1,4 @@
-"""The search for a pattern from one node of a program: every way in which the two can be made one."""
+"""The search for a pattern from one node of a program: every way to unify the two."""
 
 from __future__ import annotations
 
@@ -17,36 +17,43 @@ from fx.node import Argument, Node, nodes_in
 from fx.operators.families import find_operator
 
 _SEQUENCES = (str, bytes, tuple, list)
-_TELLS_KINDS_APART = frozenset({"__getitem__", "__setitem__", "index_put", "index_put_"})
-"""Functions of torch to which a list is something else than a tuple."""
+_DISTINGUISHES_SEQUENCES = frozenset({"__getitem__", "__setitem__", "index_put", "index_put_"})
+"""Functions of torch for which a list differs from a tuple."""
 
 
 @dataclass(frozen=True, slots=True)
 class PatternMismatch:
-    """Why a pattern does not match where the search stood."""
+    """The reason why a pattern does not match at one point of the search."""
 
     kind: str
-    """``kind``: another operation. ``constant``, ``arguments``, ``settings``, ``size``, ``attribute``: what differs.
-    ``number``: the program computes with numbers there. ``input``: one input of the pattern would be two values.
-    ``twice``: one operation would be two. ``taken``: it belongs to another match. ``absent``: nothing is there."""
+    """The kind of mismatch:
+
+    - ``kind``: another operation;
+    - ``constant``, ``arguments``, ``settings``, ``size``, ``attribute``: these differ;
+    - ``number``: the program computes with numbers there;
+    - ``input``: one input of the pattern would be two values;
+    - ``twice``: one operation would be two;
+    - ``taken``: the operation belongs to another match;
+    - ``absent``: there is no such operation.
+    """
     pattern: Argument
-    """What the pattern has: a canonical node or a constant."""
+    """The pattern's value: a canonical node or a constant."""
     program: Argument
-    """What the program has."""
+    """The program's value."""
     site: tuple[Node, Node] | None
-    """The canonical nodes, of pattern and program, whose arguments these are."""
+    """The canonical nodes, of pattern and program, with these arguments."""
     label: str | int | None
-    """Position or name of the argument."""
+    """The position or name of the argument."""
     depth: int
-    """How many operations of the pattern had been found."""
+    """The number of operations of the pattern that matched before."""
 
 
 _Agenda: TypeAlias = "tuple[Argument, Argument, tuple[Node, Node] | None, str | int | None, _Agenda] | None"
-"""What is still to be compared: values of pattern and program, whose arguments they are, and the rest."""
+"""A linked list of comparisons to do: values of pattern and program, the nodes with these arguments, and the rest."""
 
 
 class Unifier:
-    """Finds a pattern from given nodes on. After a solution, its public attributes tell it."""
+    """The search for a pattern from given nodes. After each solution, its public attributes hold the solution."""
 
     def __init__(
         self, pattern: Pattern, subject: SearchedProgram, ignore_literals: bool = False, node_name_match: str = ""
@@ -59,31 +66,31 @@ class Unifier:
         self.claimed: set[Node] = set()
         """Canonical nodes that belong to other matches."""
         self.observer: Callable[[PatternMismatch], object] | None = None
-        """Notified of every mismatch. While there is one, values that others use too are not a mismatch yet."""
+        """A function called with every mismatch. With an observer, values with other users are no mismatch yet."""
         self.bound: dict[Node, Argument] = {}
-        """For canonical nodes of the pattern what they stand for."""
-        self.taken: dict[Node, Node] = {}
-        """For the calls found, canonical nodes of the program, those of the pattern."""
+        """The canonical nodes of the pattern mapped to the program's values."""
+        self.call_map: dict[Node, Node] = {}
+        """The matched canonical calls of the program mapped to those of the pattern."""
         self.literals: dict[str, Argument] = {}
-        """The constants that named wildcards stand for."""
+        """The constants that matched named wildcards."""
         self._kinds = {node: kind_of(node) for node in pattern.calls}
         self._inner = {node: len(node.users) for node in pattern.inner}
         self._attributes: dict[int, Node] = {}
         self._agenda: _Agenda = None
         self._stage = 1
-        self._free: dict[int, int] = {}  # of each list of candidates, where those begin that no match took
-        # Several ways may match: operands in either order, any user of a value. What each way binds is noted in the
-        # trail, so that the search can take it back to where it chose and go another way, without copying the tables.
-        self._trail: list[tuple[dict[Any, Any], Any]] = []  # tables and the keys that were added to them, in order
+        self._free: dict[int, int] = {}  # for each list of candidates, the index of the first without a match
+        # Several ways may match: operands in either order, any user of a value. The trail records the bindings of each
+        # way, so that the search can undo them back to a choice and try another way, without copying the tables.
+        self._trail: list[tuple[dict[Any, Any], Any]] = []  # tables and the keys added to them, in order
         self._choices: list[tuple[int, int, Iterator[_Agenda]]] = []  # length of the trail, stage, and ways left
 
     def begin(self) -> None:
-        """Forget the matches made so far."""
+        """Forget the matches so far."""
         self.claimed = set()
         self._free.clear()
 
     def anchors(self) -> list[Node]:
-        """The nodes of the program to search from, in order."""
+        """Return the nodes of the program to search from, in order."""
         root = self.pattern.stages[0].root
         calls = self.subject.calls(self._kinds[root])
         if not self.node_name_match:
@@ -92,7 +99,7 @@ class Unifier:
         return sorted({*calls, *named}, key=self.subject.position.__getitem__)
 
     def solutions(self, anchor: Node) -> Iterator[None]:
-        """Search from ``anchor``; each time around, the attributes tell another solution."""
+        """Search from ``anchor``; after each step, the attributes hold another solution."""
         self._undo(0)
         self._choices.clear()
         stages = self.pattern.stages
@@ -111,7 +118,7 @@ class Unifier:
         return (stage.root, node, None, None, None)
 
     def _candidates(self, stage: PatternStage) -> Iterator[_Agenda]:
-        """Return where to go on: the users of what ``stage`` hangs on to, but for those that other matches took."""
+        """Return ways to continue with ``stage``: the users of its pivot's value, except those in other matches."""
         pivot = None if stage.pivot is None else self.bound[stage.pivot]
         kind = self._kinds[stage.root]
         nodes = self.subject.users(pivot, kind) if isinstance(pivot, Node) else self.subject.calls(kind)
@@ -119,13 +126,13 @@ class Unifier:
         while self.observer is None and start < len(nodes) and nodes[start] in self.claimed:
             start += 1
         self._free[id(nodes)] = start
-        if all(node in self.taken for node in nodes[start : start + len(self.taken) + 1]):
+        if all(node in self.call_map for node in nodes[start : start + len(self.call_map) + 1]):
             self._fail("absent", stage.root, pivot, None, None)
         free = (nodes[index] for index in range(start, len(nodes)))
-        return (self._start(stage, node) for node in free if node not in self.taken)
+        return (self._start(stage, node) for node in free if node not in self.call_map)
 
     def _resume(self) -> _Agenda:
-        """Go back to the last choice that has another way to go; ``None`` if there is none."""
+        """Go back to the last choice with another way, and return it; ``None`` if there is none."""
         while self._choices:
             length, self._stage, ways = self._choices[-1]
             self._undo(length)
@@ -145,7 +152,7 @@ class Unifier:
 
     def _fail(self, kind: str, pattern: Argument, program: Argument, site: Any, label: Any) -> bool:
         if self.observer is not None:
-            self.observer(PatternMismatch(kind, pattern, program, site, label, len(self.taken)))
+            self.observer(PatternMismatch(kind, pattern, program, site, label, len(self.call_map)))
         return False
 
     # Comparing.
@@ -159,7 +166,7 @@ class Unifier:
         return True
 
     def _compare(self, pattern: Argument, program: Argument, site: Any, label: Any) -> bool:
-        """Compare two arguments; what is in them is put on the agenda."""
+        """Compare two arguments; put their parts on the agenda."""
         if isinstance(pattern, Node):
             if pattern.op == "placeholder":
                 return self._compare_input(pattern, program, site, label)
@@ -185,18 +192,18 @@ class Unifier:
         return self._same(self.bound[pattern], program) or self._fail("input", pattern, program, site, label)
 
     def _compare_fetch(self, pattern: Node, program: Node, site: Any, label: Any) -> bool:
-        """A parameter of the pattern stands for any tensor, that of a layer in it for any of the same size."""
+        """Compare fetches: a parameter of the pattern matches any tensor, a layer's parameter any of the same size."""
         if program.op != "get_attr":
             return self._fail("kind", pattern, program, site, label)
-        expected, found = attribute_value(pattern), self.subject.attribute(program)
-        if isinstance(expected, torch.Tensor) and isinstance(found, torch.Tensor):
-            if str(pattern.target) in self.pattern.constants and not same_constant(expected, found):
+        expected, actual = attribute_value(pattern), self.subject.attribute(program)
+        if isinstance(expected, torch.Tensor) and isinstance(actual, torch.Tensor):
+            if str(pattern.target) in self.pattern.constants and not same_constant(expected, actual):
                 return self._fail("attribute", pattern, program, site, label)
-            if self.pattern.is_of_layer(pattern) and not _same_size(expected, found):
+            if self.pattern.is_of_layer(pattern) and not _same_size(expected, actual):
                 return self._fail("size", pattern, program, site, label)
-        elif expected is not None and not same_constant(expected, found):
+        elif expected is not None and not same_constant(expected, actual):
             return self._fail("attribute", pattern, program, site, label)
-        # Tied parameters of a pattern are one tensor under two paths, and stand for one value of the program.
+        # Tied parameters of a pattern are one tensor under two paths, and match one value of the program.
         key = id(expected) if expected is not None else hash(pattern.target)
         if key not in self._attributes:
             self._bind(self._attributes, key, program)
@@ -214,14 +221,14 @@ class Unifier:
             return self._fail("kind", pattern, program, site, label)
         if program in self.subject.numbers and pattern in self.pattern.of_tensors:
             return self._fail("number", pattern, program, site, label)
-        if program in self.taken:
+        if program in self.call_map:
             return self._fail("twice", pattern, program, site, label)
         if program in self.claimed:
             return self._fail("taken", pattern, program, site, label)
         if self.observer is None and len(program.users) != self._inner.get(pattern, len(program.users)):
-            return False  # somebody else uses it
+            return False  # it has other users
         self._bind(self.bound, pattern, program)
-        self._bind(self.taken, program, pattern)
+        self._bind(self.call_map, program, pattern)
         return self._compare_arguments(pattern, program)
 
     def _is_named(self, node: Node) -> bool:
@@ -236,21 +243,21 @@ class Unifier:
         if len(pattern.args) != len(program.args) or pattern.kwargs.keys() != program.kwargs.keys():
             return self._fail("arguments", pattern, program, site, None)
         expected: list[tuple[str | int, Argument]] = [*enumerate(pattern.args), *pattern.kwargs.items()]
-        found: list[Argument] = [*program.args, *(program.kwargs[key] for key in pattern.kwargs)]
+        actual: list[Argument] = [*program.args, *(program.kwargs[key] for key in pattern.kwargs)]
         rest = self._agenda
-        self._agenda = _put(site, expected, found, rest)
-        if _commutes(pattern) and found[0] is not found[1] and not any(map(_is_sequence, found[:2])):
-            swapped = [found[1], found[0], *found[2:]]
+        self._agenda = _put(site, expected, actual, rest)
+        if _commutes(pattern) and actual[0] is not actual[1] and not any(map(_is_sequence, actual[:2])):
+            swapped = [actual[1], actual[0], *actual[2:]]
             way = _put(site, expected, swapped, rest)
             self._choices.append((len(self._trail), self._stage, iter((way,))))
         return True
 
     def _compare_operands(self, site: tuple[Node, Node]) -> bool:
-        """Compare the computed arguments of two different operations, whatever their other arguments are."""
-        expected, found = (nodes_in([node.args, node.kwargs]) for node in site)
-        if len(expected) != len(found):
+        """Compare the computed arguments of two different operations; ignore their other arguments."""
+        expected, actual = (nodes_in([node.args, node.kwargs]) for node in site)
+        if len(expected) != len(actual):
             return self._fail("arguments", site[0], site[1], site, None)
-        self._agenda = _put(site, list(enumerate(expected)), found, self._agenda)
+        self._agenda = _put(site, list(enumerate(expected)), actual, self._agenda)
         return True
 
     def _compare_wildcard(self, pattern: Wildcard, program: Argument, site: Any, label: Any) -> bool:
@@ -261,21 +268,21 @@ class Unifier:
         if pattern.name not in self.literals:
             self._bind(self.literals, pattern.name, program)
             return True
-        known = self.literals[pattern.name]
-        return self._same(known, program) or self._fail("constant", known, program, site, label)
+        bound = self.literals[pattern.name]
+        return self._same(bound, program) or self._fail("constant", bound, program, site, label)
 
     def _compare_container(self, pattern: Any, program: Any, site: Any, label: Any) -> bool:
         if _shape_of(pattern, site) != _shape_of(program, site):
             ignored = self.ignore_literals and not nodes_in(pattern) and not nodes_in(program)
             return ignored or self._fail("constant", pattern, program, site, label)
         rest = self._agenda
-        for expected, found in reversed(list(zip(_parts(pattern), _parts(program), strict=True))):
-            rest = (expected, found, site, label, rest)
+        for expected, actual in reversed(list(zip(_parts(pattern), _parts(program), strict=True))):
+            rest = (expected, actual, site, label, rest)
         self._agenda = rest
         return True
 
     def _same(self, left: Argument, right: Argument) -> bool:
-        """Return whether two arguments of the program are one value."""
+        """Return whether two arguments of the program have the same value."""
         pending = [(left, right)]
         while pending:
             left, right = pending.pop()
@@ -291,11 +298,11 @@ class Unifier:
         return True
 
 
-def _put(site: tuple[Node, Node], expected: list[tuple[str | int, Argument]], found: Any, rest: _Agenda) -> _Agenda:
-    """An agenda that compares these arguments, the first one first."""
+def _put(site: tuple[Node, Node], expected: list[tuple[str | int, Argument]], actual: Any, rest: _Agenda) -> _Agenda:
+    """Return an agenda that compares these arguments, the first one first."""
     for index in range(len(expected) - 1, -1, -1):
         label, value = expected[index]
-        rest = (value, found[index], site, label, rest)
+        rest = (value, actual[index], site, label, rest)
     return rest
 
 
@@ -315,7 +322,7 @@ def _is_sequence(operand: Argument) -> bool:
 
 
 def _shape_of(value: Any, site: tuple[Node, Node] | None) -> Any:
-    """Return what two containers must have in common before their parts are compared."""
+    """Return the key of a container: containers with equal keys are compared part by part."""
     kind = held_kind(value)
     if kind is None:
         return type(value)
@@ -325,11 +332,11 @@ def _shape_of(value: Any, site: tuple[Node, Node] | None) -> Any:
 
 
 def _takes_any_sequence(node: Node) -> bool:
-    """Return whether the function called takes tuples for lists: those of torch do, but for indexing."""
+    """Return whether the called function takes tuples for lists: functions of torch do, except for indexing."""
     target = node.target
     if isinstance(target, str) or torch_path(target) is None:
         return False
-    return getattr(target, "__name__", "") not in _TELLS_KINDS_APART
+    return getattr(target, "__name__", "") not in _DISTINGUISHES_SEQUENCES
 
 
 def _parts(container: Any) -> Sequence[Argument]:
@@ -339,7 +346,7 @@ def _parts(container: Any) -> Sequence[Argument]:
 
 
 def same_constant(left: Any, right: Any) -> bool:
-    """Return whether two constants are the same: in type, in value, in the sign of zero; NaN is the same as NaN."""
+    """Return whether two constants are equal in type, in value and in the sign of zero; NaN equals NaN."""
     if left is right:
         return True
     if type(left) is not type(right):
@@ -352,7 +359,7 @@ def same_constant(left: Any, right: Any) -> bool:
 
 
 def _same_size(left: torch.Tensor, right: torch.Tensor) -> bool:
-    """Return whether two tensors have one size; parameters of lazy layers have none yet."""
+    """Return whether two tensors have the same size; parameters of lazy layers have none yet."""
     return not (is_lazy(left) or is_lazy(right)) and left.shape == right.shape
 
 

@@ -1,1 +1,1 @@
-"""The module tree beside a graph: containers, the memory it holds, and how a program is pickled."""
+"""The module tree beside a graph: containers, the memory it holds, and pickling of programs."""

@@ -1,4 +1,4 @@
-"""What stands in a module hierarchy at a dotted path, and whether the place is the program's own."""
+"""Attributes of a module hierarchy by dotted paths: reads, writes, and the check that a path is the program's own."""
 
 from __future__ import annotations
 
@@ -13,23 +13,21 @@ from fx.modules.containers import Container
 from fx.node import Node
 
 MISSING = object()
-"""Stands for an attribute that is not there, where ``None`` may be one."""
+"""The result for a missing attribute, where ``None`` may be a value."""
 
 LEFT_BY_SCRIPTING = frozenset({"__overloads__"})
-"""What ``torch.jit.script`` leaves in the modules that it has compiled."""
+"""The attributes that ``torch.jit.script`` leaves in compiled modules."""
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
 
 def has_hooks(module: torch.nn.Module) -> bool:
-    """Return whether something is called when the module is, or when gradients reach it."""
+    """Return whether the module has hooks, for calls or for gradients."""
     state = vars(module)
     return any(state.get(name) for name in _HOOKS)
 
 
 def does_as_its_class(module: torch.nn.Module) -> bool:
-    """Return whether a call of the module does what its class says, and nothing else: no hooks, no forward of its
-    own.
-    """
+    """Return whether a call of the module does only the work of its class: no hooks, no ``forward`` on the instance."""
     return "forward" not in vars(module) and not has_hooks(module)
 
 
@@ -59,7 +57,7 @@ def find_attribute(module: torch.nn.Module | None, path: str, default: Any = Non
 
 
 def training_flag(root: torch.nn.Module, value: Any) -> bool | None:
-    """Return what a training flag is now, if ``value`` is a node that reads one below ``root``.
+    """Return the present training flag, if ``value`` is a node that reads one below ``root``.
 
     >>> import torch, fx
     >>> graph = fx.Graph()
@@ -72,7 +70,7 @@ def training_flag(root: torch.nn.Module, value: Any) -> bool | None:
 
 
 def prefixes(path: str) -> Iterator[str]:
-    """Yield the path and those of the modules around it, the outermost first.
+    """Yield the paths of the modules around ``path``, outermost first, and then ``path``.
 
     >>> list(prefixes("layer.norm.weight"))
     ['layer', 'layer.norm', 'layer.norm.weight']
@@ -83,9 +81,9 @@ def prefixes(path: str) -> Iterator[str]:
 
 
 def is_own(program: torch.nn.Module, path: str) -> bool:
-    """Return whether what stands at ``path`` may be replaced or removed: all modules on the way are the program's own.
+    """Return whether the attribute at ``path`` may be replaced or removed: modules on the way are the program's own.
 
-    Those are containers, made for the program. Others are shared with the module that was traced.
+    These are containers, made for the program. Other modules are shared with the traced module.
     """
     owner: Any = program
     for name in path.split(".")[:-1]:
@@ -98,7 +96,7 @@ def is_own(program: torch.nn.Module, path: str) -> bool:
 
 
 def container_at(module: torch.nn.Module, path: str) -> torch.nn.Module:
-    """Return the module at ``path``, the module itself for an empty path; empty ones are made on the way."""
+    """Return the module at ``path``, the module itself for an empty path; create missing modules on the way."""
     for name in path.split(".") if path else ():
         child = module._modules.get(name)
         if child is None:
@@ -108,7 +106,7 @@ def container_at(module: torch.nn.Module, path: str) -> torch.nn.Module:
 
 
 def put_attribute(module: torch.nn.Module, path: str, value: Any, persistent: bool = True) -> None:
-    """Make ``value`` the attribute at ``path``: a tensor a buffer, ``persistent`` or not, unless it is a parameter."""
+    """Set the attribute at ``path``; a tensor that is not a parameter becomes a buffer, ``persistent`` or not."""
     prefix, _, name = path.rpartition(".")
     owner = container_at(module, prefix)
     if isinstance(value, torch.Tensor) and not isinstance(value, torch.nn.Parameter):
@@ -118,28 +116,32 @@ def put_attribute(module: torch.nn.Module, path: str, value: Any, persistent: bo
 
 
 def remove_attribute(module: torch.nn.Module, path: str, kept: AbstractSet[str] = frozenset()) -> None:
-    """Remove the attribute at ``path``, and the modules on the way that are empty without it and not ``kept``."""
+    """Remove the attribute at ``path``, and modules on the way that become empty, except those in ``kept``."""
     prefix, _, name = path.rpartition(".")
     owner = fetch_attribute(module, prefix)
     delattr(owner, name)
-    if prefix and prefix not in kept and not any(vars(owner)[held] for held in ("_modules", "_parameters", "_buffers")):
+    if (
+        prefix
+        and prefix not in kept
+        and not any(vars(owner)[table] for table in ("_modules", "_parameters", "_buffers"))
+    ):
         remove_attribute(module, prefix, kept)
 
 
 def free_path(module: torch.nn.Module, path: str) -> str:
-    """``path``, with a number behind it if something is there already."""
+    """Return ``path``, with a number appended if it is not free."""
     numbered = itertools.chain([path], (f"{path}_{number}" for number in itertools.count(1)))
-    return next(one for one in numbered if find_attribute(module, one, MISSING) is MISSING)
+    return next(candidate for candidate in numbered if find_attribute(module, candidate, MISSING) is MISSING)
 
 
-# What client code of torch.fx imports from its module graph_module.
+# Names that client code of torch.fx imports from its module graph_module.
 
 USER_PRESERVED_ATTRIBUTES_KEY = "_user_preserved_attributes"
 """The entry of ``meta`` in which transforms note attributes that copies keep; a ``GraphModule`` here keeps them all."""
 
 
 class CodeOnlyModule(torch.nn.Module):
-    """A module whose attributes are those of ``body``, the ``__dict__`` of another one, which it shares."""
+    """A module that shares ``body``, the ``__dict__`` of another module."""
 
     def __init__(self, body: dict[str, Any]) -> None:
         super().__init__()
@@ -147,17 +149,17 @@ class CodeOnlyModule(torch.nn.Module):
 
 
 def assign_attr(from_obj: object, to_module: torch.nn.Module, target: str) -> None:
-    """Make an object the attribute of a module at a dotted path; a tensor that is not a parameter becomes a buffer."""
+    """Set the attribute of a module at a dotted path; a tensor that is not a parameter becomes a buffer."""
     put_attribute(to_module, target, from_obj)
 
 
 def copy_attr(from_module: torch.nn.Module, to_module: torch.nn.Module, target: str) -> None:
-    """Make the attribute of a module at a dotted path that of another one, unless they share a module on the way."""
+    """Copy the attribute at a dotted path from one module to another, unless they share a module on the way."""
     source: Any = from_module
-    held: Any = to_module
+    destination: Any = to_module
     for name in target.split(".")[:-1]:
-        source, held = getattr(source, name), getattr(held, name, None)
-        if source is held:
+        source, destination = getattr(source, name), getattr(destination, name, None)
+        if source is destination:
             return
     put_attribute(to_module, target, fetch_attribute(from_module, target))
 
@@ -169,5 +171,5 @@ def del_attr(model: torch.nn.Module, attr_name: str) -> None:
 
 
 def has_attr(model: torch.nn.Module, attr_name: str) -> bool:
-    """Return whether a module has an attribute at a dotted path. torch.fx says no of any path with a dot."""
+    """Return whether a module has an attribute at a dotted path; torch.fx returns False for any path with a dot."""
     return find_attribute(model, attr_name, MISSING) is not MISSING

@@ -1,7 +1,7 @@
-"""Scales and zero points in the ``state_dict`` of a program: numbers that calibration found (paper, section 6.2.1).
+"""Scales and zero points, found by calibration, in the ``state_dict`` of a program (paper, section 6.2.1).
 
-They stand in the code as constants, which kernels and engines want. The state lists them in the order of the program,
-beside a fingerprint of the rest of the program, since a number means something at its place alone.
+In the code they are constants, as kernels and engines need. The state lists them in the order of the program, beside a
+fingerprint of the rest of the program, since a number has a meaning only at its place.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from fx.naming.targets import qualified_name
 Target = TypeVar("Target", bound=Callable[..., Any])
 
 CALIBRATED = "calibrated"
-"""The entry of a program's ``meta`` for scales and zero points that calibration found: True if they are its own.
+"""The entry of a program's ``meta`` for scales and zero points from calibration: True if they are its own.
 
-Of a program that was captured from a module around calibrated ones, it has their :class:`FixedNumbers`, by their paths.
+For a program captured from a module around calibrated ones, it maps their paths to their :class:`FixedNumbers`.
 """
 _SCALES, _ZERO_POINTS, _FINGERPRINT = (f"calibration.{name}" for name in ("scales", "zero_points", "program"))
 _KEYS = (_SCALES, _ZERO_POINTS, _FINGERPRINT)
@@ -35,11 +35,11 @@ _OTHER_PROGRAM = "make the program by the same steps, with the same scheme; or s
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 
 _places: dict[Any, dict[str, int]] = {}
-"""By function, or class of modules: the arguments that calibration finds, with their positions."""
+"""The calibrated arguments of each function or module class, with their positions."""
 
 
 def calibrated(*names: str) -> Callable[[Target], Target]:
-    """Say that calibration finds these arguments of a function, or of a class of modules."""
+    """Declare that calibration finds these arguments of a function or a module class."""
 
     def declare(target: Target) -> Target:
         is_class = isinstance(target, type)
@@ -59,7 +59,7 @@ class _Number(NamedTuple):
 
 
 def is_calibrated(program: Any) -> bool:
-    """Return whether ``program`` has scales and zero points of its own."""
+    """Return whether ``program`` has its own scales and zero points."""
     mark, nodes = program.meta.get(CALIBRATED), program.graph.nodes
     if mark is None:  # a file or a pickle of an earlier version, or no such program
         mark = _calls_functions(nodes) and any(_calls_layer(program, node) for node in nodes)
@@ -67,7 +67,7 @@ def is_calibrated(program: Any) -> bool:
 
 
 def mark_inlined(program: Any, root: torch.nn.Module, nodes: Iterable[Any]) -> None:
-    """Note in ``program``, which consists of ``nodes``, the calibrated modules of ``root`` whose code it has now."""
+    """Record in ``program``, with these ``nodes``, the calibrated modules of ``root`` whose code it has now."""
     if CALIBRATED in program.meta or not _calls_functions(nodes):
         return
     inlined: dict[str, Any] = {}
@@ -86,16 +86,16 @@ def save_numbers(program: Any, state: MutableMapping[str, Any], prefix: str) -> 
 
 
 def load_numbers(program: Any, state: MutableMapping[str, Any], prefix: str, missing: list[str]) -> None:
-    """Take the scales and zero points of ``program`` out of a state; a state that lacks some is left alone.
+    """Load the scales and zero points of ``program`` from a state, and remove them from it; skip an incomplete state.
 
     Raises:
-        QuantizationError: the state is that of another program.
+        QuantizationError: the state belongs to another program.
     """
     inlined = _held_numbers(program)
     own = inlined.pop("", None)
     for path, numbers in inlined.items():
         numbers.check(state, prefix + path, None, True, missing)
-    loaded = None if own is None else _taken_out(state, prefix, missing)
+    loaded = None if own is None else _removed_numbers(state, prefix, missing)
     if own is None or loaded is None:
         return
     if loaded.program != own.program:
@@ -124,7 +124,7 @@ def load_numbers(program: Any, state: MutableMapping[str, Any], prefix: str, mis
 
 @dataclass(frozen=True, slots=True)
 class FixedNumbers:
-    """Scales and zero points of a module whose code has them and does not change: its state has to have the same."""
+    """The scales and zero points of a module with fixed code: its state must have the same numbers."""
 
     scales: tuple[float, ...]
     """The scales, in the order of the program."""
@@ -135,7 +135,7 @@ class FixedNumbers:
 
     @classmethod
     def of_program(cls, program: Any) -> FixedNumbers | None:
-        """Those of ``program``; None if it is not calibrated."""
+        """Return the numbers of ``program``; None if it is not calibrated."""
         if not is_calibrated(program):
             return None
         values = [number.value for number in _numbers(program)]
@@ -144,12 +144,12 @@ class FixedNumbers:
         return cls(scales, zero_points, _fingerprint(program).hex())
 
     def hold(self, module: torch.nn.Module) -> None:
-        """Let the state of ``module`` have them, and refuse one that has others."""
+        """Add the numbers to the state of ``module``, and refuse states with other numbers."""
         module._register_state_dict_hook(self.save)
         module._register_load_state_dict_pre_hook(self.check)
 
     def save(self, module: torch.nn.Module, state: MutableMapping[str, Any], prefix: str, metadata: Any) -> None:
-        """Add them to a state, as a hook."""
+        """Add the numbers to a state, as a hook."""
         state[prefix + _SCALES] = torch.tensor(self.scales, dtype=torch.float64, device="cpu")
         state[prefix + _ZERO_POINTS] = torch.tensor(self.zero_points, dtype=torch.int64, device="cpu")
         digest = list(bytes.fromhex(self.program))
@@ -158,12 +158,12 @@ class FixedNumbers:
     def check(
         self, state: MutableMapping[str, Any], prefix: str, metadata: Any, strict: bool, missing: list[str], *args: Any
     ) -> None:
-        """Take them out of a state that is loaded, as a hook.
+        """Check the numbers in a loaded state and remove them, as a hook.
 
         Raises:
-            QuantizationError: they are others.
+            QuantizationError: the state has other numbers.
         """
-        loaded = _taken_out(state, prefix, missing)
+        loaded = _removed_numbers(state, prefix, missing)
         if loaded is not None and loaded != self:
             raise QuantizationError(
                 "the state has other scales and zero points than the code of this module",
@@ -174,7 +174,7 @@ class FixedNumbers:
 
 
 def _numbers_of(module: Any) -> FixedNumbers | None:
-    """The scales and zero points in the state of a program, or of a module that holds them."""
+    """Return the scales and zero points in the state of a program, or of a module that holds them."""
     if hasattr(module, "graph") and isinstance(getattr(module, "meta", None), dict):
         return FixedNumbers.of_program(module)
     hooks = [getattr(hook, "__self__", None) for hook in module._state_dict_hooks.values()]
@@ -182,7 +182,7 @@ def _numbers_of(module: Any) -> FixedNumbers | None:
 
 
 def _held_numbers(program: Any) -> dict[str, FixedNumbers]:
-    """The scales and zero points in the state of ``program``, by prefixes of their keys."""
+    """Return the scales and zero points in the state of ``program``, by prefixes of their keys."""
     mark = program.meta.get(CALIBRATED)
     if isinstance(mark, Mapping):
         return {f"{path}.": FixedNumbers(*map(_as_tuple, parts)) for path, parts in mark.items()}
@@ -191,11 +191,11 @@ def _held_numbers(program: Any) -> dict[str, FixedNumbers]:
 
 
 def _as_tuple(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value  # as a file may have it
+    return tuple(value) if isinstance(value, list) else value  # files have lists
 
 
 def release_numbers(module: torch.nn.Module) -> None:
-    """Undo what :meth:`FixedNumbers.hold` did."""
+    """Remove the hooks of :meth:`FixedNumbers.hold`."""
     hooks: Any = module
     for registered in (hooks._state_dict_hooks, hooks._load_state_dict_pre_hooks):
         for key in [key for key, hook in registered.items() if _is_own(hook)]:
@@ -204,11 +204,11 @@ def release_numbers(module: torch.nn.Module) -> None:
 
 def _is_own(hook: Any) -> bool:
     """Return whether :meth:`FixedNumbers.hold` registered ``hook``."""
-    hook = getattr(hook, "hook", hook)  # as torch wraps those that are called before loading
+    hook = getattr(hook, "hook", hook)  # torch wraps hooks that run before loading
     return isinstance(getattr(hook, "__self__", None), FixedNumbers)
 
 
-def _taken_out(state: MutableMapping[str, Any], prefix: str, missing: list[str]) -> FixedNumbers | None:
+def _removed_numbers(state: MutableMapping[str, Any], prefix: str, missing: list[str]) -> FixedNumbers | None:
     """Remove the scales and zero points from a state and return them; None if some are missing."""
     paths = [prefix + key for key in _KEYS]
     entries: list[Any] = [state.pop(path).tolist() if path in state else None for path in paths]
@@ -220,19 +220,19 @@ def _taken_out(state: MutableMapping[str, Any], prefix: str, missing: list[str])
 
 
 def _called(program: Any, node: Any) -> Any:
-    """The function or module that ``node`` calls; None for a module that is gone."""
+    """Return the function or module that ``node`` calls; None for a module that is gone."""
     return find_attribute(program, str(node.target)) if node.op == "call_module" else node.target
 
 
 def _declared(program: Any, node: Any) -> Mapping[str, int]:
-    """The calibrated arguments of what ``node`` calls, with their positions."""
+    """Return the calibrated arguments of the target of ``node``, with their positions."""
     if node.op == "call_module":
         return next((_places[kind] for kind in type(_called(program, node)).__mro__ if kind in _places), {})
     return _places[node.target] if _calls_functions([node]) else {}
 
 
 def _calls_functions(nodes: Iterable[Any]) -> bool:
-    """Return whether integers are made or read in ``nodes``, which takes little time to find out."""
+    """Return whether ``nodes`` call calibrated functions; this check is fast."""
     targets = (node.target for node in nodes if node.op == "call_function")
     return bool(_places) and any(type(target).__hash__ is not None and target in _places for target in targets)
 
@@ -242,7 +242,7 @@ def _calls_layer(program: Any, node: Any) -> bool:
 
 
 def _numbers(program: Any) -> Iterator[_Number]:
-    """The calibrated constants of ``program``, in order."""
+    """Yield the calibrated constants of ``program``, in order."""
     for node in program.graph.nodes:
         for name, position in _declared(program, node).items():
             key: Any = name if name in node.kwargs else position
@@ -252,13 +252,13 @@ def _numbers(program: Any) -> Iterator[_Number]:
 
 
 def _fingerprint(program: Any) -> bytes:
-    """A digest of all that the program computes with, but for its state and its scales and zero points."""
+    """Return a digest of the program without its state, its scales and its zero points."""
     nodes = list(program.graph.nodes)
     indices = {node: index for index, node in enumerate(nodes)}
     numbers = {(number.node, number.key) for number in _numbers(program)}
     digest = hashlib.sha256()
     for node in nodes:
-        # The names of inputs may differ, those of the state do not.
+        # The names of inputs may differ; the names of the state may not.
         name = "" if node.op in ("placeholder", "output") else _text(_called(program, node), {})
         arguments = (*enumerate(node.args), *sorted(node.kwargs.items()))
         texts = ["#" if (node, key) in numbers else f"{key}={_text(value, indices)}" for key, value in arguments]
@@ -269,7 +269,7 @@ def _fingerprint(program: Any) -> bytes:
 
 
 def _constant(program: Any, path: str) -> Any:
-    """The bytes of the tensor at ``path`` if the state does not have it, as folded weights; None otherwise."""
+    """Return the bytes of the tensor at ``path`` if the state lacks it, as for folded weights; None otherwise."""
     prefix, _, name = path.rpartition(".")
     owner = find_attribute(program, prefix) if prefix else program
     value = getattr(owner, name, None)
@@ -298,5 +298,5 @@ def _text(value: Any, indices: Mapping[Any, int]) -> str:
 
 
 def _name(target: Any) -> str:
-    """The name of a function or class without that of its file, which may be another one tomorrow."""
+    """Return the name of a function or class without its module, as functions may move."""
     return qualified_name(target).rpartition(".")[2]

@@ -1,8 +1,8 @@
-"""Modules that only hold others: what a ``GraphModule`` puts where the traced model had containers.
+"""Modules that only hold others: a ``GraphModule`` puts them in the place of the traced model's containers.
 
 ``nn.Module`` finds a child by a failed look-up and then ``__getattr__``, which costs generated code more than the
-container itself cost eager code. So once the code is compiled, children also stand where Python looks first: in the
-module's ``__dict__``, kept in step with ``_modules`` whatever writes to it.
+container itself cost eager code. So once the code is compiled, children are also in the module's ``__dict__``, where
+Python looks first. It is kept equal to ``_modules`` after every write.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ import torch
 
 
 class Children(dict[str, Any]):
-    """The ``_modules`` of a module, whose entries also stand in the module's ``__dict__``."""
+    """The ``_modules`` of a module, with entries mirrored in the module's ``__dict__``."""
 
     def __init__(self, modules: dict[str, Any], attributes: dict[str, Any]) -> None:
         super().__init__(modules)
         self._attributes = attributes
         self.mirrored: set[str] = set()
-        """The names that stand in both."""
+        """The names in both."""
 
     def mirror(self, names: Iterable[str] = ()) -> None:
-        """Let these entries stand in both, and bring the attributes in step."""
+        """Mirror these entries too, and update the attributes."""
         self.mirrored.update(names)
         for name in tuple(self.mirrored):
-            self._bring_in_step(name)
+            self._update_attribute(name)
 
-    def _bring_in_step(self, name: str) -> None:
+    def _update_attribute(self, name: str) -> None:
         if self.get(name) is None:
             self._attributes.pop(name, None)
             self.mirrored.discard(name)
@@ -39,12 +39,12 @@ class Children(dict[str, Any]):
     def __setitem__(self, name: str, module: Any) -> None:
         super().__setitem__(name, module)
         if name in self.mirrored:
-            self._bring_in_step(name)
+            self._update_attribute(name)
 
     def __delitem__(self, name: str) -> None:
         super().__delitem__(name)
         if name in self.mirrored:
-            self._bring_in_step(name)
+            self._update_attribute(name)
 
     def __reduce__(self) -> Any:
         return dict, (dict(self),)
@@ -68,10 +68,10 @@ for _name in "__ior__ clear pop popitem setdefault update".split():
 
 
 class QuickModule(torch.nn.Module):
-    """A module whose children can be found where Python looks first."""
+    """A module whose children can be in its ``__dict__``, where Python looks first."""
 
     def quicken(self) -> None:
-        """Do so, here and in the containers below. Other threads may be using them meanwhile."""
+        """Put the children into ``__dict__``, here and in containers below; other threads may use them meanwhile."""
         own = self.__dict__
         modules = own["_modules"]
         names = [name for name in modules if name not in own and not hasattr(type(self), name)]
@@ -83,7 +83,7 @@ class QuickModule(torch.nn.Module):
                 child.quicken()
 
     def plain_state(self) -> dict[str, Any]:
-        """``__dict__`` without what ``quicken`` added."""
+        """Return ``__dict__`` without the entries that ``quicken`` added."""
         state = self.__dict__.copy()
         if isinstance(modules := state["_modules"], Children):
             for name in modules.mirrored:
@@ -92,14 +92,14 @@ class QuickModule(torch.nn.Module):
         return state
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name == "_modules":  # somebody replaces the whole dict
+        if name == "_modules":  # the whole dict is replaced
             for mirrored in getattr(self.__dict__.get("_modules"), "mirrored", ()):
                 self.__dict__.pop(mirrored, None)
         super().__setattr__(name, value)
 
 
 class Container(QuickModule):
-    """Holds submodules and attributes under names; prints as ``Module``."""
+    """A module that only holds submodules and attributes; it prints as ``Module``."""
 
     def _get_name(self) -> str:
         return "Module"

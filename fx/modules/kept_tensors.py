@@ -1,4 +1,4 @@
-"""Tensors that somebody is about to write to, and what they held before."""
+"""Tensors before a write to them, with their values."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 
 
 class KeptTensor:
-    """A tensor with what it holds now, so that what is written to it later can be undone.
+    """A tensor with its present values, so that later writes can be undone.
 
     >>> total = torch.zeros(2)
     >>> kept = KeptTensor(total)
@@ -24,7 +24,7 @@ class KeptTensor:
     """
 
     def __init__(self, tensor: torch.Tensor, fetch: Callable[[], torch.Tensor] | None = None) -> None:
-        """Take ``tensor``, and what fetches an equal tensor that nobody writes to, if there is one; else copy it."""
+        """Record ``tensor``; ``fetch`` returns an equal tensor that is never written. Without it, copy the tensor."""
         self.tensor = tensor
         """The tensor."""
         if fetch is None:
@@ -37,16 +37,16 @@ class KeptTensor:
 
     @property
     def values(self) -> torch.Tensor:
-        """Return what it held."""
+        """The recorded values."""
         return self._fetch().detach()
 
     @property
     def written(self) -> bool:
-        """Return whether somebody wrote to it, by other means than ``Tensor.data``, or gave it another shape."""
+        """True if the tensor was written, by other means than ``Tensor.data``, or has another shape."""
         return _version(self.tensor) != self._version or self.tensor.shape != self._shape
 
     def put_back(self) -> None:
-        """Let the tensor hold what it held, and follow from nothing if it did not."""
+        """Restore the values of the tensor; detach it if it was a leaf."""
         if self._was_leaf and not self.tensor.is_leaf and not self.tensor._is_view():
             self.tensor.detach_()
         if self.tensor.shape != self._shape:  # after unsqueeze_() and the like
@@ -57,9 +57,7 @@ class KeptTensor:
 
 
 def _version(tensor: torch.Tensor) -> float:
-    """Return how often a tensor was written to; NaN, which nothing equals, where it does not count and may be written
-    to.
-    """
+    """Return the number of writes to a tensor; NaN, which equals nothing, if writes are possible but not counted."""
     if not tensor.is_inference():
         return tensor._version
     return math.nan if torch.is_inference_mode_enabled() else 0

@@ -1,4 +1,4 @@
-"""Graphs as plain data for ``pickle``: nodes by number, targets by name, each checked to be found again."""
+"""Graphs as plain data for ``pickle``: nodes by number, targets by name, each checked by an import."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ if TYPE_CHECKING:
 
 
 class NodeNumber(NamedTuple):
-    """Stands for a node in pickled arguments."""
+    """The placeholder for a node in pickled arguments."""
 
     number: int
-    """Position of the node in its graph, from 0."""
+    """The position of the node in its graph, from 0."""
 
 
 class ImportedName(NamedTuple):
-    """Stands for a function or class in a pickled graph."""
+    """The placeholder for a function or class in a pickled graph."""
 
     module: str
-    """Module to import."""
+    """The module to import."""
     path: str
-    """Dotted path inside it."""
+    """The dotted path inside it."""
 
     def resolve(self) -> Any:
         """Import the module and follow the path."""
@@ -59,14 +59,14 @@ class PickledNode(NamedTuple):
     origins: tuple[str, ...]
     text: str
     attributes: dict[str, Any] | None = None
-    """Attributes that were set on the node, as far as they are data."""
+    """Attributes set on the node, as far as they are data."""
 
 
 def encode(graph: Graph) -> dict[str, Any]:
-    """Return what a pickle of ``graph`` holds.
+    """Return ``graph`` as data for a pickle.
 
     Raises:
-        PickleError: a node's target cannot be imported by name, as a lambda or a local function cannot.
+        PickleError: a node's target cannot be imported by name, such as a lambda or a local function.
     """
     numbers: dict[Node, NodeNumber] = {}
     metas: dict[int, Any] = {}
@@ -102,10 +102,10 @@ def encode(graph: Graph) -> dict[str, Any]:
 
 
 def decode(graph: Graph, state: dict[str, Any]) -> None:
-    """Fill the empty ``graph`` with what ``encode`` returned.
+    """Fill the empty ``graph`` from the data of ``encode``.
 
     Raises:
-        PickleError: a target is not found any more.
+        PickleError: a target is no longer found.
     """
     nodes: list[Node] = []
 
@@ -118,7 +118,7 @@ def decode(graph: Graph, state: dict[str, Any]) -> None:
     for pickled in state["nodes"]:
         target = pickled.target
         if type(target) is ImportedName:
-            target = _found(pickled, target)
+            target = _resolved(pickled, target)
         node = graph.create_node(
             pickled.op,
             target,
@@ -142,7 +142,7 @@ def decode(graph: Graph, state: dict[str, Any]) -> None:
 
 
 def imported_name(value: Any) -> ImportedName | None:
-    """The name under which ``value`` can be imported, or None."""
+    """Return the name under which ``value`` can be imported, or None."""
     if (path := torch_path(value)) is not None:
         return ImportedName("torch", path.partition(".")[2])
     module, path = getattr(value, "__module__", None), getattr(value, "__qualname__", None)
@@ -181,7 +181,7 @@ def _leaf_encoder(node: Node, numbers: dict[Node, NodeNumber]) -> Callable[[Any]
 
 
 def _picklable(value: Any, node: Node) -> Any:
-    """``value``, which is an argument or the target of ``node``; refused unless it pickles by itself."""
+    """Return ``value``, an argument or the target of ``node``; refuse it unless it can be pickled."""
     if isinstance(value, _PLAIN) and not isinstance(value, torch.Size):
         return value
     try:
@@ -198,14 +198,14 @@ def _picklable(value: Any, node: Node) -> Any:
 
 
 def _map_encoded(argument: Any, leaf: Callable[[Any], Any]) -> Any:
-    """``map_aggregate`` for arguments in which the named tuples of this module are leaves."""
+    """Map the leaves of an argument, as ``map_aggregate`` does, with this module's named tuples as leaves."""
     kind = type(argument)
     if kind is NodeNumber or kind is ImportedName:
         return leaf(argument)
     return map_parts(lambda part: _map_encoded(part, leaf), argument)
 
 
-def _found(pickled: PickledNode, target: ImportedName) -> Any:
+def _resolved(pickled: PickledNode, target: ImportedName) -> Any:
     try:
         return target.resolve()
     except (ImportError, AttributeError) as error:
@@ -219,18 +219,16 @@ def _found(pickled: PickledNode, target: ImportedName) -> Any:
 
 
 def _format_name(value: torch.memory_format) -> ImportedName:
-    """The name of a memory format, whose own pickle fails in protocol 2, which ``torch.save`` uses."""
+    """Return the name of a memory format; its own pickle fails in protocol 2, which ``torch.save`` uses."""
     return ImportedName("torch", str(value).removeprefix("torch."))
 
 
-# The "Tensor" of List["Tensor"] has compiled code, which pickle does not take.
+# The "Tensor" of List["Tensor"] has compiled code, which pickle refuses.
 copyreg.pickle(ForwardRef, lambda reference: (ForwardRef, (reference.__forward_arg__,)))
 
 
 def _annotation(node: Node) -> Any:
-    """Return what goes along of a type: nothing where it cannot be imported, as local classes and type parameters
-    cannot.
-    """
+    """Return the type of a node as data; None if it cannot be imported, as local classes and type parameters."""
     kind = node.type
     if isinstance(kind, type) and not isinstance(kind, GenericAlias):  # on Python 3.10, list[int] is both
         return imported_name(kind)
@@ -242,7 +240,7 @@ def _annotation(node: Node) -> Any:
 
 
 def _codegen(graph: Graph) -> Any:
-    """The code generator; a transformer of its lines goes along only where it can be imported."""
+    """Return the code generator, without its transformer of lines if that cannot be imported."""
     codegen = graph._codegen
     if codegen.body_transformer is not None and imported_name(codegen.body_transformer) is None:
         codegen = copy.copy(codegen)
@@ -255,11 +253,11 @@ _PLAIN = (str, int, float, bool, complex, bytes, type(None), torch.dtype, torch.
 
 
 class _Missing:
-    """Marks an entry of ``meta`` that is not data, hence left out."""
+    """The mark of an entry of ``meta`` that is not data, hence left out."""
 
 
 def _plain(value: Any, seen: dict[int, Any]) -> Any:
-    """The part of ``meta`` that is data; classes become names. Shared values stay shared."""
+    """Return the part of ``meta`` that is data; classes become names. Shared values stay shared."""
     if isinstance(value, torch.memory_format):
         return _format_name(value)
     if isinstance(value, _PLAIN):
@@ -268,13 +266,13 @@ def _plain(value: Any, seen: dict[int, Any]) -> Any:
         return seen[id(value)][1]
     result: Any = _Missing
     kind = held_kind(value)
-    if kind is not None and kind.tag is not None:  # others may be made of something else
+    if kind is not None and kind.tag is not None:  # other containers may hold more than their parts
         items = [(label, _plain(part, seen)) for label, part in zip(kind.labels(value), kind.parts(value), strict=True)]
-        left = [(label, part) for label, part in items if part is not _Missing]
+        data = [(label, part) for label, part in items if part is not _Missing]
         if kind.is_keyed:
-            result = type(value)((key, part) for key, part in left if isinstance(key, _PLAIN))
-        elif len(left) == len(items):
-            result = _like(kind, value, [part for _, part in left])
+            result = type(value)((key, part) for key, part in data if isinstance(key, _PLAIN))
+        elif len(data) == len(items):
+            result = _like(kind, value, [part for _, part in data])
     elif isinstance(value, type):
         result = imported_name(value) or f"{value.__module__}.{value.__qualname__}"
     seen[id(value)] = (value, result)
@@ -282,7 +280,7 @@ def _plain(value: Any, seen: dict[int, Any]) -> Any:
 
 
 def _restored(value: Any) -> Any:
-    """``meta`` with names made classes again where they can be imported."""
+    """Return ``meta`` with names replaced by the classes, if these can be imported."""
     if type(value) is ImportedName:
         try:
             return value.resolve()
@@ -293,5 +291,5 @@ def _restored(value: Any) -> Any:
 
 
 def _like(kind: ContainerKind, value: Any, parts: list[Any]) -> Any:
-    """A container of these parts, frozen where ``value`` is."""
+    """Return a container of these parts, frozen if ``value`` is."""
     return (kind.freeze if type(value) is kind.frozen else kind.rebuild)(value, parts)

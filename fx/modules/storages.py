@@ -1,4 +1,4 @@
-"""The tensors that a module hierarchy holds, told apart by the memory they occupy."""
+"""The memory of the tensors in a module hierarchy: a number for each storage."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ NUMBERS = (int, float, complex, str, bool, type(None), torch.dtype, torch.device
 
 
 class Storages:
-    """Numbers for the memory that attributes and submodules of one module hold, each looked up once.
+    """Numbers for the memory of attributes and submodules of one module, each looked up once.
 
-    Tensors that share a storage, as tied parameters and views do, have one number. All that has no storage to look at
-    has one number as well.
+    Tensors with a common storage, such as tied parameters and views, have the same number. All values without an
+    accessible storage share one number as well.
     """
 
     def __init__(self, owner: torch.nn.Module | None, new_cell: Callable[[], int]) -> None:
@@ -27,22 +27,22 @@ class Storages:
         self._ranges: list[tuple[int, int, int]] = []
         self._fetched: dict[str, tuple[Any, tuple[int, ...]]] = {}
         self.paths: dict[int, str] = {}
-        """For each number, the path through which its memory was met first."""
+        """For each number, the first path to its memory."""
 
     def fetch(self, path: str) -> tuple[Any, tuple[int, ...]]:
-        """Return the attribute at ``path`` and the numbers of the memory that it holds; ``None`` if there is none."""
-        known = self._fetched.get(path)
-        if known is None:
+        """Return the attribute at ``path``, or ``None`` if there is none, and the numbers of its memory."""
+        fetched = self._fetched.get(path)
+        if fetched is None:
             value = find_attribute(self._owner, path)
-            known = self._fetched[path] = (value, self._cells_in(path, value))
-        return known
+            fetched = self._fetched[path] = (value, self._cells_in(path, value))
+        return fetched
 
     def cells_of(self, path: str) -> tuple[int, ...]:
-        """The numbers of the memory that the attribute at ``path`` holds."""
+        """Return the numbers of the memory of the attribute at ``path``."""
         return self.fetch(path)[1]
 
     def all_cells(self) -> tuple[int, ...]:
-        """The numbers of all memory that the module holds."""
+        """Return the numbers of all memory of the module."""
         if self._owner is not None:
             for name, value in (*self._owner.named_parameters(), *self._owner.named_buffers()):
                 self._cell(name, value)
@@ -54,7 +54,7 @@ class Storages:
         return bool(getattr(module, "_modules", None)) or hasattr(module, "graph")
 
     def overlapping(self) -> Iterator[tuple[int, int]]:
-        """Pairs of numbers whose storages overlap, though they are different ones; enough of them to join them all."""
+        """Yield pairs of different storages that overlap, by number; enough pairs to connect all that overlap."""
         reached, last = 0, -1
         for start, end, cell in sorted(self._ranges):
             if start < reached:
@@ -64,8 +64,8 @@ class Storages:
 
     def _cells_in(self, path: str, value: Any) -> tuple[int, ...]:
         if isinstance(value, torch.nn.Module):
-            held = (*value.named_parameters(), *value.named_buffers())
-            return tuple(dict.fromkeys(self._cell(f"{path}.{name}", tensor) for name, tensor in held))
+            tensors = (*value.named_parameters(), *value.named_buffers())
+            return tuple(dict.fromkeys(self._cell(f"{path}.{name}", tensor) for name, tensor in tensors))
         if self._owner is not None and isinstance(value, NUMBERS):
             return ()
         return (self._cell(path, value),)
@@ -82,8 +82,9 @@ class Storages:
 
 
 def _extent(tensor: torch.Tensor) -> tuple[int, int]:
-    """Return where the memory of ``tensor`` begins and ends; zeros where it does not say, one number for what has
-    none.
+    """Return the start and end of the memory of ``tensor``.
+
+    The result is zeros if the tensor gives no access to its storage, and a negative start and zero if it has no memory.
     """
     try:
         storage = tensor.untyped_storage()
@@ -91,11 +92,11 @@ def _extent(tensor: torch.Tensor) -> tuple[int, int]:
         return 0, 0
     try:
         start = storage.data_ptr()
-    except RuntimeError:  # tensors that only pretend to have memory
+    except RuntimeError:  # tensors without real memory, such as fake tensors
         start = 0
     return (start, start + storage.nbytes()) if start else (-storage._cdata, 0)
 
 
 def memory_of(tensor: torch.Tensor) -> int:
-    """Return a number that tensors with the same memory have in common, as long as one of them lives."""
+    """Return a number that is equal for tensors with the same memory, as long as one of them lives."""
     return tensor.untyped_storage()._cdata if tensor.layout is torch.strided else id(tensor)

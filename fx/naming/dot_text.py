@@ -1,4 +1,4 @@
-"""Graphs in the DOT language, for Graphviz, and pictures that it makes of them where it is installed."""
+"""Graphs in the DOT language, and the pictures that Graphviz, if installed, makes of them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LINE_ENDS = re.compile(r"[\0\r\n\x0b\x0c\x85\u2028\u2029]+")
 
 
 def quoted(text: str) -> str:
-    """A string of the DOT language that Graphviz shows as ``text``, with its lines in the middle.
+    """Return a string of the DOT language that Graphviz shows as ``text``, with centred lines.
 
     >>> print(quoted('a "b" \\\\ <c>'))
     "a \\"b\\" \\\\ <c>"
@@ -27,16 +27,16 @@ def quoted(text: str) -> str:
 
 
 def record_field(text: str) -> str:
-    """Text as a field of a box of the shape ``record``, in which some characters mean something.
+    """Return text as a field of a box of the shape ``record``, with special characters escaped.
 
     >>> print(record_field("{a|b}"))
     \\{a\\|b\\}
     """
-    return re.sub(r"([\\{}|<> ])", lambda found: "\\" + found[1] if found[1] != " " else " ", _LINE_ENDS.sub(" ", text))
+    return re.sub(r"([\\{}|<> ])", lambda match: "\\" + match[1] if match[1] != " " else " ", _LINE_ENDS.sub(" ", text))
 
 
 def attributes(values: Mapping[str, str]) -> str:
-    """Attributes in brackets; values are spelled by :func:`quoted`, but for labels of records, which are ready."""
+    """Return attributes in brackets; values come from :func:`quoted`, except labels of records, which are ready."""
     spelled = [f"{name}={value}" for name, value in values.items()]
     return f" [{', '.join(spelled)}]" if spelled else ""
 
@@ -44,8 +44,8 @@ def attributes(values: Mapping[str, str]) -> str:
 class DotGraph:
     """A graph in the DOT language, with the methods of ``pydot.Dot`` that write it.
 
-    ``to_string()`` and ``write(path)`` need nothing; ``write_svg(path)``, ``write_png(path)`` and other formats need
-    Graphviz's command ``dot``; all else of ``pydot.Dot`` needs pydot, which reads the text.
+    ``to_string()`` and ``write(path)`` need no other tool. ``write_svg(path)``, ``write_png(path)`` and other formats
+    need Graphviz's command ``dot``. All other methods of ``pydot.Dot`` need pydot, which reads the text.
     """
 
     def __init__(self, name: str, statements: Iterable[str] = ()) -> None:
@@ -53,12 +53,14 @@ class DotGraph:
         self._statements = list(statements)
 
     def get_name(self) -> str:
-        """The name of the graph."""
+        """Return the name of the graph."""
         return self._name
 
     def to_string(self) -> str:
-        """The text."""
-        return "\n".join([f"digraph {quoted(self._name)} {{", *(f"  {one}" for one in self._statements), "}", ""])
+        """Return the graph as text."""
+        return "\n".join(
+            [f"digraph {quoted(self._name)} {{", *(f"  {statement}" for statement in self._statements), "}", ""]
+        )
 
     def __str__(self) -> str:
         return self.to_string()
@@ -67,7 +69,7 @@ class DotGraph:
         """Write a file: the text (``raw``), or a picture in a format of Graphviz's.
 
         Raises:
-            DrawingError: Graphviz is not there, or does not make it.
+            DrawingError: Graphviz is missing, or fails.
         """
         content = self.create(prog, format)
         with open(path, "wb") as file:
@@ -75,12 +77,12 @@ class DotGraph:
         return True
 
     def create(self, prog: str = "dot", format: str = "ps") -> bytes:
-        """Return what :meth:`write` would write."""
+        """Return the content of the file that :meth:`write` writes."""
         text = self.to_string().encode()
         return text if format == "raw" else run_graphviz(text, format, prog)
 
     def to_pydot(self) -> Any:
-        """The graph as a ``pydot.Dot``.
+        """Return the graph as a ``pydot.Dot``.
 
         Raises:
             DrawingError: pydot is not installed.
@@ -107,20 +109,20 @@ class DotGraph:
 
 
 def run_graphviz(text: bytes, form: str, program: str = "dot") -> bytes:
-    """The picture that Graphviz makes of a text.
+    """Return Graphviz's picture of a text.
 
     Raises:
-        DrawingError: it is not installed, refuses the text, or takes longer than two minutes.
+        DrawingError: Graphviz is not installed, refuses the text, or takes longer than two minutes.
     """
-    found = shutil.which(program)
-    if found is None:
+    command = shutil.which(program)
+    if command is None:
         raise DrawingError(
             f"a file in the format {form} needs Graphviz, whose command {program!r} is not on the path",
             remedy="install Graphviz (apt install graphviz, brew install graphviz), or write .svg or .html, "
             "which need nothing: fx.draw(program, 'program.svg')",
         )
     try:
-        run = subprocess.run([found, f"-T{form}"], input=text, capture_output=True, timeout=_LONGEST_RUN, check=False)
+        run = subprocess.run([command, f"-T{form}"], input=text, capture_output=True, timeout=_LONGEST_RUN, check=False)
     except subprocess.TimeoutExpired as error:
         raise DrawingError(
             f"Graphviz took longer than {_LONGEST_RUN} s",

@@ -27,7 +27,7 @@ GENERATED_GLOBALS: dict[str, Any] = {
     "fx_pytree": fx_pytree,
     "pytree": pytree,
 }
-"""Names that every generated module may rely on, hence never a node's name."""
+"""Names on which every generated module may rely; nodes never have them."""
 
 _RESERVED = frozenset(dir(builtins)) | frozenset(keyword.kwlist) | frozenset(GENERATED_GLOBALS)
 _ILLEGAL = re.compile(r"[^0-9a-zA-Z_]+")
@@ -35,9 +35,9 @@ _NUMBERED = re.compile(r"(.*)_(\d{1,18})", re.DOTALL)  # Python refuses to conve
 
 
 def is_identifier(text: str) -> bool:
-    """Return whether ``text`` can stand in source as a name and means itself there.
+    """Return whether ``text`` is a valid name in source that Python keeps as it is.
 
-    Keywords cannot; nor can a string of a subclass, whose methods may lie, or one that Python would normalize.
+    Keywords are not. Nor are strings of a subclass, whose methods may lie, and strings that Python would normalize.
     """
     return type(text) is str and _is_identifier(text)
 
@@ -54,7 +54,7 @@ def _is_identifier(text: str) -> bool:
 
 @lru_cache(maxsize=65536)
 def _split(candidate: str) -> tuple[str, str, int | None]:
-    """The legal spelling of ``candidate``, and the same as a base and the number behind its last underscore."""
+    """Return the legal spelling of ``candidate``, its base, and the number after its last underscore."""
     legal = _ILLEGAL.sub("_", candidate) or "_unnamed"
     if legal[0].isdigit():
         legal = f"_{legal}"
@@ -65,7 +65,7 @@ def _split(candidate: str) -> tuple[str, str, int | None]:
 
 @lru_cache(maxsize=65536)
 def snake_case(text: str) -> str:
-    """``text`` in lower case, words divided by underscores: ``MaxPool2d`` becomes ``max_pool2d``."""
+    """Return ``text`` in lower case, with underscores between words: ``MaxPool2d`` becomes ``max_pool2d``."""
     out: list[str] = []
     for before, char in zip(" " + text, text, strict=False):
         if char.isupper() and before.islower():
@@ -75,7 +75,7 @@ def snake_case(text: str) -> str:
 
 
 class Namespace:
-    """Hands out names that are legal and distinct: the first keeps its candidate, later ones get ``_1``, ``_2``, …"""
+    """A source of legal, distinct names: the first keeps its candidate, later ones get ``_1``, ``_2``, …"""
 
     __slots__ = ("_last", "_names", "_used")
 
@@ -85,10 +85,10 @@ class Namespace:
         self._names: dict[int, tuple[str, Any]] = {}
 
     def create_name(self, candidate: str, obj: object | None = None) -> str:
-        """A name like ``candidate`` that nothing else has.
+        """Return a new name like ``candidate``.
 
-        With ``obj``, the name belongs to that object: it may be a reserved name if ``obj`` is what that name stands
-        for, and asking again for the same object gives the same name.
+        With ``obj``, the name belongs to that object, and a second call for the same object returns the same name. The
+        name may be a reserved one if ``obj`` is the object of that name.
         """
         if obj is not None and id(obj) in self._names:
             return self._names[id(obj)][0]
@@ -98,7 +98,7 @@ class Namespace:
         used = self._used
         if number is None or name in used:
             number = self._last.get(base, 0)
-        while name in used or (name in _RESERVED and not _stands_for(name, obj)):
+        while name in used or (name in _RESERVED and not _is_value_of(name, obj)):
             number += 1
             name = f"{base}_{number}"
         used.add(name)
@@ -108,7 +108,7 @@ class Namespace:
         return name
 
     def claim(self, name: str) -> bool:
-        """Take ``name`` as it is; False where it is not legal, something else has it or it is reserved."""
+        """Take ``name`` as it is; return False if it is not legal, in use, or reserved."""
         legal = type(name) is str and name.isascii() and name.isidentifier()
         if not legal or name in self._used or name in _RESERVED:
             return False
@@ -123,7 +123,7 @@ class Namespace:
         return copied
 
 
-def _stands_for(name: str, obj: object | None) -> bool:
+def _is_value_of(name: str, obj: object | None) -> bool:
     if obj is None:
         return False
-    return getattr(builtins, name, _stands_for) is obj or GENERATED_GLOBALS.get(name, _stands_for) is obj
+    return getattr(builtins, name, _is_value_of) is obj or GENERATED_GLOBALS.get(name, _is_value_of) is obj

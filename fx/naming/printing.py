@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def format_graph(graph: Graph) -> str:
-    """The whole graph, a line a node, between ``graph():`` and the ``return`` line."""
+    """Return the whole graph, a line for each node, between ``graph():`` and the ``return`` line."""
     lines = ["graph():"]
     lines.extend(f"    {line}" for node in graph.nodes if (line := format_node(node)) is not None)
     return "\n".join(lines)
@@ -28,7 +28,7 @@ def format_node(
     return_typename: list[str] | None = None,
     tensor_metadata: bool = False,
 ) -> str | None:
-    """One node as ``Node.format_node`` documents it."""
+    """Return one node as text, as documented in ``Node.format_node``."""
     op = node.op
     if op == "output":
         if return_typename is not None and node.type is not None:
@@ -58,12 +58,12 @@ def _tensor_note(node: Node) -> str:
 
 
 def target_name(target: Any) -> str:
-    """A target for people: built-in functions as ``builtins.len``."""
+    """Return a target for people: built-in functions as ``builtins.len``."""
     return target if isinstance(target, str) else qualified_name(target)
 
 
 def format_argument(argument: Any) -> str:
-    """An argument with nodes as ``%name``."""
+    """Return an argument with nodes as ``%name``."""
     kind = held_kind(argument)
     if kind is not None and kind.spelling is not None:
         return kind.written(argument, list(map(format_argument, kind.parts(argument))), str, class_name)
@@ -76,12 +76,12 @@ def format_argument(argument: Any) -> str:
 
 
 def class_name(kind: type) -> str:
-    """Return the name by which code calls a class where its module is imported: ``torch.Size``, ``slice``."""
+    """Return the name of a class in code that imports its module: ``torch.Size``, ``slice``."""
     return qualified_name(kind).removeprefix("builtins.")
 
 
 def type_name(annotation: Any) -> str:
-    """A type annotation for people."""
+    """Return a type annotation for people."""
     if isinstance(annotation, str):
         return annotation
     if getattr(annotation, "__args__", None):
@@ -98,7 +98,7 @@ def type_name(annotation: Any) -> str:
 
 
 def format_table(graph: Graph) -> str:
-    """The graph as an aligned table: opcode, name, target, args, kwargs."""
+    """Return the graph as an aligned table: opcode, name, target, args, kwargs."""
     header = ("opcode", "name", "target", "args", "kwargs")
     rows = [(n.op, n.name, target_name(n.target), str(n.args), str(n.kwargs)) for n in graph.nodes]
     widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
@@ -110,7 +110,7 @@ def format_table(graph: Graph) -> str:
 
 
 def describe(node: Node) -> str:
-    """A node for an error message, without the count of users: ``%gt = call_function[operator.gt](%sum_1, 0)``."""
+    """Return a node for an error message, without the number of users: ``%gt = call_function[operator.gt](%x, 0)``."""
     arguments = [format_argument(a) for a in node.args]
     arguments += [f"{key}={format_argument(value)}" for key, value in node.kwargs.items()]
     return f"%{node.name} = {node.op}[{target_name(node.target)}]({', '.join(arguments)})"
@@ -118,20 +118,20 @@ def describe(node: Node) -> str:
 
 @dataclass
 class Comments:
-    """Comments of verbose code: the user's line above the nodes that it made, shapes behind them."""
+    """The comments of verbose code: the user's line above its nodes, shapes after them."""
 
     include_stride: bool
-    """Strides beside shapes."""
+    """True for strides after shapes."""
     include_device: bool
-    """Devices beside shapes."""
+    """True for devices after shapes."""
     colored: bool
-    """Terminal colours."""
+    """True for terminal colours."""
     additional_meta: tuple[str, ...]
     """Keys of ``meta`` to show."""
     _previous: str | None = None
 
     def above(self, node: Node) -> str:
-        """A comment line where this node's origin differs from the one before it."""
+        """Return a comment line if the origin of this node differs from that of the node before."""
         if node.op in ("placeholder", "output") or node.source is None:
             return ""
         source = node.source
@@ -142,7 +142,7 @@ class Comments:
         return f"\n{self._paint(_one_line(origin), '2')}\n"
 
     def behind(self, node: Node) -> str:
-        """A comment with what is known of the node's value."""
+        """Return a comment with the known facts of the node's value."""
         notes: list[str] = []
         value: Any = node.meta.get("val", node.meta.get("tensor_meta"))
         shape: Any = getattr(value, "shape", None)
@@ -162,5 +162,5 @@ class Comments:
 
 
 def _one_line(comment: str) -> str:
-    """A comment that stays one: whatever ends a line in Python source becomes a blank."""
+    """Return a comment in one line: everything that ends a line in Python source becomes a blank."""
     return " ".join(comment.split("\0", maxsplit=1)[0].splitlines())

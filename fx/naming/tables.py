@@ -46,7 +46,7 @@ def in_seconds(seconds: float) -> str:
 
 
 def table_lines(header: Sequence[str], rows: Iterable[Sequence[str]], width: int = _WIDTH) -> list[str]:
-    """The lines of a table: the first column to the left, the others to the right, the first cut to fit ``width``.
+    """Return the lines of a table: the first column left-aligned and cut to fit ``width``, the others right-aligned.
 
     >>> print(*table_lines(["node", "bytes"], [["relu", "4 KiB"]]), sep="\\n")
     node  bytes
@@ -61,5 +61,5 @@ def table_lines(header: Sequence[str], rows: Iterable[Sequence[str]], width: int
 
 
 def _cut(text: str, width: int) -> str:
-    """``text``, or its end, which tells paths of modules apart."""
+    """Return ``text``, or its end, which distinguishes paths of modules."""
     return text if len(text) <= width else f"…{text[len(text) - width + 1 :]}"

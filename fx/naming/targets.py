@@ -1,4 +1,4 @@
-"""Dotted names of call targets, each proved by looking it up: what may stand in source, and what is only for people."""
+"""Dotted names of call targets: names for source, each checked by a look-up, and names for people alone."""
 
 from __future__ import annotations
 
@@ -22,31 +22,31 @@ _TORCH_NAMESPACES = (
     "torch._C._sparse",
     "torch._C._nested",
 )
-"""Where built-in functions that do not know their module may live."""
+"""The namespaces to search for built-in functions that do not know their module."""
 
 _paths: dict[Any, str] = {}
 
 
 def words(text: str) -> tuple[str, ...]:
-    """Split a table's text into the names that it lists, which stand there without quotes and commas."""
+    """Split a table's text into its names, written without quotes and commas."""
     return tuple(text.split())
 
 
 def torch_path(target: Any) -> str | None:
-    """The dotted path that leads from the ``torch`` module to ``target``, or None where there is none.
+    """Return the dotted path from the ``torch`` module to ``target``, or None if there is none.
 
     >>> torch_path(torch.relu)
     'torch.relu'
     """
     try:
-        known = _paths.get(target)
+        path = _paths.get(target)
     except TypeError:  # unhashable
         return None
-    if known is None:
-        known = next((path for path in _candidates(target) if resolves_to(torch, path, target)), None)
-        if known is not None:
-            _paths[target] = known
-    return known
+    if path is None:
+        path = next((path for path in _candidates(target) if resolves_to(torch, path, target)), None)
+        if path is not None:
+            _paths[target] = path
+    return path
 
 
 def resolves_to(root: Any, path: str, target: object) -> bool:
@@ -70,19 +70,19 @@ def _candidates(target: Any) -> list[str]:
     if not isinstance(name, str):
         return []
     short = name.rpartition(".")[2]
-    found: list[str] = []
+    in_module: list[str] = []
     if isinstance(module, str) and module.partition(".")[0] == "torch":
-        # a function made inside another one, as functional.max_pool2d is, may be found under its plain name only
-        found += [f"{module}.{name}", f"{module}.{short}", f"{module}.{getattr(target, '__name__', short)}"]
+        # a function defined inside another, such as functional.max_pool2d, may be found by its plain name only
+        in_module += [f"{module}.{name}", f"{module}.{short}", f"{module}.{getattr(target, '__name__', short)}"]
     elif isinstance(module, str):
         return []
     everywhere = [f"{namespace}.{short}" for namespace in _TORCH_NAMESPACES]
     # public names first: functional.gelu is the same function as torch._C._nn.gelu
-    return [*everywhere[:2], *found, *everywhere[2:]]
+    return [*everywhere[:2], *in_module, *everywhere[2:]]
 
 
 def qualified_name(target: Callable[..., Any]) -> str:
-    """A dotted name for people and for variable names: ``operator.add``, ``torch.relu``, ``package.function``."""
+    """Return a dotted name for people and for variables: ``operator.add``, ``torch.relu``, ``package.function``."""
     if (path := torch_path(target)) is not None:
         return path
     name = getattr(target, "__qualname__", None) or getattr(target, "__name__", None)
@@ -95,12 +95,12 @@ def qualified_name(target: Callable[..., Any]) -> str:
 
 
 def is_from_torch(target: Any) -> bool:
-    """Return whether generated code reaches an object through ``torch``, rather than by a global of its own."""
+    """Return whether generated code reaches an object through ``torch``, rather than through its own global."""
     return torch_path(target) is not None
 
 
 def module_qualified_name(target: Callable[..., Any]) -> str:
-    """A function's name behind that of the module that defines it, by which tables of torch.fx's clients list it.
+    """Return a function's name after the name of its defining module, as in tables of torch.fx's clients.
 
     >>> import operator
     >>> module_qualified_name(operator.add), module_qualified_name(len), module_qualified_name(torch.Tensor.add)
@@ -118,9 +118,9 @@ def module_qualified_name(target: Callable[..., Any]) -> str:
 
 
 def home_of(target: object) -> ModuleType | None:
-    """Return the module that a function says it is of, if it is found there by its name.
+    """Return the module in a function's ``__module__``, if the function is found there by its name.
 
-    One that imitates another, as ``functools.wraps`` makes it, has that one's name and module, but is not found there.
+    A wrapper from ``functools.wraps`` has the name and module of the wrapped function, but is not found there.
     """
     name = getattr(target, "__name__", None)
     home = sys.modules.get(getattr(target, "__module__", None) or "")
@@ -128,13 +128,13 @@ def home_of(target: object) -> ModuleType | None:
 
 
 def is_builtin(target: object) -> bool:
-    """Return whether ``target`` is reached by its plain name everywhere, like ``len``."""
+    """Return whether ``target`` is a builtin, which code reaches by its plain name, like ``len``."""
     name = getattr(target, "__name__", None)
     return type(name) is str and getattr(builtins, name, None) is target
 
 
 def candidate_name(target: Callable[..., Any] | str) -> str:
-    """Return what to call a value made by ``target``, before it is made legal and unique."""
+    """Return a candidate for the name of a value from ``target``, not yet legal and unique."""
     name = target if isinstance(target, str) else getattr(target, "__name__", None)
     if not isinstance(name, str):
         name = type(target).__name__

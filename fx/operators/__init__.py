@@ -1,1 +1,1 @@
-"""What is known about operators: Python's own, torch's schemas and overloads, effects, shared memory."""
+"""Facts about operators: Python's own, torch's schemas and overloads, effects, shared memory."""

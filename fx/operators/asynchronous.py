@@ -1,7 +1,7 @@
-"""Operations that wait for something else, such as another process, and the two halves that each can be divided into.
+"""Operations that wait for something else, such as another process, and the two halves of each: start and wait.
 
-A fetch from a server is a start, which returns a handle at once, and a wait, which takes the handle and returns the
-result. Collectives of ``torch.ops._c10d_functional`` come in two halves from the outset.
+For a fetch from a server, the start returns a handle at once, and the wait takes the handle and returns the result.
+Collectives of ``torch.ops._c10d_functional`` consist of two halves already.
 """
 
 from __future__ import annotations
@@ -22,32 +22,32 @@ from torch._ops import OpOverloadPacket
 from fx.arguments import refusal
 
 Channel: TypeAlias = Callable[[Sequence[Any], Mapping[str, Any]], Hashable]
-"""From the arguments of a call, what it goes through; calls through the same keep the order in which they start."""
+"""A function from the arguments of a call to its channel; calls through the same channel start in program order."""
 
 MOST_THREADS = 8
-"""Calls that run on threads of :func:`start_on_thread` at a time; further ones wait for one of them."""
+"""The number of calls that run on threads of :func:`start_on_thread` at a time; further calls wait for one of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Halves:
-    """How an operation is started and waited for."""
+    """The two halves of an operation: its start and its wait."""
 
     start: Callable[..., Any]
-    """Takes the arguments of the operation and returns a handle."""
+    """The function that takes the arguments of the operation and returns a handle."""
     wait: Callable[[Any], Any]
-    """Takes the handle and returns the result, or raises what the operation raised."""
+    """The function that takes the handle and returns the result, or raises the operation's error."""
     channel: Channel
-    """What a call goes through."""
+    """The function that returns the channel of a call."""
     independent: bool = False
-    """Whether calls write to nothing that the program has, and may pass others with effects, also such as these."""
+    """True if calls write to no values of the program, and may move past each other and other effects."""
     on_thread: bool = False
-    """Whether ``start`` takes the operation before its arguments."""
+    """True if ``start`` takes the operation before its arguments."""
     wait_method: str = ""
-    """The method of the handle that programs call to wait, where there is one."""
+    """The method of the handle that programs call to wait, or ``""`` if there is none."""
 
 
 _halves: dict[Any, Halves] = {}
-"""Operations that were registered."""
+"""The registered operations."""
 
 
 def register_async(
@@ -58,21 +58,21 @@ def register_async(
     channel: Channel | None = None,
     independent: bool = False,
 ) -> None:
-    """Say that calls of ``blocking`` can be started and waited for, for the pass ``"overlap"``.
+    """Declare that calls of ``blocking`` can be divided into a start and a wait, for the pass ``"overlap"``.
 
     Args:
-        blocking: the function, as graphs call it; one that cannot be traced is made a leaf by :func:`fx.wrap`.
-        start: takes the same arguments and returns a handle at once; it starts this operation alone. Without it, and
-            without ``wait``, the function runs on another thread, in the modes (gradients, autocast) of who started it.
-        wait: takes the handle, and returns what ``blocking`` would have, or raises that.
-        channel: what the arguments ``(args, kwargs)`` of a call say that it goes through, such as the name of a server;
-            calls through the same channel start in the order of the program. Without it, all calls go through one.
-            Where it returns an argument that the program computes, that is a node, and stands for every channel.
-        independent: calls write to nothing that the program has, and may run while other operations with effects do,
-            and several at a time. Without it they keep their places among those, like all that is not known to be pure.
+        blocking: the function, as graphs call it; :func:`fx.wrap` makes a function that cannot be traced a leaf.
+        start: takes the same arguments and returns a handle at once; it starts this operation alone. Without ``start``
+            and ``wait``, the function runs on another thread, in the modes (gradients, autocast) of its caller.
+        wait: takes the handle, and returns the result of ``blocking``, or raises its error.
+        channel: returns the channel for the arguments ``(args, kwargs)`` of a call, such as the name of a server. Calls
+            through the same channel start in the order of the program. Without it, all calls use one channel. An
+            argument that the program computes is a node; if ``channel`` returns it, that means every channel.
+        independent: calls write to no values of the program, may run while other operations with effects run, and may
+            run several at a time. Without it they keep their places among those, like all calls not known to be pure.
 
     Raises:
-        GraphError: only one of ``start`` and ``wait`` is given, or something cannot be called.
+        GraphError: only one of ``start`` and ``wait`` is given, or an argument is not callable.
     """
     for name, function in (("blocking", blocking), ("start", start), ("wait", wait), ("channel", channel)):
         if not callable(function) and (function is not None or name == "blocking"):
@@ -87,44 +87,44 @@ def register_async(
 
 
 def halves_of(target: Any) -> Halves | None:
-    """Return how calls of ``target`` are started and waited for, if that is known."""
+    """Return the halves of calls of ``target``, or None if they are not known."""
     try:
         return _halves[target] if target in _halves else _halves_of_rpc(target)
-    except TypeError:  # what cannot be hashed is not registered
+    except TypeError:  # unhashable targets are not registered
         return None
 
 
 def halves_begun_by(target: Any, args: Sequence[Any]) -> Halves | None:
-    """The halves of which a call of ``target`` is the start: of a collective, or as the pass leaves them."""
+    """Return the halves that a call of ``target`` starts: of a collective, or of a call that the pass divided."""
     try:
-        known = _halves.get(args[0]) if target is start_on_thread and args else _begun.get(_overload(target))
-        return known or _rpc_halves().get(target)
+        halves = _halves.get(args[0]) if target is start_on_thread and args else _begun.get(_overload(target))
+        return halves or _rpc_halves().get(target)
     except TypeError:  # as above
         return None
 
 
 def waits_for(op: str, target: Any, halves: Halves) -> bool:
-    """Return whether a call of ``target``, a function or the name of a method, is the half that waits."""
+    """Return whether a call of ``target``, a function or the name of a method, is the waiting half."""
     if op == "call_method":
         return bool(halves.wait_method) and target == halves.wait_method
     return op == "call_function" and _overload(target) is halves.wait
 
 
 def _overload(target: Any) -> Any:
-    """The operator that a call of ``torch.ops.….name`` runs, where that has one, as those that communicate have."""
+    """Return the default overload of ``torch.ops.….name``, if it has one; operators that communicate have one."""
     return getattr(target, "default", target) if isinstance(target, OpOverloadPacket) else target
 
 
 def channel_of(halves: Halves, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Hashable:
-    """Return what a call of the operation goes through; ``None``, for any, where only the program knows."""
-    found = halves.channel(args, kwargs)
-    return None if hasattr(found, "users") else found
+    """Return the channel of a call of the operation, or ``None``, for any channel, if the program computes it."""
+    channel = halves.channel(args, kwargs)
+    return None if hasattr(channel, "users") else channel
 
 
 def start_on_thread(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
     """Call ``function`` on another thread, with the modes of this one, and return its future.
 
-    What runs on such a thread already calls it at once: all threads could wait for further ones otherwise.
+    A call that already runs on such a thread calls it at once: otherwise all threads could wait for further threads.
     """
     if not getattr(_is_ours, "yes", False):
         return _threads().submit(_call_in, _modes(), function, args, kwargs)
@@ -137,7 +137,7 @@ def start_on_thread(function: Callable[..., Any], /, *args: Any, **kwargs: Any) 
 
 
 def wait_for(future: Any) -> Any:
-    """Return what a future holds, or raise what its call raised, once that has ended."""
+    """Wait for a future, and return its result or raise its error."""
     return future.result() if isinstance(future, Future) else future.wait()
 
 
@@ -147,13 +147,13 @@ def _threads() -> ThreadPoolExecutor:
 
 
 _is_ours = threading.local()
-"""What a thread of these is known by."""
+"""The mark of the threads of this module."""
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_threads.cache_clear)  # the threads are not there
+    os.register_at_fork(after_in_child=_threads.cache_clear)  # threads do not survive a fork
 
 
 def _modes() -> list[Callable[[], contextlib.AbstractContextManager[Any]]]:
-    """Return what makes the modes of this thread, which each thread has of its own."""
+    """Return functions that create this thread's modes as context managers; modes are per thread."""
     devices = [kind for kind in ("cpu", "cuda") if torch.is_autocast_enabled(kind)]
     casts = [
         functools.partial(torch.autocast, kind, torch.get_autocast_dtype(kind), cache_enabled=False) for kind in devices
@@ -185,24 +185,24 @@ def _group(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Hashable:
 
 
 def remote_calls() -> tuple[Any, ...]:
-    """The functions of ``torch.distributed.rpc`` that call others, where there is such: captured programs have them."""
+    """Return the functions of ``torch.distributed.rpc`` for remote calls, if it is available; programs call them."""
     if not _remote_calls and (rpc := sys.modules.get("torch.distributed.rpc")) is not None and rpc.is_available():
         _remote_calls.extend([rpc.rpc_sync, rpc.rpc_async, rpc.remote])
     return tuple(_remote_calls)
 
 
 _remote_calls: list[Any] = []
-"""Looked up once, since others stand in their places while a program is captured."""
+"""The remote calls, looked up once, since capture replaces them in their module for a while."""
 
 
 def _halves_of_rpc(target: Any) -> Halves | None:
-    """Those of ``rpc_sync``."""
+    """Return the halves of ``rpc_sync``."""
     calls = remote_calls()
     return Halves(calls[1], wait_for, _server) if calls and target is calls[0] else None
 
 
 def _rpc_halves() -> dict[Any, Halves]:
-    """Those of which the start is there: a future that is waited for, and a reference whose value is fetched."""
+    """Return the halves whose start is in the program already: ``rpc_async``, and ``remote`` with its fetch."""
     methods = {"rpc_async": "wait", "remote": "to_here"}
     return {call: Halves(call, wait_for, _server, wait_method=methods[call.__name__]) for call in remote_calls()[1:]}
 
@@ -213,9 +213,9 @@ def _collectives() -> dict[Any, Halves]:
     operators = torch.ops._c10d_functional
     wait = operators.wait_tensor.default
     names = ("all_reduce", "all_gather_into_tensor", "reduce_scatter_tensor", "all_to_all_single", "broadcast")
-    found = [getattr(operators, name).default for name in names if hasattr(operators, name)]
-    return {start: Halves(start, wait, _group, independent=True) for start in found}
+    starts = [getattr(operators, name).default for name in names if hasattr(operators, name)]
+    return {start: Halves(start, wait, _group, independent=True) for start in starts}
 
 
 _begun: dict[Any, Halves] = _collectives()
-"""Starts: operators whose result another one waits for, which return new tensors, and those that were registered."""
+"""The halves by their starts: collectives, which return new tensors, and the registered operations."""

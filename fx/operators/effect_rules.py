@@ -1,7 +1,7 @@
-"""What is known about the effects of functions and methods, by target: from schemas, from signatures, from short lists.
+"""Rules for the effects of functions and methods, by target: from schemas, from signatures, from short lists.
 
-A target without a known effect must be shown to have none: by its operator schema, by being one of Python's or torch's
-pure functions, or by the user's word. Everything else counts as an effect.
+A target counts as pure only if there is evidence: its operator schema, its place among Python's or torch's pure
+functions, or the user's declaration. Everything else counts as an effect.
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ from fx.operators.tensor_queries import FUNCTIONS
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """What one operation does besides computing its value."""
+    """An effect of one operation, besides computing its value."""
 
     kind: Literal["interface", "write", "random", "check", "state", "unknown"]
     """``interface``: an input or the output. ``write``: writes to a value or buffer. ``random``: moves a random
     generator. ``check``: may raise on purpose. ``state``: changes something outside. ``unknown``: perhaps any."""
     does: str
-    """What it does, in words that follow the node's name."""
+    """A description of the effect, in words that follow the node's name."""
     written: int | str | None = None
-    """The argument that is written to, by position or keyword; ``None`` if it is not an argument."""
+    """The written argument, by position or keyword; ``None`` if it is not an argument."""
     draws: bool = False
-    """Whether it also draws random numbers, as in-place dropout does, which counts as a write."""
+    """True if it also draws random numbers, as in-place dropout does, which counts as a write."""
     sets_modes: bool = False
-    """Whether it may change what other operations compute, as setting the gradient mode does."""
+    """True if it may change the results of other operations, as setting the gradient mode does."""
 
 
 Rule: TypeAlias = "Effect | Callable[[Sequence[Any], Mapping[str, Any]], Effect | None] | None"
-"""What is known about a target: an effect, none, or a function that answers for the arguments of one call."""
+"""The rule for a target: an effect, none, or a function from the arguments of one call to its effect."""
 
 CHECKS = Effect("check", "checks a condition")
 COMMUNICATES = Effect("state", "communicates with other processes")
@@ -75,9 +75,9 @@ rules: dict[Any, Rule] = {
     _torch.frombuffer: None,
     is_false: None,
 }
-"""What the user declared, and what was worked out about functions of torch and Python and about names of methods.
+"""The user's declarations, and the derived rules of functions of torch and Python and of names of methods.
 
-The user's own functions are not added unless declared: they would be kept alive."""
+The user's own functions are not added unless declared: the table would keep them alive."""
 
 
 _WRITING_OPERATORS = frozenset(function.__name__ for function in IN_PLACE)
@@ -92,7 +92,7 @@ CONTAINER_WRITES = frozenset(
         "pop popitem popleft remove reverse rotate setdefault symmetric_difference_update update"
     )
 )
-"""Methods of containers that change them, but those that tensors have by the same name."""
+"""Methods that change containers, except those whose names tensors have, too."""
 _WRITING_DUNDERS = frozenset(f"__{name}__" for name in (*_WRITING_OPERATORS, "idiv", "setattr", "delattr", "setstate"))
 _UNKNOWN_DUNDERS = frozenset({"__call__", "__class_getitem__", "__init__", "__init_subclass__", "__new__", "__next__"})
 _TENSOR_STATE = frozenset(
@@ -112,14 +112,14 @@ _NAMESPACES = {
     "c10d_functional": COMMUNICATES,
     "symm_mem": COMMUNICATES,
 }
-"""Operators whose effect their schema does not show, by namespace."""
+"""Effects of operators that their schemas do not show, by namespace."""
 
 
 def find_rule(target: Any) -> Rule:
-    """Return the rule of a function, or of the method called ``target``, and keep it if it is not a user's function."""
+    """Return the rule of a function, or of the method ``target``; cache it unless it is a user's function."""
     try:
         return rules[target]
-    except (KeyError, TypeError):  # not asked about yet, or unhashable
+    except (KeyError, TypeError):  # not in the table yet, or unhashable
         pass
     if isinstance(target, str):
         return rules.setdefault(target, _method_rule(target))
@@ -139,7 +139,7 @@ def _function_rule(target: Any) -> Rule:
     module = home_of(target)
     if module in (builtins, math, cmath, sys.modules["_operator"]):
         return _python_rule(module, name)
-    operation = getattr(target, "_opoverload", target)  # what torch.library.custom_op makes holds its operator
+    operation = getattr(target, "_opoverload", target)  # the result of torch.library.custom_op holds its operator
     if isinstance(operation, HigherOrderOperator):
         return UNKNOWN
     if overloads := get_overloads(operation):
@@ -155,7 +155,7 @@ def _function_rule(target: Any) -> Rule:
 
 
 def _class_rule(target: type[Any]) -> Rule:
-    """Return what making an instance does: Python's value types, named tuples and plain dataclasses only compute."""
+    """Return the effect of creating an instance: none for Python's value types, named tuples and plain dataclasses."""
     is_named_tuple = tuple in target.__mro__ and ("_fields" in dir(target) or target.__module__ == "torch.return_types")
     if target in _PURE_CLASSES or is_named_tuple:
         return None
@@ -166,7 +166,7 @@ def _class_rule(target: type[Any]) -> Rule:
 
 
 def _python_rule(module: types.ModuleType | None, name: str) -> Rule:
-    """The rule of a function of ``builtins``, ``math``, ``cmath`` or ``operator``."""
+    """Return the rule of a function of ``builtins``, ``math``, ``cmath`` or ``operator``."""
     if module is builtins:
         if name in ("setattr", "delattr"):
             return WRITES_FIRST
@@ -180,11 +180,11 @@ def _python_rule(module: types.ModuleType | None, name: str) -> Rule:
 
 
 _UPDATES = {"momentum", "exponential_average_factor"}
-"""How operators call the share of a batch in running statistics."""
+"""Operators' names for the share of a batch in running statistics."""
 
 
 def _schema_rule(operation: Any, overloads: Sequence[Overload]) -> Rule:
-    """The rule of an operator, or of the function of torch that calls it."""
+    """Return the rule of an operator, or of the function of torch that calls it."""
     namespace, _, short = overloads[0].schema.name.partition("::")
     if namespace in _NAMESPACES:
         return _NAMESPACES[namespace]
@@ -195,7 +195,7 @@ def _schema_rule(operation: Any, overloads: Sequence[Overload]) -> Rule:
     if not reading:
         return replace(_written_argument(writing[0]), draws=any(map(_is_seeded, writing)))
     if not writing and short.endswith("_") and not short.endswith("__"):
-        return WRITES_FIRST  # by its name, though its schema does not say so
+        return WRITES_FIRST  # by its name; its schema does not declare the write
     if all(not candidate.schema.returns for candidate in reading) or _is_registered(operation):
         return SETS_STATE
     if any("running_mean" in candidate.by_keyword and _UPDATES & candidate.by_keyword for candidate in reading):
@@ -206,7 +206,7 @@ def _schema_rule(operation: Any, overloads: Sequence[Overload]) -> Rule:
 
 
 def _written_argument(overload: Overload) -> Effect:
-    """The effect of an operator that always writes."""
+    """Return the effect of an operator that always writes."""
     if len(overload.written) > 1:
         return WRITES_SEVERAL
     name = next(name for name in overload.signature.parameters if name in overload.written)
@@ -220,9 +220,9 @@ def _rule_by_arguments(
     reading: Sequence[Overload],
     otherwise: Callable[[Mapping[str, Any]], Effect | None] | None,
 ) -> Rule:
-    """A rule that looks at one call: whether it is a writing overload's, and if not, what ``otherwise`` says."""
+    """Return a rule for one call: the write of a writing overload, or else the effect from ``otherwise``."""
     outputs = frozenset[str]().union(*(overload.written.difference(overload.positional) for overload in writing))
-    outputs |= {"out"} if outputs else set()  # what functions of Python call them together: `out=(values, indices)`
+    outputs |= {"out"} if outputs else set()  # Python functions pass several outputs as one: `out=(values, indices)`
     positional = [overload for overload in writing if overload.written.intersection(overload.positional)]
     readers = [(overload, ArgumentReader(overload.signature)) for overload in reading]
     unfitting = ArgumentReader(Signature())
@@ -234,7 +234,7 @@ def _rule_by_arguments(
         if not positional and otherwise is None:
             return None
         reader = next((reader for overload, reader in readers if overload.accepts(len(args), kwargs)), None)
-        # Where a call fits both, it is the reading one: TorchScript's sort of a list is not what torch.sort calls.
+        # If a call fits both, the reading overload is right: torch.sort does not call TorchScript's sort of a list.
         if reader is None and any(overload.accepts(len(args), kwargs) for overload in positional):
             return Effect("write", "writes to one of its arguments")
         return None if otherwise is None else otherwise((reader or unfitting).read(args, kwargs))
@@ -253,12 +253,14 @@ def _is_seeded(overload: Overload) -> bool:
 def _has_tag(name: str, tag: torch.Tag) -> bool:
     """Return whether an overload of the operator of this name has a tag."""
     packet = getattr(torch.ops.aten, name, None)  # the namespace has a name, too
-    return isinstance(packet, OpOverloadPacket) and any(tag in getattr(packet, one).tags for one in packet.overloads())
+    return isinstance(packet, OpOverloadPacket) and any(
+        tag in getattr(packet, name).tags for name in packet.overloads()
+    )
 
 
 @functools.cache
 def changes_layout(name: str) -> bool:
-    """Return whether the function or method of this name gives the tensor that it writes to other sizes or strides.
+    """Return whether the function or method of this name changes the sizes or strides of the tensor that it writes.
 
     >>> changes_layout("transpose_"), changes_layout("add_")
     (True, False)
@@ -272,11 +274,11 @@ def _is_registered(operation: Any) -> bool:
     return ask is not None and isinstance(operation, OpOverload) and ask(operation) is not None
 
 
-# Functions of torch that are written in Python, which have signatures.
+# Functions of torch written in Python, which have signatures.
 
 
 class ArgumentReader:
-    """Finds those arguments of a call that effects depend on, by name, without binding the whole call."""
+    """A reader of the arguments that effects depend on, by name, without binding the whole call."""
 
     __slots__ = ("_places",)
 
@@ -293,7 +295,7 @@ class ArgumentReader:
 
     @property
     def names(self) -> frozenset[str]:
-        """The arguments that it looks for and the signature has."""
+        """The names of these arguments in the signature."""
         return frozenset(name for name, _, _ in self._places)
 
     def read(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
@@ -305,7 +307,7 @@ class ArgumentReader:
 
 
 def _functional_rule(target: Callable[..., Any]) -> Rule:
-    """The rule of a Python function of ``torch.nn.functional``, which its own arguments tell."""
+    """Return the rule of a Python function of ``torch.nn.functional``, from its parameters."""
     row = find_operator(target) or find_in_place(target)
     draws = row is not None and row.draws
     if target.__name__.endswith("_"):
@@ -326,7 +328,7 @@ def _functional_rule(target: Callable[..., Any]) -> Rule:
         if "running_mean" in names:
             return _statistics_effect(arguments)
         drawn = _random_effect(arguments) if always_draws or "training" in names else None
-        # Functions with `p` are dropouts: those that drop nothing return their input as it is, whatever `inplace` says.
+        # Functions with `p` are dropouts: those that drop nothing return their input as it is, also with `inplace`.
         if arguments.get("inplace", False) is not False and ("p" not in names or drawn):
             return DRAWS_INTO_FIRST if drawn else WRITES_FIRST
         return drawn
@@ -335,7 +337,7 @@ def _functional_rule(target: Callable[..., Any]) -> Rule:
 
 
 def _random_effect(arguments: Mapping[str, Any]) -> Effect | None:
-    """``None`` if a random function is told not to draw: dropout outside of training, or with probability 0."""
+    """Return the effect of a random function; ``None`` for dropout outside of training, or with probability 0."""
     if arguments.get("_random_samples") is not None:
         return None
     flags = [name for name in ("train", "training") if name in arguments]
@@ -350,7 +352,7 @@ def _is_zero(value: object) -> bool:
 
 
 def _statistics_effect(arguments: Mapping[str, Any]) -> Effect | None:
-    """The effect of batch and instance norm, whose schemas don't say that training writes running statistics."""
+    """Return the effect of batch and instance norm; their schemas don't declare the write of running statistics."""
     frozen = arguments.get("training") is False or arguments.get("use_input_stats") is False
     return None if frozen or arguments.get("running_mean") is None else UPDATES_STATISTICS
 
@@ -375,7 +377,7 @@ def _method_rule(name: str) -> Rule:
 
 
 def _tensor_or_container(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Effect | None:
-    """The rule of ``add`` and ``sort``: pure on a tensor, but sets and lists have writing methods of these names."""
+    """Return the effect of ``add`` or ``sort``: pure on a tensor, but sets and lists have writing methods so named."""
     receiver = args[0] if args else None
     op, target = getattr(receiver, "op", None), getattr(receiver, "target", None)
     if op == "call_method":

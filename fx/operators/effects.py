@@ -1,4 +1,4 @@
-"""What an operation does besides computing its value: the one place that passes ask before they drop, move or merge it.
+"""The effects of operations, besides computing values: passes ask here before they drop, move or merge an operation.
 
 >>> import torch, fx
 >>> graph = fx.Graph()
@@ -50,9 +50,9 @@ _HOOKS = Effect("unknown", "calls a module with hooks or a forward of its own")
 
 
 def has_side_effect(fn: Declared) -> Declared:
-    """Say that calls of ``fn``, a function or a class of modules, have an effect, and return ``fn``.
+    """Declare that calls of ``fn``, a function or a class of modules, have an effect, and return ``fn``.
 
-    Dead-code elimination keeps them. What was declared last counts.
+    Dead-code elimination keeps them. The last declaration counts.
     """
     _check(fn, "has_side_effect")
     rules[fn] = _DECLARED
@@ -60,12 +60,13 @@ def has_side_effect(fn: Declared) -> Declared:
 
 
 def declare_pure(target: Declared) -> Declared:
-    """Say that calls of ``target`` only compute a value, and return ``target``; usable as a decorator.
+    """Declare that calls of ``target`` only compute a value, and return ``target``; usable as a decorator.
 
-    Without it, a function that has no operator schema counts as an effect, and so does a module that is not torch's.
+    Without a declaration, a function without an operator schema counts as an effect, and so do modules of other
+    libraries than torch.
 
     Args:
-        target: a function, a class of modules, or the name of a method. What was declared last counts.
+        target: a function, a class of modules, or the name of a method. The last declaration counts.
 
     >>> @declare_pure
     ... def double(x):
@@ -82,14 +83,14 @@ def _check(target: object, who: str) -> None:
 
 
 def effect_of(node: Node) -> Effect | None:
-    """The effect of one operation, or ``None`` if it only computes its value."""
+    """Return the effect of one operation, or ``None`` if it only computes its value."""
     if not hasattr(type(node), "format_node"):
         raise refusal("the effect of a node is asked for", node)
     op = node.op
     if op == "call_function" or op == "call_method":
         target = node.target
         try:
-            rule = rules[target]  # asked of every node by dead-code elimination: no call on this way
+            rule = rules[target]  # dead-code elimination reads it for every node: this path has no call
         except (KeyError, TypeError):
             rule = find_rule(target)
         if rule is None or isinstance(rule, Effect):
@@ -101,16 +102,16 @@ def effect_of(node: Node) -> Effect | None:
 
 
 def is_impure(node: Node, impure_random: bool = True) -> bool:
-    """Return whether dropping ``node`` could change what the program does, its value aside.
+    """Return whether dropping ``node`` could change the program's behaviour, apart from its value.
 
-    Drawing random numbers counts, which moves the generator's state, unless ``impure_random`` is False.
+    Drawing random numbers counts, as it moves the generator's state, unless ``impure_random`` is False.
     """
     effect = effect_of(node)
     return effect is not None and (impure_random or effect.kind != "random")
 
 
 def why_impure(node: Node, impure_random: bool = True) -> str | None:
-    """Return why :func:`is_impure` holds for ``node``, in a sentence, or ``None`` where it does not."""
+    """Return why :func:`is_impure` holds for ``node``, as a sentence, or ``None`` if it does not hold."""
     effect = effect_of(node)
     if effect is None or (effect.kind == "random" and not impure_random):
         return None
@@ -124,7 +125,7 @@ def why_impure(node: Node, impure_random: bool = True) -> str | None:
 
 
 def _describe_argument(node: Node, place: int | str) -> str:
-    """Return how the sentence above speaks of an argument: by the name of the node that it is, if it is one."""
+    """Return the words for an argument in this sentence: its name, if it is a node."""
     arguments: Any = node.args if isinstance(place, int) else node.kwargs
     try:
         value = arguments[place]
@@ -135,7 +136,7 @@ def _describe_argument(node: Node, place: int | str) -> str:
 
 
 def _effect_of_call(node: Node) -> Effect | None:
-    """The effect of a ``call_module`` node."""
+    """Return the effect of a ``call_module`` node."""
     owner = node.graph.owning_module
     if owner is None:
         return Effect("unknown", "calls a module, but its graph has no owning module to find it in")
@@ -147,7 +148,7 @@ def _effect_of_call(node: Node) -> Effect | None:
 
 
 def _effect_of_module(module: torch.nn.Module) -> Effect | None:
-    """The effect of calling a module: what it or its children do in the mode they are in."""
+    """Return the effect of calling a module: its own or its children's, in their present mode."""
     kind = type(module)
     marked = vars(module).get("_is_impure", getattr(kind, "_is_impure", None))
     if marked is not None:
@@ -162,14 +163,14 @@ def _effect_of_module(module: torch.nn.Module) -> Effect | None:
     if isinstance(nodes, Iterable):  # a program; in TorchScript it is a method
         return _strongest(_inner_effect(node) for node in nodes if node.op not in ("placeholder", "output"))
     if not f"{kind.__module__}.".startswith(("torch.nn.", "torch.ao.nn.")):
-        # Its forward is a Python function without a schema, and held to the same rule as those.
+        # Its forward is a Python function without a schema, and the same rule holds.
         does = f"calls a module of class `{kind.__qualname__}`, which is not one of torch's and not declared pure"
         return Effect("unknown", does)
     return _strongest((_own_effect(module), *(_effect_of_module(child) for child in module.children())))
 
 
 def _effect_of_bodies(places: tuple[int, ...]) -> Callable[[Sequence[Any], Mapping[str, Any]], Effect | None]:
-    """The rule of a function that is given programs at these places: it does what they do."""
+    """Return the rule of a function with programs as arguments at these places: it has their effects."""
 
     def rule(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Effect | None:
         return _strongest(_effect_of_body(args[place] if place < len(args) else None) for place in places)
@@ -178,7 +179,7 @@ def _effect_of_bodies(places: tuple[int, ...]) -> Callable[[Sequence[Any], Mappi
 
 
 def _effect_of_body(read: Any) -> Effect | None:
-    """The effect of a program that is an argument."""
+    """Return the effect of a program that is an argument."""
     if getattr(read, "op", None) != "get_attr":
         return UNKNOWN
     owner, path = read.graph.owning_module, str(read.target)
@@ -190,14 +191,14 @@ rules.update((function, _effect_of_bodies(places)) for function, places in BODIE
 
 
 def _inner_effect(node: Node) -> Effect | None:
-    """The effect of a node of a called program, in words that stand outside of it."""
+    """Return the effect of a node of a called program, in words for the caller."""
     effect = effect_of(node)
     does = f"calls a program in which {why_impure(node)}"
     return effect and dataclasses.replace(effect, does=does, written=None)
 
 
 def _strongest(effects: Iterable[Effect | None]) -> Effect | None:
-    """The first effect of the gravest kind; drawing random numbers, which callers may ignore, only where it is all."""
+    """Return the first effect of the gravest kind; random draws, which callers may ignore, come last."""
     present = [effect for effect in effects if effect is not None]
     if not present:
         return None
@@ -210,7 +211,7 @@ def _strongest(effects: Iterable[Effect | None]) -> Effect | None:
 
 
 def _own_effect(module: torch.nn.Module) -> Effect | None:
-    """The effect of one of torch's modules, its children aside."""
+    """Return the effect of one of torch's modules, without its children."""
     training = module.training
     if type(module).__module__.startswith("torch.nn.parallel"):
         return COMMUNICATES
@@ -229,7 +230,7 @@ def _own_effect(module: torch.nn.Module) -> Effect | None:
         or isinstance(module, torch.nn.RReLU)
         or (isinstance(module, (torch.nn.RNNBase, torch.nn.MultiheadAttention)) and module.dropout > 0)
     )
-    # A dropout that drops nothing returns its input as it is, whatever `inplace` says.
+    # A dropout that drops nothing returns its input as it is, also with `inplace`.
     if getattr(module, "inplace", False) and (draws or not is_dropout):
         return DRAWS_INTO_FIRST if draws else WRITES_FIRST
     is_fractional = isinstance(module, (torch.nn.FractionalMaxPool2d, torch.nn.FractionalMaxPool3d))

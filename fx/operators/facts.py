@@ -1,4 +1,4 @@
-"""What is known of an operator: the columns of the table of operators."""
+"""The columns of the table of operators: facts about one operator."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ Family: TypeAlias = Literal[
     "function", "arithmetic", "comparison", "logic", "extreme", "product", "combination", "join", "softmax", "dropout",
     "average pooling", "max pooling", "resampling", "view", "arrangement", "split", "reduction", "size", "loss",
 ]  # fmt: skip
-"""What kind of operator it is. ``activation`` and ``function`` work on each element of one tensor, ``arithmetic`` to
-``extreme`` on pairs of elements; ``view`` and ``arrangement`` move elements, a view perhaps without copying them."""
+"""The kind of an operator. ``activation`` and ``function`` work on each element of one tensor, ``arithmetic`` to
+``extreme`` on pairs of elements. ``view`` and ``arrangement`` move elements, a view perhaps without a copy."""
 FAMILIES: frozenset[Family] = frozenset(get_args(Family))
 """Every family."""
 Kept: TypeAlias = Literal["rank", "dtype"]
-"""What the result has in common with the first operand: the number of dimensions, a floating-point dtype."""
+"""A property that the result shares with the first operand: the number of dimensions, a floating-point dtype."""
 Shares: TypeAlias = Literal["nothing", "view", "perhaps"]
-"""What memory the result has. ``nothing``: its own. ``view``: that of the first operand, or it is a list of such, and
-never that very tensor. ``perhaps``: it may be the operand, a view of it, or a copy."""
+"""The memory of the result. ``nothing``: its own. ``view``: it is a view of the first operand, or a list of views, and
+never the operand itself. ``perhaps``: it may be the operand, a view of it, or a copy."""
 Bound: TypeAlias = float | str | None
-"""A number, the name of the argument that gives it, or none."""
+"""A number, the name of the argument with the number, or none."""
 
 BOTH: frozenset[Kept] = frozenset({"rank", "dtype"})
-"""Both of these."""
+"""The number of dimensions and the dtype."""
 RANK: frozenset[Kept] = frozenset({"rank"})
 """The number of dimensions alone."""
 _DTYPE: frozenset[Kept] = frozenset({"dtype"})
@@ -45,7 +45,7 @@ _SHARES: dict[Family, Shares] = {
     **dict.fromkeys(("view", "arrangement", "dropout", "size"), "perhaps"),
     "split": "view",
 }
-"""Of families some of whose results have memory of others."""
+"""The memory of results, for families that may share memory."""
 _VALUE_PRESERVING: frozenset[Family] = frozenset({"view", "arrangement", "max pooling"})
 
 
@@ -56,81 +56,80 @@ class Operator:
     function: Any
     """The function, as the canonical form spells it (:mod:`fx.canonical`)."""
     family: Family
-    """What kind of operator it is."""
+    """The kind of operator."""
     aliases: tuple[Any, ...] = ()
-    """Functions that are the same by a different name, with the same parameters."""
+    """The same function by other names, with the same parameters."""
     also: tuple[Any, ...] = ()
-    """Functions that do the same, but have other parameters or defaults."""
+    """Functions that compute the same, but have other parameters or defaults."""
     modules: tuple[type[nn.Module], ...] = ()
     """The classes of modules that call it."""
     parameters: tuple[str, ...] = ()
-    """Of a layer, the names of what it is called with, in order; they are the same in every version of torch."""
+    """For a layer: the names of its parameters, in order; they are the same in every version of torch."""
     dims: int | None = None
-    """Of layers, pooling and dropout of whole channels: over how many dimensions behind the channels they reach."""
+    """For layers, pooling and dropout of whole channels: the number of dimensions after the channels."""
     keeps: frozenset[Kept] | None = None
-    """What the result has in common with the first operand; None: what is usual in the family."""
+    """The properties that the result shares with the first operand; None: the family's usual ones."""
     commutes: bool = False
-    """Whether its two operands may be swapped: for every value, the result is bit for bit the same."""
+    """True if its two operands may be swapped: for every value, the result is bit for bit the same."""
     suits_lookup_table: bool = True
-    """Whether a table of 256 values stands for it well, or for its work with a number: where its operand is finite, it
+    """True if a table of 256 values approximates it well, for one operand and perhaps a number. For finite operands it
     is finite, without jumps, and not too steep."""
     draws: bool = False
-    """Whether it draws random numbers, if its arguments do not forbid it."""
+    """True if it draws random numbers, unless its arguments forbid it."""
     bounds: tuple[Bound, Bound] | None = None
-    """Of a function that returns the nearest number between two: the smallest and the largest result."""
+    """For a function that clamps: the smallest and the largest result."""
     value_preserving: bool | None = None
-    """Whether each element of the result is one of the operand's; None: what is usual in the family."""
+    """True if each element of the result is an element of the operand; None: as usual in the family."""
     methods: tuple[str, ...] | None = None
-    """The methods that do it; None: those of its functions' names."""
+    """The methods that compute it; None: those with its functions' names."""
     needs: tuple[Any, ...] = ()
-    """What a call needs behind its operands, such as a bound: an example of it."""
+    """Example values of the required arguments after the operands, such as a bound."""
     domain: tuple[float | None, float | None] = (None, None)
-    """Of functions: between which numbers their operands have to lie for them to be finite."""
+    """For functions: the range of operands for which they are finite."""
     rounds: bool = False
-    """Whether its results are integers, of whatever numbers."""
+    """True if its results are integers, for all operands."""
     has_statistics: bool = False
-    """Whether it normalizes by what it has seen of its operands where it is not in training."""
+    """True if it normalizes by running statistics of its operands outside of training."""
     shares: Shares | None = None
-    """What memory the result has; None: what is usual in the family."""
+    """The memory of the result; None: as usual in the family."""
     is_contiguous: bool = False
-    """Whether its result lies in memory in the order of its elements, however the operand does."""
+    """True if its result is contiguous, for operands of any memory layout."""
     parts: tuple[str, ...] = ()
-    """Of what cuts a tensor: the names of the argument that says into what, in its function, method and overloads."""
+    """For split-like operators: the names of the sizes argument, in its function, method and overloads."""
 
     @property
     def functions(self) -> tuple[Any, ...]:
-        """Every function that does it."""
+        """Every function that computes it."""
         return (self.function, *self.aliases, *self.also)
 
     @property
     def is_new(self) -> bool:
-        """Return whether its result shares memory with nothing."""
+        """True if its result shares memory with nothing."""
         return (self.shares or _SHARES.get(self.family, "nothing")) == "nothing"
 
     @property
     def is_view(self) -> bool:
-        """Return whether its result always has memory of the first operand, and is never that very tensor."""
+        """True if its result always shares memory with the first operand, and is never the operand itself."""
         return (self.shares or _SHARES.get(self.family)) == "view"
 
     @property
     def is_value_preserving(self) -> bool:
-        """Return whether each element of the result is one of the operand's."""
+        """True if each element of the result is an element of the operand."""
         return self.family in _VALUE_PRESERVING if self.value_preserving is None else self.value_preserving
 
     def keeps_the(self, what: Kept) -> bool:
         """Return whether the result has the number of dimensions, or the dtype, of the first operand."""
-        kept = _KEPT.get(self.family, frozenset()) if self.keeps is None else self.keeps
-        return what in kept
+        return what in (_KEPT.get(self.family, frozenset()) if self.keeps is None else self.keeps)
 
     @property
     def spellings(self) -> Iterator[Any]:
-        """Functions, classes of modules and names of methods that do it and write to nothing."""
+        """Functions, module classes and names of methods that compute it and write to nothing."""
         yield from (*self.functions, *self.modules)
         yield from self.method_names
 
     @property
     def in_place_spellings(self) -> Iterator[Any]:
-        """Functions and names of methods that write the result over the first operand: PyTorch's have a ``_`` more."""
+        """Functions and names of methods that overwrite the first operand with the result; PyTorch's end in ``_``."""
         for function in self.functions:
             name = getattr(function, "__name__", "")
             home = next((home for home in (torch, F) if getattr(home, name, None) is function), None)
@@ -141,7 +140,7 @@ class Operator:
 
     @property
     def method_names(self) -> tuple[str, ...]:
-        """The names of methods that do it."""
+        """The names of methods that compute it."""
         if self.methods is not None:
             return self.methods
         names = dict.fromkeys(str(getattr(function, "__name__", "")) for function in self.functions)

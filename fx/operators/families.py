@@ -1,9 +1,9 @@
-"""The table of operators: each of them once, with its spellings, its family, and what is known of its result.
+"""The table of operators: each operator once, with its spellings, its family, and facts about its result.
 
-Ranks, layers, fusing, folding, aliases, quantization, lowering, the matcher and the generator read it, so that an
-operator that is added here is known to all of them. Schemas tell what operators write and what their results share
-(:mod:`fx.operators.effects`, :mod:`fx.operators.sharing`); here is what they do not tell. Operators that nobody treats
-in a special way have no row. The rows are in :mod:`fx.operators.operator_rows`, the columns in
+Ranks, layers, fusing, folding, aliases, quantization, lowering, the matcher and the generator read it, so they all know
+an operator once it has a row here. Schemas declare the writes of operators and the memory of their results
+(:mod:`fx.operators.effects`, :mod:`fx.operators.sharing`); the table has the facts that schemas lack. Operators without
+special treatment anywhere have no row. The rows are in :mod:`fx.operators.operator_rows`, the columns in
 :mod:`fx.operators.facts`.
 """
 
@@ -22,7 +22,7 @@ CASTS: dict[str, torch.dtype] = {
     "int": torch.int32, "long": torch.int64, "short": torch.int16, "char": torch.int8, "byte": torch.uint8,
     "bool": torch.bool,
 }  # fmt: skip
-"""Methods that convert to a dtype, which may return the very tensor that has it already."""
+"""Methods that convert to a dtype; they may return the tensor itself if it has that dtype."""
 
 _table: list[Operator] = []
 _pure: dict[Any, Operator] = {}
@@ -32,15 +32,15 @@ _in_place: dict[Any, Operator] = {}
 def register_operator(row: Operator) -> Operator:
     """Add an operator to the table and return it.
 
-    What it does besides computing its result is still for :func:`fx.register_effect` to say, if it is not a function of
-    torch. An engine that can compute it needs a converter.
+    If it is not a function of torch, its effects still have to be declared with :func:`fx.register_effect`. An engine
+    that can compute it needs a converter.
 
     Raises:
-        ValueError: one of its spellings is another operator's.
+        ValueError: one of its spellings belongs to another operator.
     """
-    taken = [(one, _pure[one]) for one in row.spellings if one in _pure]
-    if taken:
-        spelling, other = taken[0]
+    duplicates = [(spelling, _pure[spelling]) for spelling in row.spellings if spelling in _pure]
+    if duplicates:
+        spelling, other = duplicates[0]
         raise ValueError(f"{spelling!r} is a spelling of the operator {other.function!r}, too")
     _table.append(row)
     _pure.update(dict.fromkeys(row.spellings, row))
@@ -53,7 +53,7 @@ for _row in ROWS:
 
 
 def find_operator(target: Any) -> Operator | None:
-    """The operator that ``target`` computes, a function, a class of modules or the name of a method; else None."""
+    """Return the operator of ``target``, a function, a module class or the name of a method, or None."""
     try:
         return _pure.get(target)
     except TypeError:  # unhashable, as a callable object may be
@@ -61,7 +61,7 @@ def find_operator(target: Any) -> Operator | None:
 
 
 def find_in_place(target: Any) -> Operator | None:
-    """The operator whose result a function, or a method of that name, writes over its first operand; else None."""
+    """Return the operator that ``target``, a function or the name of a method, computes in place, or None."""
     try:
         return _in_place.get(target)
     except TypeError:
@@ -69,11 +69,11 @@ def find_in_place(target: Any) -> Operator | None:
 
 
 def operators(*families: Family) -> Iterator[Operator]:
-    """The rows of some families, or all, in the order of the table."""
+    """Return the rows of these families, or all rows, in the order of the table."""
     return (row for row in _table if not families or row.family in families)
 
 
 def is_one_of(target: Any, *families: Family) -> bool:
-    """Return whether a function, a class of modules, or a method of that name computes an operator of some families."""
+    """Return whether ``target``, a function, a module class or a method's name, is an operator of these families."""
     row = find_operator(target)
     return row is not None and row.family in families

@@ -99,7 +99,9 @@ _DROPOUT = (
 
 _FUNCTIONS = (
     Operator(operator.neg, "function", (), (_torch.neg, _torch.negative)),
-    Operator(operator.abs, "function", (), (_torch.abs, _torch.absolute, abs), keeps=RANK),  # of a complex one, real
+    Operator(
+        operator.abs, "function", (), (_torch.abs, _torch.absolute, abs), keeps=RANK
+    ),  # of a complex tensor, a real one
     Operator(operator.pos, "view", (), (_torch.positive,)),
     Operator(operator.invert, "logic", (), (_torch.bitwise_not,)),
     Operator(_torch.clamp, "function", (), (_torch.clip,), bounds=("min", "max"), needs=(-0.5, 0.5)),
@@ -229,7 +231,7 @@ _MOVING = (
     Operator(_torch.Tensor.expand_as, "view", value_preserving=False, shares="view"),
     Operator(_torch.Tensor.unfold, "view", needs=(0, 1, 1), shares="view"),
     Operator(_torch.Tensor.contiguous, "view", is_contiguous=True),
-    Operator(operator.getitem, "view", keeps=frozenset(), needs=(0,)),  # of what may be no tensor
+    Operator(operator.getitem, "view", keeps=frozenset(), needs=(0,)),  # the operand may be no tensor
     Operator(_torch.clone, "arrangement"),
     Operator(_torch.flip, "arrangement", needs=((0,),)),
     Operator(_torch.roll, "arrangement", needs=(1,)),
@@ -277,4 +279,4 @@ _LOSSES = (
 )
 
 ROWS = (*_LAYERS, *_ACTIVATIONS, *_DROPOUT, *_FUNCTIONS, *_PAIRS, *_SEVERAL, *_POOLING, *_MOVING, *_LOSSES)
-"""All of them, in the order in which they are searched."""
+"""All rows, in the order of the search."""

@@ -1,4 +1,4 @@
-"""What torch declares of an operator: overloads with their schemas, and signatures of its functions in Python."""
+"""Torch's declarations of an operator: overloads with their schemas, and signatures of its functions in Python."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Overload:
-    """One overload of an operator: its schema, and what is asked of a schema again and again, worked out once."""
+    """One overload of an operator: its schema, and facts derived from it once, as they are needed often."""
 
     schema: FunctionSchema
     """The operator's schema as torch declares it."""
@@ -33,7 +33,7 @@ class Overload:
     required: frozenset[str]
     """Names of the arguments without a default."""
     written: frozenset[str]
-    """Names of the arguments that the operator writes to."""
+    """Names of the arguments to which the operator writes."""
 
     def accepts(self, count: int, keywords: Iterable[str]) -> bool:
         """Return whether a call with ``count`` positional arguments and ``keywords`` fits, whatever their types."""
@@ -52,7 +52,8 @@ _OPERATORS: Any = (_torch._ops.OpOverload, _torch._ops.OpOverloadPacket)
 BUILTINS: Any = (types.BuiltinFunctionType, *_OPERATORS)
 
 _overloads: dict[int, tuple[Callable[..., Any], tuple[Overload, ...]]] = {}
-"""By identity, as some functions of torch compare equal without being the same; the function is kept alive with it."""
+"""The overloads by the function's identity, as different functions of torch may compare equal; the function is kept
+alive, too."""
 
 
 def _make_parameter(argument: SchemaArgument, name: str, positional_only: bool) -> Parameter:
@@ -71,9 +72,9 @@ def _name_in_python(argument: SchemaArgument, names: list[str]) -> str:
 
 
 def _make_overload(schema: FunctionSchema) -> Overload:
-    """Work out what is known about one overload."""
+    """Derive the facts about one overload from its schema."""
     names = [argument.name for argument in schema.arguments]
-    # A parameter called `from` cannot be passed by keyword, hence none before it can.
+    # A parameter called `from` cannot be passed by keyword, hence no parameter before it can.
     last_positional_only = names.index("from") if "from" in names else -1
     parameters = [
         _make_parameter(argument, _name_in_python(argument, names), index <= last_positional_only)
@@ -103,11 +104,11 @@ def signature_of_schema(schema: FunctionSchema) -> Signature:
 def get_overloads(target: Callable[..., Any]) -> tuple[Overload, ...]:
     """Return the overloads of a torch operator, or of the function of torch that calls it; empty if there are none.
 
-    Answers are kept, so asking again costs a dictionary look-up.
+    Results are cached, so a second call costs a dictionary look-up.
     """
-    known = _overloads.get(id(target))
-    if known is not None:
-        return known[1]
+    cached = _overloads.get(id(target))
+    if cached is not None:
+        return cached[1]
     operation: Any = target
     if isinstance(target, _OPERATORS):
         packet = hasattr(operation, "overloads")
@@ -117,14 +118,14 @@ def get_overloads(target: Callable[..., Any]) -> tuple[Overload, ...]:
     elif (name := builtin_name(target)) is not None:
         schemas = _torch._C._jit_get_schemas_for_operator(name)
     else:
-        return ()  # not kept: the user's functions would be kept alive
+        return ()  # not cached: the cache would keep the user's functions alive
     overloads = tuple(_make_overload(schema) for schema in schemas if _is_nameable(schema))
     _overloads[id(target)] = (target, overloads)
     return overloads
 
 
 def _is_nameable(schema: FunctionSchema) -> bool:
-    """Return whether its arguments have different names, as all but one of torch's internal operators have."""
+    """Return whether its arguments have different names; a single internal operator of torch has not."""
     return len({argument.name for argument in schema.arguments}) == len(schema.arguments)
 
 
@@ -134,7 +135,7 @@ def builtin_name(target: Callable[..., Any]) -> str | None:
 
 
 def get_python_signature(target: Callable[..., Any]) -> Signature | None:
-    """Return the signature of a function written in Python, or ``None`` if it stands for two that differ."""
+    """Return the signature of a function written in Python, or ``None`` if it dispatches to two that differ."""
     # Some functionals call one of two functions, depending on a flag such as `return_indices`.
     dispatched: Mapping[str, Callable[..., Any]] | None = _torch._jit_internal.boolean_dispatched.get(target)
     if dispatched is None:

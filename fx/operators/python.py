@@ -1,4 +1,4 @@
-"""The one table of Python operators: how each is spelled, and which special methods of ``Proxy`` record it."""
+"""The table of Python's operators: the spelling of each, and the special methods of ``Proxy`` that record it."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ class PythonOperator:
     """One operator of the language."""
 
     function: Callable[..., Any]
-    """The function of the standard ``operator`` module that a node has as target."""
+    """The function of the standard ``operator`` module, the target of nodes."""
     template: str
     """Source, with a ``{}`` for each operand."""
     reflected: bool = False
-    """Whether the right operand can take over (``__radd__``)."""
+    """True if the right operand can take over (``__radd__``)."""
     in_place: bool = False
-    """Whether the first operand is written to."""
+    """True if it writes to the first operand."""
 
     @property
     def name(self) -> str:
@@ -58,7 +58,7 @@ OPERATORS: tuple[PythonOperator, ...] = (
     ),
     PythonOperator(operator.setitem, "{}[{}] = {}", in_place=True),
 )
-"""Every operator with a spelling of its own."""
+"""Every operator with its own spelling."""
 
 BY_FUNCTION: dict[Callable[..., Any], PythonOperator] = {row.function: row for row in OPERATORS}
 """The row of a node's target."""
@@ -71,7 +71,7 @@ IN_PLACE: frozenset[Callable[..., Any]] = frozenset(
 IN_PLACE_OF: dict[Callable[..., Any], Callable[..., Any]] = {
     getattr(operator, name): getattr(operator, f"i{name.rstrip('_')}") for name in _REFLECTED
 }
-"""Of each operator, the one that writes the result over its first operand."""
+"""For each operator, the one that overwrites its first operand with the result."""
 
 COMPARISONS: frozenset[Callable[..., Any]] = frozenset(getattr(operator, name) for name in _COMPARISONS)
 """Operator functions whose result is a truth value."""
@@ -87,4 +87,4 @@ BUILTINS: dict[str, str] = {
     **dict.fromkeys("max min sorted sum".split(), "any"),
     "getattr": "attribute",
 }
-"""Built-in functions and classes that only compute, with what the result is: see :data:`fx.operators.sharing.Kind`."""
+"""Built-in functions and classes that only compute, with the kind of result: see :data:`fx.operators.sharing.Kind`."""

@@ -1,4 +1,4 @@
-"""The types that operator schemas speak of: what they are in Python, and which arguments they accept."""
+"""The types in operator schemas: their Python types, and the arguments that they accept."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ _TYPES_BY_KIND: dict[str, Any] = {
 
 
 def python_type(jit_type: JitType) -> Any:
-    """Return the Python type that an argument of ``jit_type`` has; ``Any`` where Python has no name for it."""
-    described: Any = jit_type  # its methods depend on its kind, which no annotation can say
+    """Return the Python type of an argument of ``jit_type``; ``Any`` if Python has no name for it."""
+    described: Any = jit_type  # its methods depend on its kind, which no annotation can express
     kind: str = described.kind()
     if kind in _TYPES_BY_KIND:
         return _TYPES_BY_KIND[kind]
@@ -58,8 +58,8 @@ def python_type(jit_type: JitType) -> Any:
 def create_type_hint(x: object) -> object:
     """Return a type for ``x``, which is a type or a list or tuple of types.
 
-    A list or tuple becomes ``list[T]`` or ``tuple[T, ...]``, where ``T`` is that of its types which all others derive
-    from, or ``Any``. Everything else is returned as it is.
+    A list or tuple becomes ``list[T]`` or ``tuple[T, ...]``. ``T`` is the element type from which all others derive, or
+    ``Any``. Everything else is returned as it is.
 
     >>> create_type_hint([int, int])
     list[int]
@@ -69,7 +69,7 @@ def create_type_hint(x: object) -> object:
     elements = cast("Sequence[Any]", x)
     if not all(isinstance(element, type) for element in elements):
         return cast("object", x)
-    base = next((one for one in elements if all(issubclass(other, one) for other in elements)), Any)
+    base = next((base for base in elements if all(issubclass(element, base) for element in elements)), Any)
     return list[base] if isinstance(x, list) else tuple[base, ...]
 
 
@@ -107,4 +107,4 @@ def _list_matches(element_type: Any, argument_type: Any) -> bool:
     if typing.get_origin(argument_type) not in (list, tuple):
         return False
     contained = typing.get_args(argument_type)
-    return all(one is Ellipsis or type_matches(element_type, one) for one in contained)
+    return all(element is Ellipsis or type_matches(element_type, element) for element in contained)

@@ -1,9 +1,9 @@
-"""What the result of a call may share memory with, by target: from schemas, and from short lists where they are silent.
+"""The arguments with which the result of a call may share memory, by target: from schemas, and from short lists.
 
-An operator's schema says which arguments its result is a view of, but only for operators with kernels of their own.
-What is composed of others (``einsum``, ``type_as``, ``dropout``) may hand an argument through and not say so, hence
-is taken to unless the table of operators, or a list here, has it as one that surely computes. So is everything that
-has no schema.
+An operator's schema declares the arguments of which its result is a view, but only for operators with their own
+kernels. Operators composed of others (``einsum``, ``type_as``, ``dropout``) may return an argument without declaring
+it. So a composed operator is assumed to share memory, unless the table of operators or a list here proves that it
+computes a new result. The same holds for all targets without a schema.
 """
 
 from __future__ import annotations
@@ -32,21 +32,28 @@ from fx.operators.python import BUILTINS
 from fx.operators.tensor_queries import ATTRIBUTES, FUNCTIONS, METHODS
 
 Kind: TypeAlias = Literal["number", "tensor", "tensors", "iterator", "any", "arithmetic", "element", "attribute"]
-"""What a result is. ``number``: nothing that holds memory, as sizes, names and flags. ``tensor``: a tensor or a number.
-``tensors``: a tuple or list of tensors. ``iterator``: what is used up when it is read. ``any``: perhaps a container of
-whatever. The last three depend on the operands: of ``+`` and the like, of ``[]``, of ``getattr``."""
+"""The kind of a result:
+
+- ``number``: a value without tensor memory, such as a size, name or flag;
+- ``tensor``: a tensor or a number;
+- ``tensors``: a tuple or list of tensors;
+- ``iterator``: an iterator, which is used up when read;
+- ``any``: perhaps a container of anything;
+- ``arithmetic``, ``element`` and ``attribute``: the result of ``+`` and the like, of ``[]``, of ``getattr``, which
+  depends on the operands.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Sharing:
-    """What is known about the result of calling one target."""
+    """The memory of the result of calling one target."""
 
     kind: Kind
-    """What the result is."""
+    """The kind of the result."""
     places: tuple[tuple[int, str], ...] | None
-    """The arguments that it may share memory with, by position and name; ``None`` for all."""
+    """The arguments with which it may share memory, by position and name; ``None`` for all."""
     takes_tensor: bool = False
-    """Whether the first argument can be nothing but a tensor."""
+    """True if the first argument can only be a tensor."""
 
 
 NUMBER = Sharing("number", ())
@@ -60,7 +67,7 @@ ITERATOR = Sharing("iterator", None)
 ARITHMETIC = Sharing("arithmetic", None)
 ELEMENT = Sharing("element", ((0, "input"),))
 ATTRIBUTE = Sharing("attribute", ((0, "input"),))
-_BUILTINS = {one.kind: one for one in (NUMBER, ITERATOR, ARITHMETIC, ATTRIBUTE, ANY)}
+_BUILTINS = {sharing.kind: sharing for sharing in (NUMBER, ITERATOR, ARITHMETIC, ATTRIBUTE, ANY)}
 
 
 _torch: Any = torch  # for the functions that torch leaves without types
@@ -76,7 +83,7 @@ _sharings: dict[Any, Sharing] = {
     _torch.nonzero: Sharing("any", (), takes_tensor=True),
     operator.getitem: ELEMENT,
 }
-"""What was worked out about functions of torch and Python and about names of methods; not about users' functions."""
+"""The cache for functions of torch and Python and for names of methods; users' functions are not cached."""
 
 _COMPUTING_COMPOSITES = frozenset(
     words(
@@ -88,7 +95,7 @@ _COMPUTING_COMPOSITES = frozenset(
         "upsample_nearest1d upsample_nearest2d upsample_nearest3d upsample_trilinear3d var var_mean where"
     )
 )
-"""Operators composed of others that are in no table, whose results are nevertheless always new."""
+"""Operators composed of others that are in no table but always return new tensors."""
 
 _COMPUTING_PRIVATE = frozenset(
     words(
@@ -97,25 +104,25 @@ _COMPUTING_PRIVATE = frozenset(
     )
 )
 _SILENT_VIEWS = frozenset(words("dequantize native_dropout set unsafe_chunk unsafe_split unsafe_split_with_sizes"))
-"""Operators with kernels of their own that may return an argument, or a view of one, though their schemas deny it."""
+"""Operators with their own kernels that may return an argument, or a view of it, against their schemas."""
 
-_NUMBER_METHODS = frozenset({*METHODS, "count", "index"})  # the last two are those of tuples and strings
+_NUMBER_METHODS = frozenset({*METHODS, "count", "index"})  # the last two are methods of tuples and strings
 _COMPUTING_METHODS = frozenset(words("new_tensor norm istft stft tolist"))
-_OF_CONTAINERS = frozenset(words("add and_ concat mul or_ sub xor"))
-"""Functions of ``operator`` that lists, dicts or sets have, too: the result then holds the same elements."""
+_CONTAINER_OPERATORS = frozenset(words("add and_ concat mul or_ sub xor"))
+"""Functions of ``operator`` that also work on lists, dicts or sets: the result then holds the same elements."""
 TENSOR_METHODS = frozenset(dir(torch.Tensor))
 """Names of methods and attributes of tensors."""
 TENSOR_ONLY_METHODS = TENSOR_METHODS.difference(
     *(dir(kind) for kind in (object, str, tuple, list, dict, set, int, float, complex, torch.Size)),
 )
-"""Methods that only a tensor has: what they are called on is one."""
+"""Methods that only tensors have: their receiver is a tensor."""
 
 
 def find_sharing(target: Any) -> Sharing:
-    """Return what the result of calling a function, or the method called ``target``, may share memory with."""
+    """Return the sharing of the result of a function, or of the method ``target``."""
     try:
         return _sharings[target]
-    except (KeyError, TypeError):  # not asked about yet, or unhashable
+    except (KeyError, TypeError):  # not cached yet, or unhashable
         pass
     if isinstance(target, str):
         return _sharings.setdefault(target, _method_sharing(target))
@@ -124,7 +131,7 @@ def find_sharing(target: Any) -> Sharing:
 
 
 def module_sharing(module: nn.Module) -> Sharing | None:
-    """Return what a call of ``module`` may share memory with besides, or ``None`` if that may be its own state too."""
+    """Return the sharing of a call of ``module``, or ``None`` if the result may also share memory with its state."""
     kind = type(module)
     if kind in (nn.Identity, nn.Flatten, nn.Unflatten):
         return FIRST
@@ -136,7 +143,7 @@ def module_sharing(module: nn.Module) -> Sharing | None:
 
 
 def attribute_kind(name: object) -> Kind:
-    """Return what ``getattr(x, name)`` gives: a number, or something that shares memory with ``x``."""
+    """Return the kind of ``getattr(x, name)``: a number, or a value that may share memory with ``x``."""
     return "number" if name in ATTRIBUTES else "any"
 
 
@@ -151,7 +158,7 @@ def _function_sharing(target: Any) -> Sharing:
         return _operator_sharing(name)
     if home is builtins:
         return _BUILTINS[BUILTINS.get(name, "any")]
-    # Those written in Python, as torch.is_tensor, have no schema that says so.
+    # Queries written in Python, such as torch.is_tensor, have no schema.
     if home is torch and name in FUNCTIONS:
         return NUMBER
     # torch.library.custom_op returns an object around its overload.
@@ -163,7 +170,7 @@ def _function_sharing(target: Any) -> Sharing:
 
 
 def _row_sharing(row: Operator) -> Sharing:
-    """Of an operator of the table whose function has no schema, as it is written in Python."""
+    """Return the sharing of an operator of the table whose function has no schema, as it is written in Python."""
     if row.family == "dropout":
         return FIRST
     if row.family == "max pooling":
@@ -172,16 +179,16 @@ def _row_sharing(row: Operator) -> Sharing:
 
 
 def _operator_sharing(name: str) -> Sharing:
-    """Of a function of ``operator``: ``+`` joins lists too, whose elements are then shared."""
-    name = name if name in _OF_CONTAINERS else name.strip("_")
+    """Return the sharing of a function of ``operator``; ``+``, for one, also joins lists, and shares their elements."""
+    name = name if name in _CONTAINER_OPERATORS else name.strip("_")
     if name in ("getitem", "call", "itemgetter", "attrgetter", "methodcaller"):
         return ELEMENT if name == "getitem" else ANY
-    if name in _OF_CONTAINERS:
+    if name in _CONTAINER_OPERATORS:
         return ARITHMETIC
     if name in words("contains countOf indexOf index is is_not not truth length_hint setitem delitem"):
         return NUMBER
     if name.startswith("i") and name not in ("inv", "invert"):
-        return ARITHMETIC  # what it writes to is added where the effect is known
+        return ARITHMETIC  # the effect of the call adds the written operand
     return Sharing("any", None) if name == "pos" else FRESH
 
 
@@ -201,7 +208,7 @@ def _method_sharing(name: str) -> Sharing:
         return ANY
     packet = getattr(torch.ops.aten, name, None)
     sharing = _schema_sharing(get_overloads(packet)) if packet is not None else ANY
-    # What is written in Python may return tuples where the operator of that name does not, as does nonzero.
+    # Methods written in Python may return tuples where the operator of that name does not, and so does nonzero.
     differs = isinstance(getattr(torch.Tensor, name), types.FunctionType) or name == "nonzero"
     kind: Kind = "any" if differs and sharing.kind != "number" else sharing.kind
     return replace(sharing, kind=kind, takes_tensor=name in TENSOR_ONLY_METHODS)
@@ -214,19 +221,19 @@ def _method_sharing(name: str) -> Sharing:
 def _is_computing(name: str) -> bool:
     """Return whether an operator of ATen has the name of a function in the table whose result is always new."""
     for home in (torch, F, torch.special, torch.linalg):
-        found = getattr(home, name.removeprefix(f"{home.__name__.rpartition('.')[2]}_"), None)
-        row = None if found is None else find_operator(found)
+        function = getattr(home, name.removeprefix(f"{home.__name__.rpartition('.')[2]}_"), None)
+        row = None if function is None else find_operator(function)
         if row is not None and row.is_new:
             return True
     return False
 
 
 def _schema_sharing(overloads: Sequence[Overload]) -> Sharing:
-    """Of an operator: all that any of its overloads may share."""
-    with_tensors = [overload for overload in overloads if _speaks_of_tensors(overload)]
+    """Return the sharing of an operator: every memory that any of its overloads may share."""
+    with_tensors = [overload for overload in overloads if _has_tensors(overload)]
     if not with_tensors:
         return NUMBER
-    # those that take names of dimensions, which torch before 2.13 has, call the others
+    # overloads for names of dimensions, in torch before 2.13, call the others
     with_tensors = [overload for overload in with_tensors if not _takes_names(overload)] or with_tensors
     kinds: set[Kind] = {_kind_of(overload) for overload in with_tensors}
     places: set[tuple[int, str]] = set()
@@ -236,33 +243,35 @@ def _schema_sharing(overloads: Sequence[Overload]) -> Sharing:
     first = [overload.schema.arguments[0] for overload in with_tensors if overload.schema.arguments]
     takes_tensor = bool(first) and all(str(argument.type) == "Tensor" for argument in first)
     kind: Kind = next(iter(kinds)) if len(kinds) == 1 else "any"
-    if kind != "number" and not all(map(_tells, with_tensors)):
+    if kind != "number" and not all(map(_declares_all, with_tensors)):
         return Sharing(kind, None, takes_tensor)
     return Sharing(kind, tuple(sorted(places)), takes_tensor)
 
 
-def _speaks_of_tensors(overload: Overload) -> bool:
+def _has_tensors(overload: Overload) -> bool:
     schema = overload.schema
-    return any("Tensor" in str(one.type) for one in (*schema.arguments, *schema.returns))
+    return any("Tensor" in str(value.type) for value in (*schema.arguments, *schema.returns))
 
 
 def _takes_names(overload: Overload) -> bool:
     schema = overload.schema
-    names = (one for one in schema.arguments if one.name.startswith("dim") and "str" in str(one.type))
+    names = (
+        argument for argument in schema.arguments if argument.name.startswith("dim") and "str" in str(argument.type)
+    )
     return schema.name.startswith("aten::") and any(names)
 
 
 def _kind_of(overload: Overload) -> Kind:
-    returned = [str(one.type) for one in overload.schema.returns]
-    if not any("Tensor" in one or one in ("Any", "t") or "Dict" in one for one in returned):
+    returned = [str(value.type) for value in overload.schema.returns]
+    if not any("Tensor" in kind or kind in ("Any", "t") or "Dict" in kind for kind in returned):
         return "number"
     if len(returned) == 1:
         return "tensor" if returned[0] == "Tensor" else "tensors" if returned[0] == "List[Tensor]" else "any"
-    return "tensors" if all(one == "Tensor" for one in returned) else "any"
+    return "tensors" if all(kind == "Tensor" for kind in returned) else "any"
 
 
 def _shared_places(overload: Overload) -> set[tuple[int, str]]:
-    """The arguments that the result of ``overload`` may share memory with."""
+    """Return the arguments with which the result of ``overload`` may share memory."""
     if not _is_annotated(overload):
         return set()
     positional = overload.positional
@@ -274,11 +283,11 @@ def _shared_places(overload: Overload) -> set[tuple[int, str]]:
 
 
 def _is_annotated(overload: Overload) -> bool:
-    return any(one.alias_info is not None for one in overload.schema.returns)
+    return any(value.alias_info is not None for value in overload.schema.returns)
 
 
-def _tells(overload: Overload) -> bool:
-    """Return whether the result of ``overload`` shares nothing but what its schema says."""
+def _declares_all(overload: Overload) -> bool:
+    """Return whether the result of ``overload`` shares no more memory than its schema declares."""
     if _is_annotated(overload):
         return True
     schema = overload.schema
@@ -292,5 +301,5 @@ def _tells(overload: Overload) -> bool:
     has_kernel: Callable[[str, str], bool] = _torch._C._dispatch_has_kernel_for_dispatch_key
     try:
         return not has_kernel(name, "CompositeImplicitAutograd")
-    except RuntimeError:  # not an operator of the dispatcher, as those of TorchScript
+    except RuntimeError:  # not an operator of the dispatcher; some are TorchScript's
         return False

@@ -1,4 +1,4 @@
-"""What tensors are asked for, once each: the methods and attributes whose results are no tensors."""
+"""The table of queries on tensors: the methods and attributes whose results are not tensors."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from typing import Any, Literal, TypeAlias
 import torch
 
 Reads: TypeAlias = Literal["sizes", "kind", "memory", "autograd", "value", "values"]
-"""What the result depends on. ``sizes``: the shape. ``kind``: dtype, device and the like. ``memory``: how and where the
-elements lie. ``autograd``: how the tensor was computed. ``value``: its one element. ``values``: its elements."""
+"""The property of a tensor on which the result depends. ``sizes``: the shape. ``kind``: dtype, device and the like.
+``memory``: the memory layout. ``autograd``: the computation of the tensor. ``value``: its one element. ``values``: its
+elements."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,11 +21,11 @@ class TensorQuery:
     name: str
     """Its name."""
     reads: Reads
-    """What the result depends on."""
+    """The property on which the result depends."""
     result: Any
-    """The type of the result; ``object`` where it may be of several."""
+    """The type of the result; ``object`` if there are several."""
     is_method: bool
-    """Whether it is called."""
+    """True if it is called."""
 
 
 def _rows(reads: Reads, result: Any, methods: str, attributes: str = "") -> Iterator[TensorQuery]:
@@ -55,7 +56,7 @@ QUERIES: tuple[TensorQuery, ...] = (
     *_rows("value", object, "item"),
     *_rows("values", bool, "__contains__ allclose equal"),
 )
-"""Every query. Those of one element or several read what a program computes; the others do not."""
+"""Every query. Those of one element or several read computed values; the others do not."""
 
 METHODS: dict[str, TensorQuery] = {row.name: row for row in QUERIES if row.is_method}
 """The methods by name."""
@@ -65,11 +66,11 @@ FUNCTIONS = frozenset(
     "is_complex is_floating_point is_storage is_tensor numel sym_float sym_int sym_ite sym_max sym_min sym_not "
     "sym_sqrt sym_sum typename".split()
 )
-"""Functions of ``torch`` whose results are no tensors, and which do nothing else."""
+"""Functions of ``torch`` without effects whose results are not tensors."""
 
 
 def names_of(*reads: Reads) -> frozenset[str]:
-    """The names of what depends on one of these; of methods, special ones aside.
+    """Return the names of queries that depend on one of these properties, without special methods.
 
     >>> sorted(names_of("value"))
     ['is_nonzero', 'item']

@@ -1,12 +1,9 @@
-"""Which nodes a backend takes, as client code of torch.fx says it: tables of operators, and functions put together.
-
-Backends of :func:`fx.lower` say it by converters, a record each.
-"""
+"""Which nodes a backend takes, as client code of torch.fx says it. Those of :func:`fx.lower` say it by converters."""
 
 from __future__ import annotations
 
-import abc
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -20,17 +17,12 @@ Dtypes = tuple[Sequence[Sequence[torch.dtype] | None], Mapping[str, Sequence[tor
 """Dtypes that each argument may have, by position and by name; None for any."""
 
 
-class OperatorSupportBase(abc.ABC):
+class OperatorSupportBase(ABC):
     """Says of nodes whether a backend takes them."""
 
-    @abc.abstractmethod
+    @abstractmethod
     def is_node_supported(self, submodules: Modules, node: Node) -> bool:
-        """Return whether the backend takes a node.
-
-        Args:
-            submodules: the modules of the program by their paths.
-            node: the node.
-        """
+        """Return whether the backend takes a node of a program with these modules."""
 
 
 class OperatorSupport(OperatorSupportBase):
@@ -44,11 +36,7 @@ class OperatorSupport(OperatorSupportBase):
     """
 
     def __init__(self, support_dict: Mapping[str, Dtypes] | None = None) -> None:
-        """A table.
-
-        Args:
-            support_dict: names of calls, each with the dtypes that its arguments may have, if not any.
-        """
+        """A table: names of calls, each with the dtypes that its arguments may have, if not any."""
         self._support_dict: Mapping[str, Dtypes] = support_dict or {}
 
     def is_node_supported(self, submodules: Modules, node: Node) -> bool:
@@ -60,16 +48,13 @@ class OperatorSupport(OperatorSupportBase):
         if node.op not in CALLABLE_NODE_OPS:
             return True
         target = get_node_target(submodules, node)
-        if target not in self._support_dict:
-            return False
-        dtypes = self._support_dict[target]
-        if dtypes is None:
-            return True
-        by_position, by_name = dtypes
-        checked: list[tuple[Any, Collection[torch.dtype] | None]] = list(zip(node.args, by_position, strict=False))
-        checked += [(node.kwargs[name], allowed) for name, allowed in by_name.items() if name in node.kwargs]
-        return all(
-            _dtype_of(given) in allowed for given, allowed in checked if isinstance(given, Node) and allowed is not None
+        by_position, by_name = self._support_dict.get(target) or ((), {})
+        checked = [
+            *zip(node.args, by_position, strict=False),
+            *((node.kwargs.get(name), by_name[name]) for name in by_name),
+        ]
+        return target in self._support_dict and all(
+            allowed is None or not isinstance(given, Node) or _dtype_of(given) in allowed for given, allowed in checked
         )
 
 
@@ -110,12 +95,9 @@ class OpSupports:
 
 def _dtype_of(node: Node) -> Any:
     """Return what ``ShapeProp`` has noted: the dtype of a tensor, or the class of another value."""
-    found = getattr(node.meta.get("tensor_meta"), "dtype", node.meta.get("type"))
-    if found is None:
-        raise PassError(
-            f"whether a backend takes a call depends on the dtype of `%{node}`, which is not recorded",
-            where=node.source,
-            value=node.format_node(),
-            remedy="run the program first: fx.passes.ShapeProp(program).propagate(*inputs)",
-        )
-    return found
+    noted = getattr(node.meta.get("tensor_meta"), "dtype", node.meta.get("type"))
+    if noted is None:
+        what = f"a backend takes a call by the dtype of `%{node}`, which is not recorded"
+        remedy = "run the program first: fx.passes.ShapeProp(program).propagate(*inputs)"
+        raise PassError(what, where=node.source, value=node.format_node(), remedy=remedy)
+    return noted

@@ -1,7 +1,4 @@
-"""``PassManager`` for passes that return the program itself, and what wraps such passes, as client code has them.
-
-That for passes which return a ``PassResult`` is :mod:`fx.passes.infra.pass_manager`.
-"""
+"""``PassManager`` for passes that return the program itself, as client code of torch.fx has them."""
 
 from __future__ import annotations
 
@@ -15,16 +12,8 @@ from fx.arguments import shown
 from fx.errors import PassError
 from fx.passes.infra.pass_manager import Constraint, PassSchedule, this_before_that_pass_constraint
 
-__all__ = [
-    "PassManager",
-    "inplace_wrapper",
-    "log_hook",
-    "loop_pass",
-    "these_before_those_pass_constraint",
-    "this_before_that_pass_constraint",
-]
-
-_logger = logging.getLogger(__name__)
+__all__ = ["PassManager", "inplace_wrapper", "log_hook", "loop_pass", "these_before_those_pass_constraint",
+           "this_before_that_pass_constraint"]  # fmt: skip
 
 
 def inplace_wrapper(fn: Callable[..., Any]) -> Callable[..., Any]:
@@ -44,38 +33,28 @@ def log_hook(fn: Callable[..., Any], level: int = logging.INFO) -> Callable[...,
     @functools.wraps(fn)
     def logged(*args: Any, **kwargs: Any) -> Any:
         result = fn(*args, **kwargs)
-        _logger.log(level, "Ran pass %s\t Return value: %s", fn, result)
+        logging.getLogger(__name__).log(level, "Ran pass %s\t Return value: %s", fn, result)
         return result
 
     return logged
 
 
-def loop_pass(
-    base_pass: Callable[[Any], Any], n_iter: int | None = None, predicate: Callable[[Any], bool] | None = None
-) -> Callable[[Any], Any]:
-    """Return a pass that runs ``base_pass`` several times.
-
-    Args:
-        base_pass: the pass.
-        n_iter: how often it runs, at least once; either this or ``predicate`` is given.
-        predicate: it runs while this says so of the program.
+def loop_pass(base_pass: Any, n_iter: int | None = None, predicate: Callable[[Any], bool] | None = None) -> Any:
+    """Return a pass that runs ``base_pass`` ``n_iter`` times, or while ``predicate`` says so of the program.
 
     Raises:
         PassError: both are given or none, or ``n_iter`` is not a positive number.
     """
     if (n_iter is None) == (predicate is None) or (n_iter is not None and not n_iter > 0):
+        what = "Exactly one of `n_iter` or `predicate` must be specified, and n_iter is positive"
         raise PassError(
-            "Exactly one of `n_iter` or `predicate` must be specified, and n_iter is positive",
-            value=f"n_iter={n_iter}, predicate={shown(predicate)}",
-            remedy="loop_pass(a_pass, n_iter=2)",
+            what, value=f"n_iter={n_iter}, predicate={shown(predicate)}", remedy="loop_pass(a_pass, n_iter=2)"
         )
 
     @functools.wraps(base_pass)
     def repeated(source: Any) -> Any:
-        if n_iter is not None:
-            for _ in range(n_iter):
-                source = base_pass(source)
-            return source
+        for _ in range(n_iter or 0):
+            source = base_pass(source)
         while predicate is not None and predicate(source):
             source = base_pass(source)
         return source
@@ -85,11 +64,7 @@ def loop_pass(
 
 def these_before_those_pass_constraint(these: Callable[..., Any], those: Callable[..., Any]) -> Constraint:
     """Return a constraint: no pass that wraps ``those`` stands before one that wraps ``these``."""
-
-    def may_stand_before(a: Callable[..., Any], b: Callable[..., Any]) -> bool:
-        return inspect.unwrap(a) != those or inspect.unwrap(b) != these
-
-    return may_stand_before
+    return lambda a, b: inspect.unwrap(a) != those or inspect.unwrap(b) != these
 
 
 class PassManager(PassSchedule):

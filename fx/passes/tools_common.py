@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import graphlib
 import heapq
 from collections.abc import Mapping
 from typing import Any
@@ -33,12 +34,9 @@ def get_node_target(submodules: Mapping[str, torch.nn.Module], node: Node) -> st
         PassError: it calls nothing.
     """
     if node.op not in CALLABLE_NODE_OPS:
-        raise PassError(
-            f"`%{node}` calls nothing, so it has no target that a table of operators could list",
-            where=node.source,
-            value=node.format_node(),
-            remedy=f"ask nodes whose op is {', '.join(sorted(CALLABLE_NODE_OPS))}",
-        )
+        remedy = f"ask nodes whose op is {', '.join(sorted(CALLABLE_NODE_OPS))}"
+        what = f"`%{node}` calls nothing, so it has no target that a table of operators could list"
+        raise PassError(what, where=node.source, value=node.format_node(), remedy=remedy)
     target: Any = node.target
     if node.op == "call_module":
         kind: Any = getattr(submodules[target], "_base_class_origin", type(submodules[target]))
@@ -59,22 +57,20 @@ def stable_topological_sort(gm: GraphModule) -> GraphModule:
         GraphError: nodes use each other's values.
     """
     expect_program(gm, "stable_topological_sort puts the nodes of a GraphModule in order")
+    sorter = graphlib.TopologicalSorter({node: node.all_input_nodes for node in gm.graph.nodes})
+    try:
+        sorter.prepare()
+    except graphlib.CycleError as error:
+        stuck = ", ".join(f"%{node}" for node in reversed(error.args[1][1:]))
+        raise GraphError("the nodes of a graph have no order: they use each other's values", value=stuck) from None
     place = {node: (node.op == "output", number) for number, node in enumerate(gm.graph.nodes)}
-    missing = {node: len(node.all_input_nodes) for node in place}
-    ready = [(place[node], node) for node in place if not missing[node]]
-    order: list[Node] = []
-    while ready:
+    ready: list[tuple[tuple[bool, int], Node]] = []
+    while sorter.is_active():
+        for node in sorter.get_ready():
+            heapq.heappush(ready, (place[node], node))
         _, node = heapq.heappop(ready)
-        order.append(node)
-        for user in node.users:
-            missing[user] -= 1
-            if not missing[user]:
-                heapq.heappush(ready, (place[user], user))
-    if len(order) < len(place):
-        stuck = ", ".join(f"%{node}" for node in place if missing[node])
-        raise GraphError("the nodes of a graph have no order: they use each other's values", value=stuck)
-    for node in order:
         gm.graph._root.prepend(node)
+        sorter.done(node)
     gm.recompile()
     return gm
 

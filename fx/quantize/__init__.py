@@ -6,9 +6,9 @@
     for batch in data: prepared(batch)       # 2. calibration
     quantized = convert(prepared)            # 3. kernels on integers, with scales and zero points in the program
 
-``prepare_qat(program, scheme)`` is ``prepare`` for programs that are trained for it: it rounds as quantization will.
-``reference(prepared)`` is the same program in arithmetic on float values between explicit conversions, and says what
-the quantized one means.
+``prepare_qat(program, scheme)`` is ``prepare`` for quantization-aware training: the program rounds values in training.
+``reference(prepared)`` is the same program in float arithmetic between explicit conversions: it defines the meaning of
+the quantized one.
 """
 
 from fx.quantize.affine import Affine, quantize_channels

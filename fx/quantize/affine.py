@@ -1,4 +1,4 @@
-"""``Affine``: how integers of 8 bits stand for floating-point numbers (Jacob et al. 2017; paper, section 6.2.1)."""
+"""``Affine``: the map between 8-bit integers and floating-point numbers (Jacob et al. 2017; paper, section 6.2.1)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fx.errors import QuantizationError
 from fx.quantize import pages
 
 _SMALLEST_SCALE = 2.0**-100
-"""Its inverse, and products of two, stay finite in float32."""
+"""The inverse of this scale, and the product of two inverses, stay finite in float32."""
 _LARGEST = torch.finfo(torch.float32).max
 
 
@@ -31,14 +31,14 @@ class Affine:
     scale: float
     """The difference between neighbours, in units of the float value; a float32."""
     zero_point: int
-    """The integer that stands for zero, exactly."""
+    """The integer that represents zero, exactly."""
     highest: int = 255
-    """The largest integer that is used; less than 255 for fewer bits."""
+    """The largest integer in use; less than 255 for fewer bits."""
 
     def __post_init__(self) -> None:
         try:
             fits = 0 < self.scale < math.inf and 0 <= self.zero_point <= self.highest <= 255
-        except (TypeError, RuntimeError):  # no numbers; to ask first would cost time in each call of a layer
+        except (TypeError, RuntimeError):  # not numbers; a check beforehand would cost time in each call of a layer
             fits = False
         if not fits:
             raise QuantizationError(
@@ -49,11 +49,11 @@ class Affine:
 
     @classmethod
     def of_range(cls, low: float, high: float, *, bits: int = 8, symmetric: bool = False) -> Affine:
-        """The map that covers ``low`` to ``high``, and zero, with the smallest scale.
+        """Return the map that covers ``low`` to ``high``, and zero, with the smallest scale.
 
         Args:
             low: smallest float value to represent.
-            high: largest one.
+            high: largest float value to represent.
             bits: how many bits the integers have, 2 to 8.
             symmetric: put zero in the middle, so that a value and its negative are stored alike.
         """
@@ -70,23 +70,23 @@ class Affine:
         return cls(scale, min(max(round(-low / scale), 0), highest), highest)
 
     def quantized(self, value: float) -> int:
-        """The integer nearest to ``value``; the last one where it is out of range."""
+        """Return the integer nearest to ``value``; at the end of the range if ``value`` is outside."""
         value = expect_number(value, "Affine.quantized takes a number")
         return min(max(round(min(max(value / self.scale, -1e9), 1e9)) + self.zero_point, 0), self.highest)
 
     def values(self) -> Tensor:
-        """The float values of all 256 integers, of those above ``highest`` too; float32."""
+        """Return the float values of all 256 integers as float32, also of those above ``highest``."""
         return (torch.arange(256) - self.zero_point).float() * self.scale
 
     @property
     def settings(self) -> dict[str, Any]:
-        """As keyword arguments of the functions in :mod:`fx.quantize.arithmetic`."""
+        """The fields as keyword arguments of the functions in :mod:`fx.quantize.arithmetic`."""
         settings: dict[str, Any] = {"scale": self.scale, "zero_point": self.zero_point}
         return settings if self.highest == 255 else {**settings, "highest": self.highest}
 
 
 def expect_number(value: Any, what: str) -> float:
-    """A number as a float; refused unless it is one, and fits into a float32."""
+    """Return a number as a float; refuse values that are not numbers or do not fit into a float32."""
     number: Any = value if isinstance(value, (float, Real)) else None
     if number is not None and not _LARGEST < abs(number) < math.inf:
         return float(number)
@@ -94,24 +94,24 @@ def expect_number(value: Any, what: str) -> float:
 
 
 def expect_bits(bits: object, who: str) -> None:
-    """Refuse a number of bits that integers cannot have."""
+    """Refuse a number of bits other than 2 to 8."""
     if type(bits) is not int or not 2 <= bits <= 8:
         raise refusal(f"{who} takes 2 to 8 bits", bits, error=QuantizationError)
 
 
 def expect_size(size: object, what: str) -> None:
-    """Refuse what is not a number of elements that a tensor can have."""
+    """Refuse a value that cannot be a number of elements of a tensor."""
     if type(size) is not int or not 0 <= size < 2**63:
         raise refusal(what, size, error=QuantizationError)
 
 
 def expect_sizes(sizes: object, what: str) -> tuple[int, ...]:
-    """The sizes of a window or of a tensor; refused where one is none."""
+    """Return the sizes of a window or of a tensor; refuse them if any is not a size."""
     return expect_all(sizes, lambda size: type(size) is int and 0 <= size < 2**63, what, error=QuantizationError)
 
 
 def _step(width: float) -> float:
-    """``width`` as a float32 that can be a scale; where there is nothing to tell apart, any will do."""
+    """Return ``width`` as a float32 that can be a scale; for a width of zero any scale will do."""
     if width == 0:
         return 1.0
     return struct.unpack("f", struct.pack("f", max(width, _SMALLEST_SCALE)))[0]
@@ -123,7 +123,7 @@ def quantize_channels(weight: Tensor, *, bits: int = 8, per_channel: bool = True
     Args:
         weight: floating point, of shape (channels, ...).
         bits: how many bits the integers have, 2 to 8: with 8 they are -127 to 127.
-        per_channel: give each channel a scale of its own; otherwise all have the largest.
+        per_channel: give each channel its own scale; otherwise all have the largest.
 
     Returns:
         Integers of the shape of ``weight``, and float32 scales of shape (channels,).
@@ -144,14 +144,14 @@ def quantize_channels(weight: Tensor, *, bits: int = 8, per_channel: bool = True
     on_cpu = flat.device.type == "cpu"
     quantized = pages.empty(flat.shape, torch.int8) if on_cpu else torch.empty_like(flat, dtype=torch.int8)
     scale = torch.empty(len(flat), dtype=torch.float32, device=flat.device)
-    for part, into, own in zip(flat.split(rows), quantized.split(rows), scale.split(rows), strict=True):
-        own.copy_(_scales_of(_largest(part).float(), highest) if scales is None else scales)
-        into.copy_((part * own.reciprocal()[:, None]).round_().clamp_(-highest, highest))
+    for part, into, part_scale in zip(flat.split(rows), quantized.split(rows), scale.split(rows), strict=True):
+        part_scale.copy_(_scales_of(_largest(part).float(), highest) if scales is None else scales)
+        into.copy_((part * part_scale.reciprocal()[:, None]).round_().clamp_(-highest, highest))
     return quantized[:, :width].view(weight.shape), scale
 
 
 def _largest(rows: Tensor) -> Tensor:
-    """The largest absolute value in each row; two passes are several times as fast as ``aminmax``."""
+    """Return the largest absolute value in each row; two passes are several times as fast as ``aminmax``."""
     return torch.maximum(-rows.amin(1), rows.amax(1))
 
 
@@ -160,28 +160,28 @@ def _scales_of(largest: Tensor, highest: int) -> Tensor:
 
 
 _CHUNK = 1 << 18
-"""Elements that are worked on at a time, so that what is between two steps stays in the cache: of 4096 x 4096 they take
-a fourth of the time."""
+"""Elements processed at a time, so that intermediate results stay in the cache: 4096 x 4096 elements take a fourth of
+the time."""
 
 
 # Ranges of very many values.
 
 MANY = 1 << 24
-"""From how many values on a sample is worth its time: the more values, the wider the range of all of them."""
+"""The number of values from which on a sample is worth its time: the more values, the wider their range."""
 _SAMPLE = 1 << 17
 _PARTS = (1.0, 0.9, 0.8, 0.7)
-"""Parts of the range that are tried."""
+"""The parts of the range to try."""
 _REACH = 0.75
-"""A sample must reach this far: then what it misses is a thin tail rather than a few large values that matter."""
+"""The part of the range that a sample must reach: then it misses a thin tail, not a few large values that matter."""
 
 
 def narrowed(values: Tensor, low: float, high: float) -> tuple[float, float]:
-    """Return the part of a range outside of which values may saturate, so that the squared error of all is least.
+    """Return the part of a range with the least squared error of all values; values outside of it saturate.
 
-    ``values`` are on the CPU, ``MANY`` and more, all of them finite and in this range.
+    ``values`` are on the CPU. There are at least ``MANY`` of them, all finite and in this range.
     """
     flat = values.detach().reshape(-1)
-    sample = flat[:: flat.numel() // _SAMPLE | 1].float().clone()  # an odd step meets all columns of most matrices
+    sample = flat[:: flat.numel() // _SAMPLE | 1].float().clone()  # an odd step visits all columns of most matrices
     if sample.amin() > _REACH * min(low, 0.0) or sample.amax() < _REACH * max(high, 0.0):
         return low, high
     errors = {part: _error(sample, Affine.of_range(low * part, high * part)) for part in _PARTS}

@@ -1,7 +1,7 @@
 """Functions that quantized programs call: from float values to 8-bit integers, back, and in between.
 
-Integers are plain tensors of uint8, so that torch's own functions reshape, join and index them. What they stand
-for is in the program, as arguments: ``scale``, ``zero_point`` and, where it is less than 255, ``highest``
+Integers are plain tensors of uint8, so that torch's own functions reshape, join and index them. The map to float values
+is in the program, as arguments: ``scale``, ``zero_point`` and, where it is less than 255, ``highest``
 (:class:`~fx.quantize.affine.Affine`).
 """
 
@@ -22,20 +22,20 @@ from fx.quantize.declaration import operation
 
 _torch: Any = torch
 _CHUNK = 1 << 17
-"""Elements that are worked on at a time, so that what is between two steps stays in the cache."""
+"""Elements processed at a time, so that intermediate results stay in the cache."""
 _PART = 1 << 20
-"""The same where threads share the work."""
+"""Elements processed at a time where threads share the work."""
 OF_TWO = ("input_scale", "input_zero_point", "other_scale", "other_zero_point", "scale", "zero_point")
 """The scales and zero points of two operands and of their result."""
 _COPIED = 1 << 11
-"""Elements of a tensor up to which a copy of it takes less time than a second tensor of its memory: half of it for 64,
-nine tenths for 1,024. Up to here, looking them up by ``take`` is faster, too."""
+"""The size, in elements, up to which a copy of a tensor takes less time than a second tensor of the same memory. For 64
+elements it takes half the time, for 1,024 nine tenths. Up to this size a lookup by ``take`` is faster, too."""
 
 
 def is_recorded() -> bool:
-    """Return whether what runs is recorded by ``torch.jit.trace``, ``torch.compile`` or ``torch.export``.
+    """Return whether ``torch.jit.trace``, ``torch.compile`` or ``torch.export`` is recording.
 
-    They take none of the kernels, of which they do not know what shapes they return, and loops for what they did.
+    These tracers cannot infer the output shapes of our kernels, and they unroll the loops.
     """
     return torch.compiler.is_compiling() or bool(_torch.jit.is_tracing())
 
@@ -43,7 +43,7 @@ def is_recorded() -> bool:
 @calibrated("scale", "zero_point")
 @operation
 def quantize(input: Tensor, scale: float, zero_point: int, highest: int = 255) -> Tensor:
-    """The integers nearest to ``input``, in steps of ``scale``, those out of range at its ends.
+    """Return the integers nearest to ``input``, in steps of ``scale``; values out of range saturate.
 
     >>> quantize(torch.tensor([-1.0, 0.0, 0.26, 9.0]), scale=0.1, zero_point=3)
     tensor([ 0,  3,  6, 93], dtype=torch.uint8)
@@ -59,13 +59,13 @@ def quantize(input: Tensor, scale: float, zero_point: int, highest: int = 255) -
 
 
 def runs_kernels(input: Tensor) -> bool:
-    """Return whether torch's kernels of quantized tensors can run on ``input``, which has more than a shape."""
+    """Return whether torch's kernels of quantized tensors can run on ``input``: a plain CPU tensor with data."""
     is_plain = type(input) in (Tensor, _torch.nn.Parameter) and input.device.type == "cpu"
     return is_plain and not is_recorded() and has_quantized_tensors()
 
 
 def _in_parts(compute: Callable[[Tensor], Tensor], input: Tensor, dtype: torch.dtype, most: int) -> Tensor:
-    """Compute each element; for large results ``most`` of them at a time, which are put into large pages."""
+    """Compute each element; for a large result ``most`` elements at a time, into memory in large pages."""
     if input.numel() * dtype.itemsize < pages.LARGE or not input.is_contiguous():
         return compute(input)
     result = pages.empty(input.shape, dtype)
@@ -76,10 +76,10 @@ def _in_parts(compute: Callable[[Tensor], Tensor], input: Tensor, dtype: torch.d
 
 @functools.lru_cache(maxsize=1)
 def has_quantized_tensors() -> bool:
-    """Return whether torch has the tensors that it deprecates, whose conversion from float32 is the fastest."""
+    """Return whether torch still has its deprecated quantized tensors: their conversion from float32 is the fastest."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of the deprecation, said once in a process
+            warnings.simplefilter("ignore")  # the deprecation warning, given once in a process
             _torch.quantize_per_tensor(torch.zeros(1), 1.0, 0, torch.quint8)
     except (AttributeError, RuntimeError, TypeError):
         return False
@@ -89,7 +89,7 @@ def has_quantized_tensors() -> bool:
 @calibrated("scale", "zero_point")
 @operation
 def dequantize(input: Tensor, scale: float, zero_point: int, highest: int = 255) -> Tensor:
-    """The float values that integers stand for, as float32.
+    """Return the float values that integers represent, as float32.
 
     >>> dequantize(torch.tensor([0, 3, 6], dtype=torch.uint8), scale=0.5, zero_point=3)
     tensor([-1.5000,  0.0000,  1.5000])
@@ -101,15 +101,15 @@ def dequantize(input: Tensor, scale: float, zero_point: int, highest: int = 255)
 
 @operation
 def dequantize_channels(weight: Tensor, scale: Tensor) -> Tensor:
-    """The float values of a weight that was quantized by channels, its first dimension, as float32."""
+    """Return the float32 values of a weight that was quantized by channels, its first dimension."""
     return weight.float() * scale.view(-1, *[1] * (weight.dim() - 1))
 
 
 @operation
 def lookup(input: Tensor, table: Tensor) -> Tensor:
-    """For each of the integers in ``input`` what stands there in ``table``, which has 256 entries.
+    """Return the entry of ``table``, which has 256 of them, for each of the integers in ``input``.
 
-    Any function of one value is one of these, at the same price: activations, arithmetic with numbers, other scales.
+    Any function of one value is such a lookup, at the same price: activations, arithmetic with numbers, other scales.
 
     >>> lookup(torch.tensor([[2, 0]], dtype=torch.uint8), torch.arange(256) ** 2)
     tensor([[4, 0]])
@@ -118,9 +118,11 @@ def lookup(input: Tensor, table: Tensor) -> Tensor:
         is_plain = type(input) is Tensor and input.device.type == "cpu" and input.is_contiguous()
         result = pages.empty(input.shape, table.dtype) if is_plain else torch.empty_like(input, dtype=table.dtype)
         if result.stride() == input.stride():
-            # dense in memory in some order, which is the order to go through it: two thirds of the time with channels
-            # last; and a third to a half in parts
-            source, target = (one.as_strided((one.numel(),), (1,), one.storage_offset()) for one in (input, result))
+            # Both are dense in memory, in the same order. Going through them in that order takes two thirds of the time
+            # with channels last, and going in parts a third to a half.
+            source, target = (
+                tensor.as_strided((tensor.numel(),), (1,), tensor.storage_offset()) for tensor in (input, result)
+            )
             for part, into in zip(source.split(_CHUNK), target.split(_CHUNK), strict=True):
                 torch.index_select(table, 0, part.int(), out=into)
             return result
@@ -134,10 +136,10 @@ def lookup(input: Tensor, table: Tensor) -> Tensor:
 def rescale(
     input: Tensor, table: Tensor, input_scale: float, input_zero_point: int, scale: float, zero_point: int
 ) -> Tensor:
-    """The same values as integers of another scale, which ``table`` has for each; ``input`` itself if it is the same.
+    """Return the same values as integers of another scale, looked up in ``table``; ``input`` itself for the same scale.
 
-    Which of the operands of ``torch.cat`` have the scale of its result already depends on the data, and a program
-    that is calibrated on others has to take the same state.
+    Whether an operand of ``torch.cat`` already has the scale of the result depends on the calibration data. The call is
+    always recorded, so that programs calibrated on different data take the same state.
     """
     return input if (input_scale, input_zero_point) == (scale, zero_point) else lookup(input, table)
 
@@ -155,7 +157,7 @@ def add(
     zero_point: int,
     highest: int = 255,
 ) -> Tensor:
-    """The sum of two tensors of integers, as integers of a third scale."""
+    """Return the sum of two tensors of integers, as integers of a third scale."""
     operands = ((input, input_scale, input_zero_point), (other, other_scale, other_zero_point))
     return _combined("add", *operands, scale, zero_point, highest)
 
@@ -173,7 +175,7 @@ def mul(
     zero_point: int,
     highest: int = 255,
 ) -> Tensor:
-    """The product of two tensors of integers, element by element, as integers of a third scale."""
+    """Return the elementwise product of two tensors of integers, as integers of a third scale."""
     operands = ((input, input_scale, input_zero_point), (other, other_scale, other_zero_point))
     return _combined("mul", *operands, scale, zero_point, highest)
 
@@ -187,15 +189,15 @@ def max_pool(
     dilation: tuple[int, ...],
     ceil_mode: bool = False,
 ) -> Tensor:
-    """The largest integer in each window, in as many dimensions as the sizes have: one to three."""
+    """Return the largest integer in each window, in as many dimensions as the sizes have: one to three."""
     if len(kernel_size) == 1:
         sizes = ((1, *kernel_size), (1, *stride), (0, *padding), (1, *dilation))
         return max_pool(input.unsqueeze(-2), *sizes, ceil_mode).squeeze(-2)
     pool = F.max_pool2d if len(kernel_size) == 2 else F.max_pool3d
     if input.is_contiguous():
         return pool(input, kernel_size, stride, padding, dilation, ceil_mode)
-    # In other orders of dimensions, torch's kernel for uint8 has no room for indices (2.13). That for quantized tensors
-    # takes a fiftieth of the time of the one for uint8 in the usual order.
+    # In other orders of dimensions, torch's kernel for uint8 has no room for indices (2.13). The kernel for quantized
+    # tensors takes a fiftieth of the time of the uint8 kernel in the usual order.
     if runs_kernels(input):
         stored = as_quantized(input, 1.0, 0)
         return as_plain(pool(stored, kernel_size, stride, padding, dilation, ceil_mode), 255)
@@ -210,9 +212,9 @@ def _combined(
     zero_point: int,
     highest: int,
 ) -> Tensor:
-    """The sum or the product, by torch's kernel where that can be: ``name`` is what torch calls both.
+    """Return the sum or the product, by torch's kernel where possible: ``name`` is torch's name of both.
 
-    It takes a third to a half of the time. Those in ``torch.ops.onednn`` take uint8 for int8 (2.13).
+    The kernel takes a third to a half of the time. Those in ``torch.ops.onednn`` read uint8 as int8 (2.13).
     """
     input, other = left[0], right[0]
     if input.shape == other.shape and input.stride() == other.stride() and runs_kernels(input):
@@ -222,7 +224,7 @@ def _combined(
 
 
 def as_quantized(input: Tensor, scale: float, zero_point: int) -> Tensor:
-    """``input`` as a tensor of the deprecated kind, which knows its scale, of the same memory if that is not small."""
+    """Return ``input`` as a deprecated quantized tensor, which knows its scale; it shares memory unless it is small."""
     if input.numel() <= _COPIED and input.is_contiguous():
         return _torch._make_per_tensor_quantized_tensor(input, scale, zero_point)
     empty = _torch._empty_affine_quantized([0], scale=scale, zero_point=zero_point, dtype=torch.quint8)
@@ -230,7 +232,7 @@ def as_quantized(input: Tensor, scale: float, zero_point: int) -> Tensor:
 
 
 def as_plain(stored: Tensor, highest: int) -> Tensor:
-    """A tensor of the deprecated kind as a plain one, with nothing above ``highest``, in its memory if not small."""
+    """Return a quantized tensor as a plain one, clamped to ``highest``; it shares memory unless it is small."""
     if stored.numel() <= _COPIED and stored.is_contiguous():
         plain = stored.int_repr()
         return plain if highest == 255 else plain.clamp_(max=highest)

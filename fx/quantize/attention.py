@@ -20,11 +20,11 @@ _TENSORS = ("in_proj_weight", "in_proj_bias", "q_proj_weight", "k_proj_weight", 
 def attention_mask(
     query: Tensor, attn_mask: Tensor | None = None, key_padding_mask: Tensor | None = None
 ) -> Tensor | None:
-    """Return what is added to products of queries and keys: -inf where a mask is true, numbers as they are.
+    """Return the summand for products of queries and keys: -inf where a mask is true; float masks as they are.
 
     Args:
         query: of shape (..., heads, queries, features).
-        attn_mask: of shape (queries, keys), or one for each head, with the batch in the same dimension.
+        attn_mask: of shape (queries, keys), or a mask for each head, with the batch in the same dimension.
         key_padding_mask: of shape (..., keys).
 
     >>> attention_mask(torch.zeros(1, 1, 2), key_padding_mask=torch.tensor([False, True]))
@@ -34,7 +34,7 @@ def attention_mask(
         attn_mask = attn_mask.reshape(*query.shape[:-2], *attn_mask.shape[-2:])
     if key_padding_mask is not None:
         key_padding_mask = key_padding_mask.unsqueeze(-2).unsqueeze(-2)
-    masks = [_as_float(one, query.dtype) for one in (attn_mask, key_padding_mask) if one is not None]
+    masks = [_as_float(mask, query.dtype) for mask in (attn_mask, key_padding_mask) if mask is not None]
     return None if not masks else masks[0] if len(masks) == 1 else masks[0] + masks[1]
 
 
@@ -61,41 +61,41 @@ def attend(call: Expansion) -> tuple[Any, Any]:
     """Record what a call of ``F.multi_head_attention_forward`` or ``nn.MultiheadAttention`` computes.
 
     Raises:
-        CannotExpand: it does something else in some cases.
+        CannotExpand: in some cases it computes something else.
     """
-    given: dict[str, Any]
+    settings: dict[str, Any]
     if call.module is None:
-        given = {"batch_first": False, **call.arguments(F.multi_head_attention_forward)}
-        if given["training"] and given["dropout_p"] != 0:
+        settings = {"batch_first": False, **call.arguments(F.multi_head_attention_forward)}
+        if settings["training"] and settings["dropout_p"] != 0:
             raise CannotExpand("it drops some of its weights in every mode")
     else:
-        given = {**_settings(call), **call.arguments(nn.MultiheadAttention.forward)}
-    _refuse(given)
-    query, key, value = (_in_heads(one, given) for one in _projected(given))
-    masks = {name: given[name] for name in ("attn_mask", "key_padding_mask")}
-    has_mask = any(one is not None for one in masks.values())
+        settings = {**_settings(call), **call.arguments(nn.MultiheadAttention.forward)}
+    _refuse(settings)
+    query, key, value = (_in_heads(mask, settings) for mask in _projected(settings))
+    masks = {name: settings[name] for name in ("attn_mask", "key_padding_mask")}
+    has_mask = any(mask is not None for mask in masks.values())
     weights: Any = None
-    drops = call.is_trained and given["dropout_p"] != 0
-    # scaled_dot_product_attention returns no weights, and its dropout is not one that the mode of a module switches.
-    if given["need_weights"] or drops:
+    drops = call.is_trained and settings["dropout_p"] != 0
+    # scaled_dot_product_attention returns no weights, and the mode of a module does not switch its dropout.
+    if settings["need_weights"] or drops:
         scores = torch.matmul(
-            query * math.sqrt(given["num_heads"] / given["embed_dim_to_check"]), key.transpose(-2, -1)
+            query * math.sqrt(settings["num_heads"] / settings["embed_dim_to_check"]), key.transpose(-2, -1)
         )
         scores = add_attention_mask(scores, **masks) if has_mask else scores
-        weights = call.dropout(F.softmax(scores, dim=-1), given["dropout_p"], "attention_dropout")
+        weights = call.dropout(F.softmax(scores, dim=-1), settings["dropout_p"], "attention_dropout")
         heads = torch.matmul(weights, value)
     else:
         mask = attention_mask(query, **masks) if has_mask else None
         heads = F.scaled_dot_product_attention(query, key, value, attn_mask=mask)
-    heads = heads.transpose(-3, -2) if given["batch_first"] else torch.movedim(heads, -2, 0)
-    result = F.linear(torch.flatten(heads, -2, -1), given["out_proj_weight"], given["out_proj_bias"])
-    if not given["need_weights"]:
+    heads = heads.transpose(-3, -2) if settings["batch_first"] else torch.movedim(heads, -2, 0)
+    result = F.linear(torch.flatten(heads, -2, -1), settings["out_proj_weight"], settings["out_proj_bias"])
+    if not settings["need_weights"]:
         return result, None
-    return result, torch.mean(weights, -3) if given["average_attn_weights"] else weights
+    return result, torch.mean(weights, -3) if settings["average_attn_weights"] else weights
 
 
 def _settings(call: Expansion) -> dict[str, Any]:
-    """Return what a module of attention gives its function."""
+    """Return the arguments with which an attention module calls its function."""
     module = call.module
     return {
         "num_heads": module.num_heads,
@@ -111,35 +111,35 @@ def _settings(call: Expansion) -> dict[str, Any]:
     }
 
 
-def _refuse(given: Mapping[str, Any]) -> None:
-    if given.get("bias_k") is not None or given.get("bias_v") is not None or given["add_zero_attn"]:
-        raise CannotExpand("it adds keys of its own to those that it is given")
-    if given.get("static_k") is not None or given.get("static_v") is not None:
-        raise CannotExpand("it is given keys or values that are projected already")
-    if not all(isinstance(given[name], bool) for name in ("need_weights", "average_attn_weights", "is_causal")):
+def _refuse(settings: Mapping[str, Any]) -> None:
+    if settings.get("bias_k") is not None or settings.get("bias_v") is not None or settings["add_zero_attn"]:
+        raise CannotExpand("it adds its own keys to its input")
+    if settings.get("static_k") is not None or settings.get("static_v") is not None:
+        raise CannotExpand("its keys or values are projected already")
+    if not all(isinstance(settings[name], bool) for name in ("need_weights", "average_attn_weights", "is_causal")):
         raise CannotExpand("it has an option that is computed while the program runs")
-    if given["is_causal"] and given["attn_mask"] is None:
+    if settings["is_causal"] and settings["attn_mask"] is None:
         raise CannotExpand("it is called as causal without a mask, which is refused")
 
 
-def _in_heads(value: Any, given: Mapping[str, Any]) -> Any:
-    """Return a value in the shape (..., heads, queries, features), with the batch before if there is one."""
-    heads = torch.unflatten(value, -1, (given["num_heads"], -1))
-    return heads.transpose(-3, -2) if given["batch_first"] else torch.movedim(heads, 0, -2)
+def _in_heads(value: Any, settings: Mapping[str, Any]) -> Any:
+    """Return a value in the shape (..., heads, queries, features), with the batch first if there is one."""
+    heads = torch.unflatten(value, -1, (settings["num_heads"], -1))
+    return heads.transpose(-3, -2) if settings["batch_first"] else torch.movedim(heads, 0, -2)
 
 
-def _projected(given: Mapping[str, Any]) -> Iterator[Any]:
+def _projected(settings: Mapping[str, Any]) -> Iterator[Any]:
     """Yield queries, keys and values, from as few layers as their inputs allow."""
-    size, weight, bias = given["embed_dim_to_check"], given["in_proj_weight"], given["in_proj_bias"]
-    inputs = [given[name] for name in ("query", "key", "value")]
-    nodes = [one.node for one in inputs]
+    size, weight, bias = settings["embed_dim_to_check"], settings["in_proj_weight"], settings["in_proj_bias"]
+    inputs = [settings[name] for name in ("query", "key", "value")]
+    nodes = [tensor.node for tensor in inputs]
 
     def rows(tensor: Any, first: int, last: int) -> Any:
         return tensor if tensor is None or last - first == 3 else tensor[first * size : last * size]
 
-    if given["use_separate_proj_weight"]:
+    if settings["use_separate_proj_weight"]:
         for number, name in enumerate("qkv"):
-            yield F.linear(inputs[number], given[f"{name}_proj_weight"], rows(bias, number, number + 1))
+            yield F.linear(inputs[number], settings[f"{name}_proj_weight"], rows(bias, number, number + 1))
         return
     first = 0
     while first < len(inputs):

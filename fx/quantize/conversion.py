@@ -31,17 +31,17 @@ from fx.quantize.weight_only import embedding, embedding_bag, weight_only_linear
 from fx.quantize.work import WORK, work_of, work_of_layer
 from fx.quantize.writer import Writer
 
-_OF_BAGS = ("input", "offsets", "mode", "per_sample_weights", "include_last_offset", "padding_idx")
-"""Arguments of bags of embeddings, their weights aside, that do not only matter for gradients."""
+_BAG_ARGUMENTS = ("input", "offsets", "mode", "per_sample_weights", "include_last_offset", "padding_idx")
+"""The arguments of ``F.embedding_bag`` that matter for its result, except for the weight."""
 
 
 def convert(prepared: GraphModule) -> GraphModule:
     """Return the program that works on 8-bit integers, with weights and scales embedded.
 
-    ``prepared`` stays as it is: it can see more data and be converted again. What cannot be quantized works on float
-    values, between conversions from and to integers; :func:`fx.quantize.report` lists it, with reasons.
-    The first call with inputs of a new size, or under another number of threads, tries which kernels are the fastest
-    and puts weights into the order in which these read them.
+    ``prepared`` stays as it is: it can see more data and be converted again. Operations that cannot be quantized work
+    on float values, between conversions from and to integers; :func:`fx.quantize.report` lists them, with reasons.
+    The first call with inputs of a new size, or under another number of threads, times the kernels, chooses the fastest
+    and packs the weights for it.
 
     Args:
         prepared: what :func:`~fx.quantize.preparation.prepare` returned, after it ran on data.
@@ -60,10 +60,10 @@ def convert(prepared: GraphModule) -> GraphModule:
 
 
 def reference(prepared: GraphModule) -> GraphModule:
-    """Return what :func:`convert` would, in arithmetic on float values between explicit conversions.
+    """Return the program of :func:`convert` in float arithmetic, between explicit conversions.
 
-    It says what the program on integers means, runs anywhere, and differs from it by one step at most in what a
-    single operation returns.
+    It defines the meaning of the program on integers and runs anywhere. In the result of a single operation the two
+    differ by one step at most.
 
     Args:
         prepared: what :func:`~fx.quantize.preparation.prepare` returned, after it ran on data.
@@ -75,7 +75,7 @@ def reference(prepared: GraphModule) -> GraphModule:
 
 
 class _Conversion(Writer):
-    """Writes a new graph while it goes through that of a prepared program."""
+    """The writer of a new graph, which goes through the graph of a prepared program."""
 
     def __init__(self, prepared: GraphModule, on_integers: bool) -> None:
         expect_program(prepared, "only a prepared program can be converted", error=QuantizationError)
@@ -88,10 +88,10 @@ class _Conversion(Writer):
             )
         super().__init__(prepared_as_trained(prepared) if is_trained(prepared) else prepared, scheme)
         self._on_integers = on_integers
-        self._convolutions: list[Node] = []  # on integers; those on float values have contiguous results
+        self._convolutions: list[Node] = []  # on integers; convolutions on float values have contiguous results
 
     def program(self) -> GraphModule:
-        """The converted program."""
+        """Return the converted program."""
         for node in self._prepared.graph.nodes:
             if self._values[node].floats is None and self._values[node].integers is None:
                 self._visit(node)  # otherwise it was computed together with the layer before it
@@ -103,33 +103,33 @@ class _Conversion(Writer):
         named = self._weights.named(graph)
         self._fetch_from_layers(named)
         self._attributes.update(named)
-        program = GraphModule(self._taken(), graph, type(self._prepared).__name__)
+        program = GraphModule(self._referenced(), graph, type(self._prepared).__name__)
         program.training = self._prepared.training
         program.meta[CALIBRATED] = True
         return program
 
     def _lay_out_convolutions(self) -> None:
-        """Let results of convolutions be contiguous, as the program expects, where they do not stay among layers.
+        """Make results of convolutions contiguous, as the program expects, unless only layers read them.
 
-        Those of torch's kernels have their channels last, which ``view`` refuses, say.
+        The results of torch's kernels have their channels last, which ``view``, for one, refuses.
         """
-        seen = values_seen_in_memory(self._graph, self._integers)
-        for made in self._convolutions:
-            if made in seen:
-                users = list(made.users)
-                with self._graph.inserting_after(made):
-                    name = f"{made.name}_contiguous"  # none that a node of the program may have
-                    contiguous = self._graph.create_node("call_method", "contiguous", (made,), {}, name)
-                with_place_of(made, contiguous)
+        exposed = values_seen_in_memory(self._graph, self._integers)
+        for convolution in self._convolutions:
+            if convolution in exposed:
+                users = list(convolution.users)
+                with self._graph.inserting_after(convolution):
+                    name = f"{convolution.name}_contiguous"  # not the name of a node of the program
+                    contiguous = self._graph.create_node("call_method", "contiguous", (convolution,), {}, name)
+                with_place_of(convolution, contiguous)
                 for user in users:
-                    user.replace_input_with(made, contiguous)
+                    user.replace_input_with(convolution, contiguous)
 
     def _visit(self, node: Node) -> None:
         if is_observer(node):
             self._quantize(node)
             return
-        if (given := prequantized(node)) is not None:  # the program itself has them as integers
-            self._put(node, self._as_float(given[0]), given[1])
+        if (stored := prequantized(node)) is not None:  # the program itself has them as integers
+            self._put(node, self._as_float(stored[0]), stored[1])
             return
         operation = self._operations.get(node)
         if operation is not None and operation.takes_integers and self._scheme.choice(node).precision != "int8":
@@ -140,30 +140,30 @@ class _Conversion(Writer):
         rounded = operation is not None and all(map(self._is_rounded, operation.operands))
         if operation is not None and rounded:
             if operation.takes_integers:
-                for one in (node, fused_bound(node, self._operations) or node):
-                    self._values[one].is_on_integers = True
+                for member in (node, fused_bound(node, self._operations) or node):
+                    self._values[member].is_on_integers = True
             if self._on_integers and getattr(self, f"_{operation.kind}")(node, operation):
                 return
             if operation.has_weight and not self._on_integers:
                 (self._reference_recurrence if operation.kind == "recurrence" else self._reference_layer)(node)
                 return
-        # Integers have the size of what they stand for: to ask them makes no value that nothing else needs.
+        # Integers have the size of their float values. Reading it from them needs no float values.
         if asks_for_size(node) and (integers := self._values[node.all_input_nodes[0]].integers) is not None:
             self._values[node].floats = self._graph.node_copy(node, lambda _: integers[0])
             return
         self._copy(node, unrounded=not rounded)
         if operation is not None and operation.kind == "product":
-            self._as_float(node).meta[ON_INTEGERS] = True  # which it stands for, in the reference form
+            self._as_float(node).meta[ON_INTEGERS] = True  # the reference form of a product on integers
 
     def _is_rounded(self, node: Node) -> bool:
-        """Return whether operations on integers can read a value as such.
+        """Return whether operations on integers can read a value as integers.
 
-        In the reference form they can read views and permutations of rounded values, which are float values there, too.
+        In the reference form they can also read views and permutations of rounded values, which are float values there.
         """
         value = self._values[node]
         return value.integers is not None or (value.is_on_integers and self._operations[node].kind == "shape")
 
-    # Operations on integers; each says whether it found a way.
+    # Operations on integers; each method returns whether the operation could be written.
 
     def _layer(self, node: Node, operation: IntegerOperation) -> bool:
         source, affine = self._as_integers(operation.operands[0])
@@ -178,13 +178,13 @@ class _Conversion(Writer):
         limits = (None, None) if bound is None else self._operations[bound].bounds or (None, None)
         arguments |= {name: limit for name, limit in zip(("low", "high"), limits, strict=True) if limit is not None}
         layer = self._weights.layer(node)
-        made = self._call_layer(node, layer, (source,), **arguments)
-        made.meta[WORK] = work_of_layer(node, layer.weight)
+        call = self._call_layer(node, layer, (source,), **arguments)
+        call.meta[WORK] = work_of_layer(node, layer.weight)
         if isinstance(layer, QuantizedConv) and self._weights.tensors(node)[1].is_contiguous():
-            self._convolutions.append(made)
+            self._convolutions.append(call)
         if bound is not None:
-            self._values[node].floats = made  # nothing but the bound uses it
-        return self._put(result, made, output)
+            self._values[node].floats = call  # nothing but the bound uses it
+        return self._put(result, call, output)
 
     def _layer_on_float(self, node: Node) -> None:
         """Write the layer on float values."""
@@ -202,7 +202,7 @@ class _Conversion(Writer):
 
     def _layer_in_bfloat16(self, node: Node) -> None:
         _, weight, bias = self._weights.tensors(node)
-        tensors = {name: one for name, one in (("weight", weight), ("bias", bias)) if one is not None}
+        tensors = {name: tensor for name, tensor in (("weight", weight), ("bias", bias)) if tensor is not None}
         named: dict[str, Any] = {}
         for name, tensor in tensors.items():
             fetched: Any = node.kwargs[name]
@@ -210,25 +210,25 @@ class _Conversion(Writer):
         source = self._as_unrounded(self._operations[node].operands[0])
         short = with_place_of(node, self._graph.call_method("bfloat16", (source,)))
         others = {name: map_arg(value, self._as_float) for name, value in node.kwargs.items() if name not in named}
-        made = self._call(node, node.target, **{**others, **named, "input": short})
-        made.meta |= {WORK: work_of_layer(node, weight), REASON: "the scheme says bfloat16"}
-        self._put(node, with_place_of(node, self._graph.call_method("float", (made,))), None)
+        call = self._call(node, node.target, **{**others, **named, "input": short})
+        call.meta |= {WORK: work_of_layer(node, weight), REASON: "the scheme says bfloat16"}
+        self._put(node, with_place_of(node, self._graph.call_method("float", (call,))), None)
 
     def _weight_only_layer(self, node: Node) -> None:
         operands = {name: map_arg(node.kwargs[name], self._as_unrounded) for name in ("input", "bias")}
-        made = self._call(node, weight_only_linear, **operands, **self._stored_layer_weight(node))
-        self._count(made, node)
-        made.meta[WEIGHT_ALONE] = True
-        self._put(node, made, None)
+        call = self._call(node, weight_only_linear, **operands, **self._stored_layer_weight(node))
+        self._count(call, node)
+        call.meta[WEIGHT_ALONE] = True
+        self._put(node, call, None)
 
     def _dynamic_layer(self, node: Node) -> None:
-        """The layer on float values, of which it finds the range in each call."""
+        """Write the layer on float values that finds their range in each call."""
         layer = self._weights.layer(node)
         source = self._as_unrounded(self._operations[node].operands[0])
         bits = self._scheme.choice(node).activation_bits
-        made = self._call_layer(node, layer, (source,), **({} if bits == 8 else {"input_highest": 2**bits - 1}))
-        made.meta[WORK] = work_of_layer(node, layer.weight)
-        self._put(node, made, None)
+        call = self._call_layer(node, layer, (source,), **({} if bits == 8 else {"input_highest": 2**bits - 1}))
+        call.meta[WORK] = work_of_layer(node, layer.weight)
+        self._put(node, call, None)
 
     def _function(self, node: Node, operation: IntegerOperation) -> bool:
         source, affine = self._as_integers(operation.operands[0])
@@ -239,7 +239,7 @@ class _Conversion(Writer):
         table: Tensor = function(*args, **kwargs)
         if output is not None:
             table = arithmetic.quantize(table, **output.settings)
-            # It changes no integer: `relu` where 0 is the least value, as behind another `relu`.
+            # The table changes no integer: `relu` of values that are never negative, as after another `relu`.
             if output == affine and torch.equal(table, torch.arange(256).clamp(max=affine.highest).to(torch.uint8)):
                 return self._put(node, source, output)
         fetched = self._attribute(node, f"tables.{node.name}", table)
@@ -252,18 +252,18 @@ class _Conversion(Writer):
         if output is None:
             return False
         left, right = map(self._as_integers, operation.operands)
-        if node.target is operator.sub:  # of all bits the complement stands for the negative, if zero moves too
+        if node.target is operator.sub:  # the complement of all bits is the negative, if the zero point moves too
             negative = Affine(right[1].scale, 255 - right[1].zero_point)
             right = self._step(node, torch.bitwise_not, input=right[0]), negative
         function = arithmetic.mul if node.target is operator.mul else arithmetic.add
-        made = self._step(node, function, **_of_two(left, right), **output.settings)
+        result_node = self._step(node, function, **_operand_arguments(left, right), **output.settings)
         if bound is not None:
-            made = self._bounded(bound, made, output)
-            self._values[node].floats = made  # nothing but the bound uses it
-        return self._put(result, made, output)
+            result_node = self._bounded(bound, result_node, output)
+            self._values[node].floats = result_node  # nothing but the bound uses it
+        return self._put(result, result_node, output)
 
     def _bounded(self, node: Node, quantized: Node, output: Affine) -> Node:
-        """The integers that are inside the bounds of ``node``; rounding keeps the order of values."""
+        """Return the integers, clamped to the bounds of ``node``; rounding keeps the order of values."""
         low, high = self._operations[node].bounds or (None, None)
         least = 0 if low is None else output.quantized(low)
         most = output.highest if high is None else output.quantized(high)
@@ -273,17 +273,17 @@ class _Conversion(Writer):
 
     def _product(self, node: Node, operation: IntegerOperation) -> bool:
         output = self._stored_as(node)
-        operands = _of_two(*map(self._as_integers, operation.operands))
-        made = self._call(node, matmul, **operands, **({} if output is None else output.settings))
-        made.meta |= {WORK: work_of(node), ON_INTEGERS: True}
-        return self._put(node, made, output)
+        operands = _operand_arguments(*map(self._as_integers, operation.operands))
+        call = self._call(node, matmul, **operands, **({} if output is None else output.settings))
+        call.meta |= {WORK: work_of(node), ON_INTEGERS: True}
+        return self._put(node, call, output)
 
     def _join(self, node: Node, operation: IntegerOperation) -> bool:
         output = self._stored_as(node)
         if output is None:
             return False
-        parts = [self._rescaled(node, number, *self._as_integers(one), output)
-                 for number, one in enumerate(operation.operands)]  # fmt: skip
+        parts = [self._rescaled(node, number, *self._as_integers(operand), output)
+                 for number, operand in enumerate(operation.operands)]  # fmt: skip
         together: dict[str, Any] = {"tensors": tuple(parts)} if "tensors" in node.kwargs else dict(
             zip(("input", "other"), parts, strict=True)
         )  # fmt: skip
@@ -300,10 +300,10 @@ class _Conversion(Writer):
         )  # fmt: skip
 
     def _step(self, node: Node, function: Any, **arguments: Any) -> Node:
-        """A call that gives integers, out of which others may make those of ``node``."""
-        made = self._call(node, function, **arguments)
-        self._integers.add(made)
-        return made
+        """Write a call that returns integers, an intermediate step toward those of ``node``."""
+        call = self._call(node, function, **arguments)
+        self._integers.add(call)
+        return call
 
     def _mean(self, node: Node, operation: IntegerOperation) -> bool:
         output = self._stored_as(node)
@@ -313,31 +313,33 @@ class _Conversion(Writer):
         source, affine = self._as_integers(operation.operands[0])
         function, settings = call
         settings = {name: map_arg(value, self._as_float) for name, value in settings.items()}
-        made = self._call(
+        result_node = self._call(
             node, function, input=source, **settings, input_scale=affine.scale,
             input_zero_point=affine.zero_point, **output.settings,
         )  # fmt: skip
-        return self._put(node, made, output)
+        return self._put(node, result_node, output)
 
     def _shape(self, node: Node, operation: IntegerOperation) -> bool:
         source, affine = self._as_integers(operation.operands[0])
-        made = self._graph.node_copy(
+        copied = self._graph.node_copy(
             node, lambda used: source if used is operation.operands[0] else self._as_float(used)
         )
-        if (call := lower_data_movement(made, affine)) is not None:
-            made.target, made.kwargs = call
-        # They describe the float values that the integers stand for.
-        made.meta.pop("tensor_meta", None)
-        made.meta.pop("val", None)
-        return self._put(node, made, affine)
+        if (call := lower_data_movement(copied, affine)) is not None:
+            copied.target, copied.kwargs = call
+        # These entries describe the float values, not the integers.
+        copied.meta.pop("tensor_meta", None)
+        copied.meta.pop("val", None)
+        return self._put(node, copied, affine)
 
     def _embedding(self, node: Node, operation: IntegerOperation) -> bool:
         is_bag = node.target is F.embedding_bag
-        settings = {name: map_arg(node.kwargs[name], self._as_float) for name in (_OF_BAGS if is_bag else ("input",))}
+        settings = {
+            name: map_arg(node.kwargs[name], self._as_float) for name in (_BAG_ARGUMENTS if is_bag else ("input",))
+        }
         arguments = {"input": settings.pop("input"), **self._stored_layer_weight(node), **settings}
-        made = self._call(node, embedding_bag if is_bag else embedding, **arguments)
-        made.meta[IN_8_BITS] = True
-        return self._put(node, made, None)
+        call = self._call(node, embedding_bag if is_bag else embedding, **arguments)
+        call.meta[IN_8_BITS] = True
+        return self._put(node, call, None)
 
     def _recurrence(self, node: Node, operation: IntegerOperation) -> bool:
         if self._scheme.choice(node).precision == "weight-only":
@@ -346,12 +348,12 @@ class _Conversion(Writer):
             return True
         arguments = map_arg((node.kwargs["input"], node.kwargs["state"]), self._as_unrounded)
         assert isinstance(arguments, tuple)
-        made = self._call_layer(node, self._weights.recurrent_layer(node), arguments)
-        made.meta |= {WORK: work_of(node), IN_8_BITS: True}
-        return self._put(node, made, None)
+        call = self._call_layer(node, self._weights.recurrent_layer(node), arguments)
+        call.meta |= {WORK: work_of(node), IN_8_BITS: True}
+        return self._put(node, call, None)
 
     def _reference_recurrence(self, node: Node) -> None:
-        """The recurrence on float values, with weights that are computed from integers."""
+        """Write the recurrence on float values, with weights that are computed from integers."""
         weights = {
             fetched: self._call(node, arithmetic.dequantize_channels, **self._stored_weight(node, fetched, tensors))
             for fetched, *tensors in self._weights.matrices(node)
@@ -361,13 +363,13 @@ class _Conversion(Writer):
         self._put(node, copied, None)
 
     def _reference_layer(self, node: Node, *, unrounded: bool = False) -> None:
-        """The layer on float values, with a weight that is computed from integers."""
+        """Write the layer on float values, with a weight that is computed from integers."""
         read = self._as_unrounded if unrounded else self._as_float
         fetched = self._weights.tensors(node)[0]
-        made = self._call(node, arithmetic.dequantize_channels, **self._stored_layer_weight(node))
+        weight = self._call(node, arithmetic.dequantize_channels, **self._stored_layer_weight(node))
         if (groups := groups_of_transposed(node)) is not None:
-            made = self._call(node, swap_channels, weight=made, groups=groups)
-        copied = self._graph.node_copy(node, lambda used: made if used is fetched else read(used))
+            weight = self._call(node, swap_channels, weight=weight, groups=groups)
+        copied = self._graph.node_copy(node, lambda used: weight if used is fetched else read(used))
         self._count(copied, node)
         self._put(node, copied, None)
         if self._scheme.choice(node).precision == "dynamic":
@@ -377,10 +379,10 @@ class _Conversion(Writer):
             copied.kwargs = {**copied.kwargs, "input": rounded}
 
 
-def _of_two(left: tuple[Node, Affine], right: tuple[Node, Affine]) -> dict[str, Any]:
-    """Two operands on integers, as the functions take them that combine them."""
-    (input, by), (other, by_other) = left, right
+def _operand_arguments(left: tuple[Node, Affine], right: tuple[Node, Affine]) -> dict[str, Any]:
+    """Return two operands on integers as arguments of the functions that combine them."""
+    (input, input_affine), (other, other_affine) = left, right
     return {
-        "input": input, "other": other, "input_scale": by.scale, "input_zero_point": by.zero_point,
-        "other_scale": by_other.scale, "other_zero_point": by_other.zero_point,
+        "input": input, "other": other, "input_scale": input_affine.scale, "input_zero_point": input_affine.zero_point,
+        "other_scale": other_affine.scale, "other_zero_point": other_affine.zero_point,
     }  # fmt: skip

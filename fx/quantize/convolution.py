@@ -37,7 +37,7 @@ class QuantizedConv(QuantizedLayer):
         groups: int = 1,
         has_bias: bool = True,
     ) -> None:
-        """A layer whose tensors are still to be filled in; sizes have one number for each dimension.
+        """Create a layer whose tensors are still to be filled in; sizes have one number for each dimension.
 
         Args:
             in_channels: channels of the input.
@@ -46,13 +46,13 @@ class QuantizedConv(QuantizedLayer):
             stride: steps of the window.
             padding: zeros on both sides.
             dilation: steps inside the window.
-            groups: into how many parts the channels are divided.
+            groups: the number of parts into which the channels are divided.
             has_bias: whether there is a bias.
         """
         what = "a convolution in 8 bits takes numbers of channels, of groups, and sizes"
         for count in (in_channels, out_channels, groups):
             expect_size(count, what)
-        sizes = tuple(expect_sizes(one, what) for one in (kernel_size, stride, padding, dilation))
+        sizes = tuple(expect_sizes(numbers, what) for numbers in (kernel_size, stride, padding, dilation))
         if not groups:
             raise refusal(what, groups, error=QuantizationError)
         super().__init__((out_channels, in_channels // groups, *sizes[0]), has_bias)
@@ -65,7 +65,7 @@ class QuantizedConv(QuantizedLayer):
         return _CONVOLUTIONS[len(self.kernel_size)](input, self.float_weight(), self.bias, *self._sizes())
 
     def _kernels(self) -> Sequence[Kernel]:
-        # where a window can lie in the padding as a whole, oneDNN's kernel reads memory of others
+        # where a whole window can lie in the padding, oneDNN's kernel reads memory out of bounds
         sizes = zip(self.padding, self.dilation, self.kernel_size, strict=True)
         if any(padding > dilation * (size - 1) for padding, dilation, size in sizes):
             return ()
@@ -98,7 +98,7 @@ class QuantizedConv(QuantizedLayer):
         weight = alternating(largest, self._shape())
         bias = torch.zeros(len(weight)) if self.has_bias else None
         data = LayerData(weight, torch.ones(len(weight)), bias, self._sizes())
-        # how many elements of a window of one channel are inside of the image
+        # the number of elements of a window, in one channel, that are inside of the image
         convolution = _CONVOLUTIONS[len(self.kernel_size)]
         image, window = torch.ones(1, 1, *shape[2:]), torch.ones(1, 1, *self.kernel_size)
         inside = convolution(image, window, None, self.stride, self.padding, self.dilation)[0].double()
@@ -114,11 +114,15 @@ class QuantizedConv(QuantizedLayer):
 
     def _check_lengths(self, *sizes: Sequence[int]) -> None:
         dims = len(self.kernel_size)
-        if dims not in _CONVOLUTIONS or any(len(one) != dims for one in sizes) or math.prod(self.kernel_size) < 1:
+        if (
+            dims not in _CONVOLUTIONS
+            or any(len(numbers) != dims for numbers in sizes)
+            or math.prod(self.kernel_size) < 1
+        ):
             raise QuantizationError("the sizes of a convolution are of different lengths", value=str(self))
 
     def extra_repr(self) -> str:
-        """Sizes."""
+        """Return the sizes as text."""
         return (
             f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}, stride={self.stride}, "
             f"padding={self.padding}, dilation={self.dilation}, groups={self.groups}, bias={self.has_bias}"

@@ -1,4 +1,4 @@
-"""What makes a function or a class of modules one operation of programs, which saved programs may hold."""
+"""Decorators that make a function or a module class one operation of programs, which saved programs may hold."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ Kind = TypeVar("Kind", bound="Callable[..., Any]")
 
 
 def listed(kind: Kind) -> Kind:
-    """Let saved programs use ``kind``, and passes drop calls of it whose results nobody uses."""
+    """Let saved programs use ``kind``, and let passes drop calls of it whose results have no users."""
     declare_pure(kind)
     return allow(kind, f"fx.quantize.{kind.__name__}")
 
 
 def operation(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
-    """Let programs call ``function``, which only computes a value of its first argument and others.
+    """Let programs call ``function``, which only computes a value from its arguments.
 
-    Captures do not look inside, saved programs may name it, and passes may drop calls whose results nobody uses.
+    Captures do not look inside, saved programs may name it, and passes may drop calls whose results have no users.
     """
 
     @functools.wraps(function)
@@ -37,7 +37,7 @@ def operation(function: Callable[Parameters, Result]) -> Callable[Parameters, Re
             return handle_torch_function(recorded, values, *args, **kwargs)
         try:
             return function(*args, **kwargs)
-        except Exception:  # whatever torch raises for an argument that it is not made for
+        except Exception:  # torch raises many types for arguments of the wrong kind
             refuse_misfit(function, args, kwargs, QuantizationError)
             raise
 

@@ -1,4 +1,4 @@
-"""``decompose``: modules as the layers that they consist of, so that these can be quantized (paper, section 6.2.1)."""
+"""``decompose``: modules as the layers they consist of, so that these can be quantized (paper, section 6.2.1)."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ _EXPANDED: dict[Any, Callable[[Expansion], Any]] = {
     **dict.fromkeys((nn.LSTM, nn.GRU, nn.RNN), expand_recurrent),
     **dict.fromkeys((nn.LSTMCell, nn.GRUCell, nn.RNNCell), expand_cell),
 }
-"""Functions and classes of modules, with what records what they compute."""
+"""For each function and module class, the function that records its decomposition."""
 
 
 def decompose(program: GraphModule, *, is_trained: bool = False) -> dict[str, str]:
-    """Replace operations by the layers, products and sums that they consist of, which compute the same in float.
+    """Replace operations by the layers, products and sums they consist of; return the nodes that stay, and why.
 
-    If the program ``is_trained``, modules are added to it by which dropout follows its mode. Returned are the names of
-    nodes that stay, and why.
+    The replacements compute the same in float. If the program ``is_trained``, dropout becomes added modules, so that
+    it follows the program's mode. The result maps names of nodes to reasons.
     """
     reasons: dict[str, str] = {}
     waiting = list(program.graph.nodes)

@@ -1,4 +1,4 @@
-"""``Expansion``: what takes the place of one operation, written as ordinary code on proxies (paper, section 4.4)."""
+"""``Expansion``: the replacement of one operation, written as ordinary code on proxies (paper, section 4.4)."""
 
 from __future__ import annotations
 
@@ -20,29 +20,29 @@ class CannotExpand(QuantizationError):
     """An operation stays as it is; the message says why."""
 
 
-def with_place_of(node: Node, made: Node) -> Node:
-    """Let ``made`` say that it comes from where ``node`` does in the user's program, and return it."""
-    made.source, made.origins = node.source, node.origins
+def with_place_of(node: Node, new_node: Node) -> Node:
+    """Give ``new_node`` the place of ``node`` in the user's program, and return it."""
+    new_node.source, new_node.origins = node.source, node.origins
     if "nn_module_stack" in node.meta:
-        made.meta["nn_module_stack"] = node.meta["nn_module_stack"]
-    return made
+        new_node.meta["nn_module_stack"] = node.meta["nn_module_stack"]
+    return new_node
 
 
 class Expansion(GraphAppendingTracer):
-    """Records operations before a call, with its place in the user's program."""
+    """A tracer that records operations before a call, with the call's place in the user's program."""
 
     def __init__(self, program: GraphModule, node: Node, *, is_trained: bool = False) -> None:
         super().__init__(node.graph)
         self.program = program
-        """The program that is edited."""
+        """The program to edit."""
         self.node = node
-        """The call that is replaced."""
+        """The call to replace."""
         self.is_trained = is_trained
-        """Whether dropout has to follow the program's mode."""
+        """True if dropout has to follow the program's mode."""
         self.module: Any = program.get_submodule(str(node.target)) if node.op == "call_module" else None
-        """The module that is called, if it is one."""
+        """The called module, if the call is of a module."""
         self.calls: list[Node] = []
-        """Calls of modules that were recorded, which may be replaced in turn."""
+        """The recorded calls of modules, which may be replaced in turn."""
 
     def create_node(
         self,
@@ -53,49 +53,49 @@ class Expansion(GraphAppendingTracer):
         name: str | None = None,
         type_expr: Any | None = None,
     ) -> Node:
-        """Insert a node that knows where the replaced call comes from."""
-        made = with_place_of(self.node, super().create_node(kind, target, args, kwargs, name, type_expr))
+        """Insert a node with the source location of the replaced call."""
+        node = with_place_of(self.node, super().create_node(kind, target, args, kwargs, name, type_expr))
         if kind == "call_module":
-            self.calls.append(made)
-        return made
+            self.calls.append(node)
+        return node
 
     def arguments(self, function: Callable[..., Any]) -> dict[str, Any]:
-        """Return the arguments of the call by the names of ``function``, values of the program as proxies.
+        """Return the arguments of the call by the parameter names of ``function``, values of the program as proxies.
 
         Raises:
-            CannotExpand: they are not its arguments.
+            CannotExpand: the arguments do not fit the function.
         """
         args, kwargs = map_arg((self.node.args, dict(self.node.kwargs)), self.proxy)  # type: ignore[arg-type]
-        given = args if self.module is None else (self.module, *args)  # type: ignore[misc, has-type]
+        positional = args if self.module is None else (self.module, *args)  # type: ignore[misc, has-type]
         try:
-            bound = inspect.signature(function).bind(*given, **kwargs)  # type: ignore[misc, arg-type]
+            bound = inspect.signature(function).bind(*positional, **kwargs)  # type: ignore[misc, arg-type]
         except TypeError:
-            raise CannotExpand("it is called with other arguments than it has") from None
+            raise CannotExpand("its arguments do not fit its signature") from None
         bound.apply_defaults()
         return dict(bound.arguments)
 
     def fetch(self, name: str) -> Proxy | None:
-        """Return the value of an attribute of the module, or None where it is None."""
+        """Return the value of an attribute of the module, or None if the attribute is None."""
         if find_attribute(self.module, name) is None:
             return None
         return self.create_proxy("get_attr", f"{self.node.target}.{name}", (), {})
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> Any:
-        """Record a call of a module of the module."""
+        """Record a call of a submodule of the module."""
         return self.create_proxy("call_module", f"{self.node.target}.{name}", args, kwargs)
 
     def dropout(self, value: Any, probability: float, name: str) -> Any:
-        """Record dropout of a program that is trained, as a module that is added to it."""
+        """Record dropout of a trained program, as a module added to it."""
         if not self.is_trained or probability == 0:
             return value
         self.program.add_submodule(f"{self.node.target}.{name}", nn.Dropout(probability))
         return self.call(name, value)
 
     def replace(self, expand: Callable[[Expansion], Any]) -> None:
-        """Put what ``expand`` records and returns in the place of the call.
+        """Replace the call by the operations that ``expand`` records and the result that it returns.
 
         Raises:
-            CannotExpand: it does not apply; the program is as it was.
+            CannotExpand: the expansion does not apply; the program is unchanged.
         """
         before = self.node.prev
         try:
@@ -107,15 +107,15 @@ class Expansion(GraphAppendingTracer):
             raise (
                 error if isinstance(error, CannotExpand) else CannotExpand(f"it cannot be captured: {error}")
             ) from error
-        _give(self.node, result)
+        _replace_uses(self.node, result)
         self.graph.erase_node(self.node)
 
 
-def _give(node: Node, result: Argument) -> None:
+def _replace_uses(node: Node, result: Argument) -> None:
     """Let users of ``node`` use ``result``, which may be a tuple of values."""
     if isinstance(result, tuple):
         for user in list(node.users):
             if user.target is operator.getitem and user.args[0] is node and type(index := user.args[1]) is int:
-                _give(user, result[index])
+                _replace_uses(user, result[index])
                 user.graph.erase_node(user)
     node.replace_all_uses_with(result)

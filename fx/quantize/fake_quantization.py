@@ -1,4 +1,4 @@
-"""Rounding with straight-through gradients: what quantization does to values, in programs that are trained (6.2.1)."""
+"""Rounding with straight-through gradients: the effect of quantization on values, for programs in training (6.2.1)."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from fx.quantize.transposed_convolution import swap_channels
 
 _torch: Any = torch
 _SMALLEST_GAIN = 2.0**-20
-"""A weight is scaled by no less, so that its scaling can be undone."""
+"""The smallest factor by which a weight is scaled, so that its scaling can be undone."""
 
 
 class _Rounded(torch.autograd.Function):
-    """The nearest of the values that a scale has; backwards, the gradient as it is where nothing saturated."""
+    """Rounding to the nearest value of a scale; the gradient passes unchanged where nothing saturated."""
 
     @staticmethod
     def forward(ctx: FunctionCtx, input: Tensor, scale: Tensor, zero_point: Tensor, highest: int) -> Tensor:
@@ -43,7 +43,7 @@ class _Rounded(torch.autograd.Function):
 
 
 class _RoundedChannels(torch.autograd.Function):
-    """A weight as integers of 8 bits say it; none of them saturates, so backwards the gradient is as it is."""
+    """Rounding of a weight to the values of 8-bit integers; none saturates, so the gradient passes unchanged."""
 
     @staticmethod
     def forward(ctx: FunctionCtx, weight: Tensor, bits: int, per_channel: bool) -> Tensor:
@@ -57,15 +57,15 @@ class _RoundedChannels(torch.autograd.Function):
 
 @operation
 def fake_quantize(input: Tensor, scale: Tensor, zero_point: Tensor, highest: int = 255) -> Tensor:
-    """The float values that are left of ``input`` when it is stored as integers.
+    """Return ``input`` rounded to the float values that integers of this scale can represent.
 
-    Backwards, rounding counts as if it were not there: the gradient goes straight through, and is zero where ``input``
-    is outside of what can be represented.
+    The backward pass ignores the rounding: the gradient goes straight through, and is zero where ``input`` is outside
+    of the range.
 
     Args:
         input: float values.
         scale: the difference between neighbours, a float32 tensor with one element.
-        zero_point: what stands for zero, an int32 tensor with one element.
+        zero_point: the integer that represents zero, an int32 tensor with one element.
         highest: the largest integer.
 
     >>> fake_quantize(torch.tensor([0.26, 9.0]), torch.tensor(0.1), torch.tensor(3, dtype=torch.int32), highest=15)
@@ -76,7 +76,7 @@ def fake_quantize(input: Tensor, scale: Tensor, zero_point: Tensor, highest: int
 
 @operation
 def fake_quantize_dynamic(input: Tensor, bits: int = 8) -> Tensor:
-    """The same with the scale that suits ``input`` best, as layers have it that find theirs in each call.
+    """Return ``input`` rounded with the scale of its own range, as dynamic layers choose it in each call.
 
     Args:
         input: float values.
@@ -95,7 +95,7 @@ def fake_quantize_dynamic(input: Tensor, bits: int = 8) -> Tensor:
 
 
 def bits_of_activations(choice: Choice) -> dict[str, int]:
-    """Return what :func:`fake_quantize_dynamic` takes for a layer with this choice, beside its input."""
+    """Return the arguments of :func:`fake_quantize_dynamic`, beside its input, for a layer with this choice."""
     return {} if choice.activation_bits == 8 else {"bits": choice.activation_bits}
 
 
@@ -103,14 +103,14 @@ def bits_of_activations(choice: Choice) -> dict[str, int]:
 def fake_quantize_channels(
     weight: Tensor, gain: Tensor | None = None, bits: int = 8, per_channel: bool = True, groups: int | None = None
 ) -> Tensor:
-    """The float values that are left of a weight, multiplied by ``gain``, when it is stored as integers.
+    """Return a weight, multiplied by ``gain`` and rounded to the float values of its integers.
 
     Args:
         weight: of shape (channels, ...); of a transposed convolution (inputs, channels / groups, ...).
-        gain: what a batch norm will multiply each channel by, of shape (channels,).
+        gain: the factor by which a batch norm will multiply each channel, of shape (channels,).
         bits: how many bits the integers have.
-        per_channel: give each channel a scale of its own.
-        groups: of a transposed convolution, into how many parts its channels are divided.
+        per_channel: give each channel its own scale.
+        groups: for a transposed convolution, the number of parts into which its channels are divided.
 
     >>> fake_quantize_channels(torch.tensor([[0.4, 1.0]]), bits=3)
     tensor([[0.3333, 1.0000]])
@@ -124,7 +124,7 @@ def fake_quantize_channels(
 
 @operation
 def batch_norm_gain(weight: Tensor | None, running_var: Tensor, eps: float) -> Tensor:
-    """Return what a batch norm multiplies each channel by when it is evaluated, and never quite zero."""
+    """Return the factor of each channel in a batch norm in evaluation mode, kept away from zero."""
     gain = torch.rsqrt(running_var + eps)
     gain = gain if weight is None else gain * weight
     return torch.where(gain.abs() < _SMALLEST_GAIN, torch.full_like(gain, _SMALLEST_GAIN), gain)
@@ -132,16 +132,16 @@ def batch_norm_gain(weight: Tensor | None, running_var: Tensor, eps: float) -> T
 
 @operation
 def undo_gain(input: Tensor, gain: Tensor, bias: Tensor | None, rank: int) -> Tensor:
-    """The result of a layer whose weight was multiplied by ``gain``, as it would be without that, and with its bias.
+    """Divide the result of a layer by the ``gain`` of its weight, and add its bias.
 
     Args:
-        input: what the layer returns, without bias.
-        gain: what each channel of its weight was multiplied by.
-        bias: that of the layer.
-        rank: how many dimensions ``input`` has if its channels are the second one, as the batch norm has them.
+        input: the result of the layer, without bias.
+        gain: the factor by which each channel of its weight was multiplied.
+        bias: the bias of the layer.
+        rank: the number of dimensions of ``input`` with the channels second, as the batch norm expects them.
 
     Raises:
-        QuantizationError: it has another number.
+        QuantizationError: ``input`` has another number of dimensions.
     """
     if input.dim() != rank:
         raise QuantizationError(
@@ -156,7 +156,7 @@ def undo_gain(input: Tensor, gain: Tensor, bias: Tensor | None, rank: int) -> Te
 
 @listed
 class FakeQuantize(nn.Module):
-    """Rounds one value of a program in training as quantization will, to a range that it observes meanwhile."""
+    """The rounding of one value in training, as quantization will round it, to a range that the module observes."""
 
     _leaf_reason: ClassVar[str] = "it observes"
 
@@ -173,13 +173,13 @@ class FakeQuantize(nn.Module):
         place: str = "",
         is_frozen: bool = False,
     ) -> None:
-        """Rounding of one value.
+        """Create the rounding of one value.
 
         Args:
-            observer: what finds its range.
+            observer: the name of the observer that finds its range.
             bits: how many bits the integers will have.
             symmetric: whether zero will be in the middle of them.
-            percentile: of a percentile observer, how much is inside the range.
+            percentile: for a percentile observer, the percentage of values inside the range.
             place: which value it is, for error messages: the node and the user's line.
             is_frozen: whether the range stays as it is.
         """
@@ -198,18 +198,20 @@ class FakeQuantize(nn.Module):
 
     @classmethod
     def of(cls, observer: Observer) -> FakeQuantize:
-        """Rounding to the range that an observer like this one finds."""
-        kind: ObserverName | None = next((name for name, known in OBSERVERS.items() if type(observer) is known), None)
+        """Return the rounding to the range that an observer like this one finds."""
+        kind: ObserverName | None = next(
+            (name for name, observer_class in OBSERVERS.items() if type(observer) is observer_class), None
+        )
         if kind is None:
             raise refusal("FakeQuantize.of takes an observer of fx.quantize", observer, error=QuantizationError)
         percentile = getattr(observer, "percentile", 99.99)
         return cls(kind, observer.bits, observer.symmetric, percentile, observer.place)
 
     def forward(self, input: Tensor) -> Tensor:
-        """Round ``input``; in training mode, after taking it into account, unless the range is frozen.
+        """Round ``input``; in training mode, first update the range from it, unless the range is frozen.
 
         Raises:
-            QuantizationError: it has no elements or some that are not finite numbers, or there is no range yet.
+            QuantizationError: ``input`` has no elements, or some that are not finite; or there is no range yet.
         """
         refuse_export(self.place)
         if self.training and not self.is_frozen:
@@ -224,18 +226,18 @@ class FakeQuantize(nn.Module):
                 why="ranges are observed in training mode, until they are frozen",
                 remedy="run the program on data after program.train()",
             )
-        # of their own, as the buffers change before gradients are computed
+        # copies, as the buffers change before gradients are computed
         return fake_quantize(input, self.scale.clone(), self.zero_point.clone(), 2**self.bits - 1)
 
     def extra_repr(self) -> str:
-        """Settings."""
+        """Return the settings as text."""
         frozen = ", frozen" if self.is_frozen else ""
         return f"{self.observer}, bits={self.bits}, symmetric={self.symmetric}{frozen}"
 
 
 @listed
 class FrozenBatchNorm(nn.Module):
-    """Batch norm that normalizes with the statistics it has, in training mode too; weight and bias are trained."""
+    """A batch norm that normalizes with fixed statistics, in training mode too; weight and bias are trained."""
 
     if TYPE_CHECKING:
         weight: Tensor | None
@@ -244,7 +246,7 @@ class FrozenBatchNorm(nn.Module):
         running_var: Tensor
 
     def __init__(self, num_features: int, eps: float = 1e-5, affine: bool = True) -> None:
-        """A batch norm with parameters and statistics that are still to be filled in.
+        """Create a batch norm whose parameters and statistics are still to be filled in.
 
         Args:
             num_features: how many channels there are.
@@ -267,12 +269,12 @@ class FrozenBatchNorm(nn.Module):
 
     @classmethod
     def of(cls, norm: Any) -> FrozenBatchNorm:
-        """That of a batch norm, with its very parameters and buffers."""
+        """Return a frozen batch norm that shares the parameters and buffers of ``norm``."""
         expect(norm, (_BatchNorm, FrozenBatchNorm), "FrozenBatchNorm.of takes a batch norm", error=QuantizationError)
         with torch.device("meta"):
             frozen = cls(norm.num_features, norm.eps, norm.affine)
-        for held in ("_parameters", "_buffers"):
-            getattr(frozen, held).update(getattr(norm, held))
+        for tensors in ("_parameters", "_buffers"):
+            getattr(frozen, tensors).update(getattr(norm, tensors))
         return frozen
 
     def forward(self, input: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""What of the canonical form can work on 8-bit integers, and which of its arguments these are."""
+"""The operations of the canonical form that can work on 8-bit integers, and their integer operands."""
 
 from __future__ import annotations
 
@@ -26,22 +26,29 @@ class IntegerOperation:
     """One operation of a program that can be quantized."""
 
     kind: Kind
-    """How: a ``layer`` has a weight, and so have an ``embedding`` and a ``recurrence``, which work on float values; a
-    ``function`` of one value is a table; a ``binary`` one has two operands, and a ``product`` two matrices; a ``join``
-    takes values from some; a ``mean`` averages; and ``shape`` only moves or picks values, which keep their scale."""
+    """The kind of operation:
+
+    - ``layer`` has a weight;
+    - ``embedding`` and ``recurrence`` have weights, and work on float values;
+    - ``function`` of one value is a table;
+    - ``binary`` has two operands, and ``product`` two matrices;
+    - ``join`` takes values from several operands;
+    - ``mean`` averages;
+    - ``shape`` only moves or picks values, which keep their scale.
+    """
     operands: tuple[Node, ...]
     """The values that it works on."""
     bounds: tuple[float | None, float | None] | None = None
-    """Smallest and largest value of a function that only bounds its operand, such as ReLU, which is 0 and none."""
+    """The smallest and largest value of a function that only bounds its operand; for ReLU 0 and None."""
 
     @property
     def has_weight(self) -> bool:
-        """Return whether its weight is in 8 bits."""
+        """True if its weight is in 8 bits."""
         return self.kind in ("layer", "embedding", "recurrence")
 
     @property
     def takes_integers(self) -> bool:
-        """Return whether it works on values that are integers already."""
+        """True if it works on values that are integers already."""
         return self.kind not in ("embedding", "recurrence")
 
 
@@ -64,7 +71,7 @@ def operation_of(node: Node) -> IntegerOperation | str:
         case "embedding":
             return _embedding(node)
         case "product" | "extreme":
-            operands = tuple(one for one in (*node.args, *node.kwargs.values()) if isinstance(one, Node))
+            operands = tuple(argument for argument in (*node.args, *node.kwargs.values()) if isinstance(argument, Node))
             kind = "product" if row.family == "product" else "join"
             return (
                 IntegerOperation(kind, operands)
@@ -89,13 +96,13 @@ _NONE = "there is no operation on integers for it"
 
 
 def _row_of(node: Node) -> Operator | None:
-    """The operator that ``node`` calls, if it calls it as the canonical form does."""
+    """Return the operator that ``node`` calls, if it calls the operator's canonical function."""
     row = find_operator(node.target)
     return row if row is not None and row.function is node.target else None
 
 
 def _arithmetic(node: Node, row: Operator) -> IntegerOperation | str:
-    operands = tuple(one for one in node.args if isinstance(one, Node))
+    operands = tuple(argument for argument in node.args if isinstance(argument, Node))
     if len(operands) == 2 and row.suits_lookup_table and row.function is not operator.truediv:
         return IntegerOperation("binary", operands)
     is_power = row.function is operator.pow and isinstance(node.args[1], int) and node.args[1] > 0
@@ -113,13 +120,15 @@ def _embedding(node: Node) -> IntegerOperation | str:
 
 def _recurrence(node: Node) -> IntegerOperation | str:
     weights = node.kwargs.get("weights")
-    if not isinstance(weights, tuple) or any(not isinstance(one, Node) or one.op != "get_attr" for one in weights):
+    if not isinstance(weights, tuple) or any(
+        not isinstance(weight, Node) or weight.op != "get_attr" for weight in weights
+    ):
         return "its weights are computed while the program runs"
     return IntegerOperation("recurrence", ())
 
 
 def _is_result_of_recurrence(node: Node) -> bool:
-    """Return whether a node is one of the values that a recurrence returns, which takes no work."""
+    """Return whether a node only takes one of the values that a recurrence returns."""
     if node.target is not operator.getitem or not isinstance(source := node.args[0], Node):
         return False
     if source.target is recurrent:
@@ -138,20 +147,20 @@ def _split(node: Node) -> IntegerOperation | str:
 
 
 def groups_of_transposed(node: Node) -> int | None:
-    """Into how many parts a transposed convolution divides its channels, or None if a layer is none."""
+    """Return the number of groups of a transposed convolution, or None for another layer."""
     groups = node.kwargs.get("groups")
     return groups if isinstance(groups, int) and is_one_of(node.target, "transposed convolution") else None
 
 
 def is_part(node: Node) -> bool:
-    """Return whether a value is one of the parts that another was split into."""
+    """Return whether a value is one of the parts of a split value."""
     source = node.args[0] if node.args else None
     return node.target is operator.getitem and isinstance(source, Node) and is_one_of(source.target, "split")
 
 
 def _layer(node: Node) -> IntegerOperation | str:
     source, weight, bias = (node.kwargs.get(name) for name in ("input", "weight", "bias"))
-    if node.args:  # which the canonical form gives by name
+    if node.args:  # the canonical form passes arguments by name
         return "its weight is a tensor of a subclass with functions of its own"
     if not isinstance(source, Node) or not isinstance(weight, Node):
         return "its input is not a value of the program"
@@ -166,9 +175,9 @@ def _layer(node: Node) -> IntegerOperation | str:
 
 def _join(node: Node) -> IntegerOperation | str:
     tensors = node.kwargs.get("tensors")
-    if not isinstance(tensors, (tuple, list)) or not tensors or not all(isinstance(one, Node) for one in tensors):
+    if not isinstance(tensors, (tuple, list)) or not tensors or not all(isinstance(tensor, Node) for tensor in tensors):
         return "what it joins is a list that the program makes"
-    return IntegerOperation("join", tuple(one for one in tensors if isinstance(one, Node)))
+    return IntegerOperation("join", tuple(tensor for tensor in tensors if isinstance(tensor, Node)))
 
 
 def _function(node: Node, row: Operator) -> IntegerOperation | str:
@@ -200,23 +209,23 @@ def _single(node: Node, kind: Kind) -> IntegerOperation | str:
     return IntegerOperation(kind, (operand,))
 
 
-def _other_nodes(node: Node, known: tuple[str, ...]) -> bool:
-    others = [value for name, value in node.kwargs.items() if name not in known]
+def _other_nodes(node: Node, names: tuple[str, ...]) -> bool:
+    others = [value for name, value in node.kwargs.items() if name not in names]
     return bool(node.args) or any(
-        isinstance(one, Node) for value in others for one in (value if isinstance(value, (tuple, list)) else (value,))
+        isinstance(leaf, Node) for value in others for leaf in (value if isinstance(value, (tuple, list)) else (value,))
     )
 
 
 def stored_tensors(node: Node) -> Iterator[tuple[str, Node]]:
-    """Yield where an operation fetches its weights and biases, and which it is."""
+    """Yield for each weight and bias of an operation its kind and the node that fetches it."""
     weights = node.kwargs.get("weights", ())
     named = [("weight", node.kwargs.get("weight")), ("bias", node.kwargs.get("bias"))]
-    named += [("weight", one) for one in (weights if isinstance(weights, tuple) else ())]
-    yield from ((name, one) for name, one in named if isinstance(one, Node))
+    named += [("weight", weight) for weight in (weights if isinstance(weights, tuple) else ())]
+    yield from ((name, fetched) for name, fetched in named if isinstance(fetched, Node))
 
 
 def asks_for_size(node: Node) -> bool:
-    """Return whether an operation asks for the size of a value, which is the same for integers."""
+    """Return whether an operation reads the size of a value, which is the same for integers."""
     if node.target is getattr:
         return len(node.args) > 1 and node.args[1] in ("shape", "ndim")
     return is_one_of(node.target, "size")

@@ -1,4 +1,4 @@
-"""What layers with 8-bit weights have in common: weights that are packed once for kernels (paper, section 6.2.1)."""
+"""The base of layers with 8-bit weights, which are packed once for kernels (paper, section 6.2.1)."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ from fx.quantize.kernels.kernel import (
 from fx.quantize.kernels.trials import CHOICES, LayerTrial, Way, largest_weight, rounded_up
 
 _MOST_PACKED = 3
-"""In how many orders a layer keeps its weight: those of two kernels, one of them for two numbers of threads."""
+"""The number of orders in which a layer keeps its weight: two kernels, one of them for two numbers of threads."""
 
 
 class PackedModule(nn.Module):
-    """Base of modules that keep their tensors in the order of kernels: that is neither copied, pickled nor saved."""
+    """Base of modules that pack their tensors for kernels; packed tensors are neither copied, pickled nor saved."""
 
-    __slots__ = ("_chosen", "_packed")  # made from the others where it runs
+    __slots__ = ("_chosen", "_packed")  # computed from the other attributes where the module runs
     _leaf_reason: ClassVar[str] = "its weight is packed"
 
     if TYPE_CHECKING:
@@ -52,14 +52,14 @@ class PackedModule(nn.Module):
         self._unpack()
 
     def _unpack(self) -> None:
-        """Forget the packed weight, since what it was made from has changed."""
+        """Forget the packed weight, since its source has changed."""
         self._chosen = {}
         self._packed = {}
 
     @property
     @abstractmethod
     def kernels(self) -> dict[KernelUse, str]:
-        """Return which kernels were chosen so far, and for what; ``reference`` is arithmetic on float32."""
+        """The kernels chosen so far, by use; ``reference`` is arithmetic on float32."""
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__
@@ -104,7 +104,7 @@ class QuantizedLayer(PackedModule):
         self.register_buffer("bias", torch.zeros(shape[0]) if has_bias else None)
 
     def fill(self, weight: Tensor, scale: Tensor, bias: Tensor | None) -> None:
-        """Take these tensors, of the types and shapes that the layer has."""
+        """Set the tensors, which must have the layer's types and shapes."""
         for tensor, kinds in ((weight, Tensor), (scale, Tensor), (bias, (Tensor, NoneType))):
             expect(tensor, kinds, "a layer in 8 bits is filled with tensors", error=QuantizationError)
         self.weight, self.weight_scale, self.bias = weight, scale, bias
@@ -122,20 +122,20 @@ class QuantizedLayer(PackedModule):
         high: float | None = None,
         input_highest: int = LARGEST,
     ) -> Tensor:
-        """Apply the layer to integers, or to float values that become some.
+        """Apply the layer to integers, or to float values that it quantizes.
 
         Args:
-            input: uint8; or float values, of which the layer finds the range itself.
-            scale: scale of the input; with none it is a float value.
-            zero_point: what stands for zero in it.
-            output_scale: scale of the output; with none it is float32.
-            output_zero_point: what stands for zero in the output.
+            input: uint8; or float values, whose range the layer finds itself.
+            scale: scale of the input; None for float values.
+            zero_point: the integer that represents zero in the input.
+            output_scale: scale of the output; None for an output in float32.
+            output_zero_point: the integer that represents zero in the output.
             highest: largest integer in the output.
-            low: smallest float value of the output, as a fused activation has it: 0 for ReLU.
-            high: largest one.
-            input_highest: largest integer that the input should have, or that float values become. Up to 127,
-                processors without VNNI need not divide it; an input with larger ones all the same is divided, and
-                right.
+            low: smallest float value of the output, for a fused activation: 0 for ReLU.
+            high: largest float value of the output.
+            input_highest: largest integer that the input should have, or to which float values are quantized. Up to
+                127, processors without VNNI need not halve the input. An input that has larger integers all the same
+                is halved, and its result is right.
         """
         if not isinstance(input, Tensor):
             raise refusal("a layer in 8 bits takes a tensor", input, error=QuantizationError)
@@ -153,23 +153,23 @@ class QuantizedLayer(PackedModule):
             self._check()
             result = self._in_float32(dequantize(input, scale, zero_point))
             result = result if low is high is None else result.clamp(low, high)
-            return _as_wanted(result) if output is None else quantize(result, **output.settings)
+            return _as_autocast(result) if output is None else quantize(result, **output.settings)
         packed, rows = ready
         result = self._shaped(packed(rows, scale, zero_point, output), input)
         if output is None:
-            return _as_wanted(result if low is high is None else result.clamp_(low, high))
+            return _as_autocast(result if low is high is None else result.clamp_(low, high))
         if low is high is None and highest == LARGEST:
             return result
-        # rounding keeps the order of values, so bounds can be kept after it
+        # rounding keeps the order of values, so bounds can be applied after it
         least = 0 if low is None else output.quantized(low)
         most = highest if high is None else output.quantized(high)
         return result if (least, most) == (0, LARGEST) else result.clamp_(least, most)
 
     def _dynamic(self, input: Tensor, highest: int) -> Tensor:
-        """The layer on float values, whose range is found first, with integers of as many bits as ``highest``."""
+        """Compute the layer on float values: find their range first, then quantize with as many bits as ``highest``."""
         input, bits = input.float(), _expect_integer(highest).bit_length()
         if input.numel() == 0:
-            return _as_wanted(self._in_float32(input))
+            return _as_autocast(self._in_float32(input))
         plain = input.detach() if input.requires_grad else input
         low, high = torch.aminmax(plain)
         largest = NARROW_INPUT if highest <= NARROW_INPUT else LARGEST
@@ -179,18 +179,18 @@ class QuantizedLayer(PackedModule):
             scale = ((high - low) / (2**bits - 1)).clamp_min(torch.finfo(torch.float32).tiny)
             zero_point = (-low / scale).round().int()
             rounded = torch.fake_quantize_per_tensor_affine(input, scale, zero_point, 0, 2**bits - 1)
-            return _as_wanted(self._in_float32(rounded))
+            return _as_autocast(self._in_float32(rounded))
         least, most = low.item(), high.item()
         if not (math.isfinite(least) and math.isfinite(most)):
-            return _as_wanted(self._in_float32(input))  # which passes them on, as the layer would in floating point
-        if plain.numel() >= MANY and largest == LARGEST:  # kernels let values out of range saturate there alone
+            return _as_autocast(self._in_float32(input))  # passes them on, as the layer would in floating point
+        if plain.numel() >= MANY and largest == LARGEST:  # only there do kernels let values out of range saturate
             least, most = narrowed(plain, least, most)
         affine = Affine.of_range(least, most, bits=bits)
         packed, rows = ready
-        return _as_wanted(self._shaped(packed(rows, affine.scale, affine.zero_point, None), plain))
+        return _as_autocast(self._shaped(packed(rows, affine.scale, affine.zero_point, None), plain))
 
     def _in_float32(self, input: Tensor) -> Tensor:
-        """The layer on float32, as kernels compute it under autocast, too."""
+        """Compute the layer on float32, under autocast too, as kernels do."""
         if _autocast_type(input) is None:
             return self._reference(input)
         with torch.autocast(input.device.type, enabled=False):
@@ -198,41 +198,42 @@ class QuantizedLayer(PackedModule):
 
     @abstractmethod
     def _reference(self, input: Tensor) -> Tensor:
-        """The layer on float values."""
+        """Compute the layer on float values."""
 
     @abstractmethod
     def _rows(self, input: Tensor) -> Tensor:
-        """An input as kernels take it: rows of features, or images with channels.
+        """Return an input as kernels take it: rows of features, or images with channels.
 
         Raises:
-            QuantizationError: it has another number of channels than the layer.
+            QuantizationError: the input has another number of channels than the layer.
         """
 
     @abstractmethod
     def _shaped(self, result: Tensor, input: Tensor) -> Tensor:
-        """Return what a kernel gave for ``self._rows(input)``, as the layer's result for ``input``."""
+        """Return a kernel's result for ``self._rows(input)`` in the shape of the layer's result for ``input``."""
 
     @abstractmethod
     def _kernels(self) -> Sequence[Kernel]:
-        """Return what can compute the layer somewhere; none where no kernel can be trusted with its sizes."""
+        """Return the kernels that may compute the layer; none if no kernel can be trusted with its sizes."""
 
     def _is_safe_on(self, shape: Sequence[int]) -> bool:
         """Return whether kernels can be trusted with an input of a shape."""
         return True
 
     def _sizes(self) -> tuple[Any, ...]:
-        """Return what kernels take beside the tensors."""
+        """Return the arguments of kernels beside the tensors."""
         return ()
 
     def _data(self) -> LayerData:
-        """Return what kernels compute with."""
+        """Return the tensors and sizes for kernels."""
         return LayerData(self.weight, self.weight_scale, self.bias, self._sizes())
 
     @abstractmethod
     def _trial(self, shape: Sequence[int], largest: int) -> tuple[LayerData, Tensor]:
-        """A layer with weights of the size ``largest`` and its negative by turns, perhaps of fewer output channels.
+        """Return a layer whose weights alternate between ``largest`` and its negative, and its results for ones.
 
-        With it come its results for one row or image of ones, of an input of this shape as kernels take it.
+        The layer may have fewer output channels. The results are for one row or image of ones, of an input of this
+        shape, as kernels take it.
         """
 
     def float_weight(self) -> Tensor:
@@ -241,13 +242,13 @@ class QuantizedLayer(PackedModule):
 
     @property
     def kernels(self) -> dict[KernelUse, str]:
-        """Return which kernels were chosen so far, and for what; ``reference`` is arithmetic on float32."""
+        """The kernels chosen so far, by use; ``reference`` is arithmetic on float32."""
         return {use: "reference" if kernel is None else kernel.name for use, kernel in self._chosen.items()}
 
     def _ready_for(self, input: Tensor, form: Form, largest: int = LARGEST) -> tuple[PackedLayer, Tensor] | None:
-        """The layer with its weight packed for the fastest kernel, and the input's rows; None if no kernel is right.
+        """Return the layer, packed for the fastest kernel, and the input's rows; None if no kernel is right.
 
-        Integers should be ``largest`` at most. Callers can break that, so they are looked at where a kernel needs it.
+        Integers should be at most ``largest``. Callers can break that, so they are checked where a kernel relies on it.
         """
         if type(input) not in (Tensor, nn.Parameter) or input.device.type != "cpu" or is_recorded():
             return None
@@ -272,7 +273,7 @@ class QuantizedLayer(PackedModule):
         return self._packed[key], rows
 
     def _choose(self, use: KernelUse, shape: Sequence[int]) -> Kernel | None:
-        """The fastest kernel that is right with the largest integers, which is tried where that is not known yet."""
+        """Return the fastest kernel that is right with the largest integers; try the kernels if it is not known yet."""
         largest = largest_weight(self.weight)
         kernels = [kernel for kernel in self._kernels() if use.form in kernel.forms and kernel.is_available()]
         names = tuple(kernel.name for kernel in kernels)
@@ -295,26 +296,26 @@ class QuantizedLayer(PackedModule):
         return next((kernel for group in alternatives for kernel in group if kernel.name == name), None)
 
     def _check(self) -> None:
-        """Refuse tensors that a kernel, which trusts them, would read or write out of bounds with."""
+        """Refuse tensors with which a kernel would read or write out of bounds; kernels do not check."""
         channels = len(self.weight)
         good = self.weight.dtype is torch.int8 and self.weight_scale.shape == (channels,)
         good = good and self.weight_scale.dtype is torch.float32
         good = good and (self.bias is None or (self.bias.shape == (channels,) and self.bias.dtype is torch.float32))
         if not good or self.weight.shape != self._shape():
-            held = {name: (tuple(one.shape), one.dtype) for name, one in self.named_buffers()}
+            types = {name: (tuple(tensor.shape), tensor.dtype) for name, tensor in self.named_buffers()}
             raise QuantizationError(
                 f"{type_in_words(self)} holds tensors of other shapes or types than it was made for",
-                value=f"{self} with {held}",
+                value=f"{self} with {types}",
                 remedy="weights are int8, and scales and biases float32 with one element for each output channel",
             )
 
     @abstractmethod
     def _shape(self) -> tuple[int, ...]:
-        """The shape that the weight must have."""
+        """Return the shape that the weight must have."""
 
 
 def _largest_of(input: Tensor, zero_point: int, highest: int) -> int:
-    """The largest integer that a kernel has to be right for, if those of the input should be ``highest`` at most."""
+    """Return the largest activation for which a kernel has to be right; the input's should be at most ``highest``."""
     _expect_integer(highest)
     # a convolution may pad with the zero point
     is_narrow = input.dtype is torch.uint8 and isinstance(zero_point, int) and max(highest, zero_point) <= NARROW_INPUT
@@ -327,16 +328,16 @@ def _expect_integer(highest: int) -> int:
     return highest
 
 
-def _as_wanted(result: Tensor) -> Tensor:
-    """Real values in the type that layers give under autocast, inside of it."""
-    wanted = _autocast_type(result)
-    return result if wanted is None else result.to(wanted)
+def _as_autocast(result: Tensor) -> Tensor:
+    """Return float values in the type of layers' results under autocast, if autocast is on."""
+    dtype = _autocast_type(result)
+    return result if dtype is None else result.to(dtype)
 
 
 def _autocast_type(value: Tensor) -> torch.dtype | None:
-    """Return what autocast lets layers compute in, if it is on where ``value`` is."""
+    """Return the dtype in which autocast lets layers compute, or None if it is off for the device of ``value``."""
     kind = value.device.type
-    # what is asked first answers for most devices; Dynamo of torch 2.11 cannot trace the question after it
+    # the first test decides for most devices; Dynamo of torch 2.11 cannot trace the second
     has_autocast = kind in ("cpu", "cuda") or torch.amp.is_autocast_available(kind)
     if not (has_autocast and torch.is_autocast_enabled(kind)):
         return None
@@ -344,11 +345,11 @@ def _autocast_type(value: Tensor) -> torch.dtype | None:
 
 
 def kernels_used(program: nn.Module, threads: int | None = None) -> dict[str, int]:
-    """Return by how many layers of a program each kernel was used so far, most used first.
+    """Return the number of layers of a program that used each kernel so far, the most used first.
 
     Args:
         program: a converted program, or any module.
-        threads: under this number of threads; by default under any.
+        threads: count only uses with this number of threads; by default with any.
 
     >>> from fx.quantize import QuantizedLinear
     >>> layer = QuantizedLinear(4, 4)

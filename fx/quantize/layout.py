@@ -1,4 +1,4 @@
-"""How the values of a converted program lie in memory: which share some, and where it shows in what order they do."""
+"""The memory layout of a converted program's values: the order of elements, and reuse of memory."""
 
 from __future__ import annotations
 
@@ -18,35 +18,39 @@ from fx.quantize.integer_operations import asks_for_size
 from fx.quantize.weights import UNNAMED
 
 _IN_PLACE: tuple[Any, ...] = (F.relu, F.elu, F.selu)
-"""Activations that are computed in the memory of a layer's float result, which gradients can do without."""
+"""Activations computed in place, in the memory of a layer's float result: their gradients do not need it."""
 
 
 def values_seen_in_memory(graph: Graph, quantized: Collection[Node]) -> set[Node]:
-    """The values for which it makes a difference in what order their elements lie in memory, beside one in time.
+    """Return the values whose order of elements in memory affects more than time.
 
-    They are returned, or go to ``view`` or to what is not known well enough; or they are computed from, element by
-    element or window by window, and what comes of it is such a value. ``quantized`` are the values of integers, which
-    nothing writes to, so that it makes no difference which of them share memory.
+    Such a value
+
+    - is returned;
+    - is an argument of ``view``, or of a call about which too little is known;
+    - or is an operand, element by element or window by window, of another such value.
+
+    ``quantized`` are the values on integers. Nothing writes to them, so it does not matter which of them share memory.
     """
-    seen: set[Node] = set()
+    exposed: set[Node] = set()
     for node in reversed(graph.nodes):
         for user in node.users:
-            # Layers on integers, which get their names later, take any layout.
+            # Layers on integers take any layout. Their targets get names later.
             if user.target == UNNAMED or asks_for_size(user):
                 continue
             row = find_operator(user.target)
             is_contiguous = row is not None and row.is_contiguous
             if user in quantized:
-                shows = user.target is torch.Tensor.view or (user in seen and not is_contiguous)
+                shows = user.target is torch.Tensor.view or (user in exposed and not is_contiguous)
             else:
-                shows = user in seen or not _only_computes(user)
+                shows = user in exposed or not _only_computes(user)
             if shows:
-                seen.add(node)
-    return seen
+                exposed.add(node)
+    return exposed
 
 
 def _only_computes(user: Node) -> bool:
-    """Return whether the result of a call is new, and the same for operands that lie otherwise."""
+    """Return whether a call returns a new tensor that does not depend on the memory layout of its operands."""
     if user.target in (arithmetic.dequantize, arithmetic.lookup, arithmetic.rescale):
         return True
     if user.op != "call_function" or effect_of(user) is not None:
@@ -58,9 +62,9 @@ def _only_computes(user: Node) -> bool:
 
 
 def write_over_layers(graph: Graph) -> None:
-    """Let activations write to the float results of layers that only they use: a large one is not made twice.
+    """Let activations write to the float results of layers that only they use, to save memory for a second result.
 
-    Of 128 megabytes it takes a third to a half of the time; small ones take as long.
+    For 128 megabytes an activation takes a third to a half of the time; for small results the time is the same.
     """
     for node in graph.nodes:
         if any(node.target is function for function in _IN_PLACE) and node.kwargs.get("inplace") is False:

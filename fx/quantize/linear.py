@@ -16,7 +16,7 @@ from fx.quantize.kernels.trials import alternating, summed_channels
 from fx.quantize.layers import QuantizedLayer
 
 _TRIED = 1 << 26
-"""Bytes of weight that are enough to try kernels with: more than stay in a cache."""
+"""The bytes of weight in a trial of kernels: more than a cache holds."""
 
 
 @listed
@@ -24,7 +24,7 @@ class QuantizedLinear(QuantizedLayer):
     """``F.linear`` with 8-bit weights."""
 
     def __init__(self, in_features: int, out_features: int, has_bias: bool = True) -> None:
-        """A layer whose tensors are still to be filled in.
+        """Create a layer whose tensors are still to be filled in.
 
         Args:
             in_features: length of the last dimension of the input.
@@ -61,5 +61,5 @@ class QuantizedLinear(QuantizedLayer):
         return self.out_features, self.in_features
 
     def extra_repr(self) -> str:
-        """Sizes."""
+        """Return the sizes as text."""
         return f"in_features={self.in_features}, out_features={self.out_features}, bias={self.has_bias}"

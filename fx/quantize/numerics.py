@@ -1,4 +1,4 @@
-"""How much noise quantization adds, where it comes from, and which layers to leave alone for less of it (6.2.1)."""
+"""The noise that quantization adds, its sources, and advice on layers to keep in floating point (6.2.1)."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from fx.quantize.scheme import Choice, QuantizationScheme
 from fx.quantize.state import run_apart
 
 Data = Sequence[tuple[Any, ...]]
-"""The positional arguments of some calls of a program."""
+"""The positional arguments of several calls of a program."""
 
 
 @dataclass(frozen=True, slots=True)
 class Noise:
-    """How far a quantized program is from the unquantized one in one place."""
+    """The noise of a quantized program at one node."""
 
     node: str
     """Name of the node, in canonical form."""
@@ -39,10 +39,10 @@ class Noise:
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """Which layers to keep in floating point."""
+    """Advice on the layers to keep in floating point."""
 
     scheme: QuantizationScheme
-    """The scheme in which they are skipped."""
+    """The scheme that skips these layers."""
     skipped: tuple[str, ...]
     """The names of their nodes, the most sensitive first."""
     sqnr_db: float
@@ -50,7 +50,7 @@ class Advice:
 
 
 class _Power:
-    """Power of a signal and of its noise, summed up over batches."""
+    """The power of a signal and of its noise, summed over batches."""
 
     def __init__(self) -> None:
         self._signal = 0.0
@@ -73,11 +73,11 @@ class _Power:
 def noise(program: GraphModule, data: Data, scheme: QuantizationScheme | None = None) -> tuple[Noise, ...]:
     """Return the noise in each operation's result, between the program and its quantized reference form.
 
-    Values are compared batch by batch as they are computed; only those of one batch are held at a time.
+    Values are compared batch by batch; only those of one batch are in memory at a time.
 
     Args:
         program: a captured program, in evaluation mode.
-        data: arguments of the calls that it is calibrated on and compared for.
+        data: arguments of the calls for calibration and comparison.
         scheme: how it is quantized.
 
     Raises:
@@ -95,15 +95,15 @@ def noise(program: GraphModule, data: Data, scheme: QuantizationScheme | None = 
 
 
 def _results(program: GraphModule, form: GraphModule, args: tuple[Any, ...]) -> dict[str, Any]:
-    """Return what each function returns in ``form``, which ``program`` became, by the names of nodes."""
-    found: dict[str, Any] = {}
+    """Return the result of each function of ``form``, which was made from ``program``, by the name of its node."""
+    results: dict[str, Any] = {}
 
     def keep(node: Node, value: Any) -> None:
         if node.op == "call_function":
-            found[node.name] = value
+            results[node.name] = value
 
     run_apart(program, Interpreter(form, listeners=[keep]).run, args)
-    return found
+    return results
 
 
 def _given(program: GraphModule, data: Data, scheme: QuantizationScheme | None, who: str) -> QuantizationScheme:
@@ -120,19 +120,19 @@ def sensitivity(program: GraphModule, data: Data, scheme: QuantizationScheme | N
 
     Args:
         program: a captured program, in evaluation mode.
-        data: arguments of the calls that it is calibrated on and compared for.
+        data: arguments of the calls for calibration and comparison.
         scheme: how it is quantized; layers that it skips are left out.
 
     Raises:
         QuantizationError: there is no data, or it is not finite.
     """
     scheme = _given(program, data, scheme, "sensitivity")
-    found: list[Noise] = []
+    noises: list[Noise] = []
     operations = quantized_operations(prepare(program, scheme), scheme)
     for node in (node for node, operation in operations.items() if operation.kind == "layer"):
         alone = QuantizationScheme(Choice(precision="float")).override(scheme.choice(node), node=node.name)
-        found.append(Noise(node.name, try_scheme(program, data, alone)[0], node.source))
-    return tuple(sorted(found, key=lambda one: one.sqnr_db))
+        noises.append(Noise(node.name, try_scheme(program, data, alone)[0], node.source))
+    return tuple(sorted(noises, key=lambda noise: noise.sqnr_db))
 
 
 def advise(
@@ -144,20 +144,21 @@ def advise(
     accuracy: float | None = None,
     evaluate: Callable[[GraphModule], float] | None = None,
 ) -> Advice:
-    """Return the scheme that keeps the fewest layers in floating point and still is good enough.
+    """Return the scheme that keeps the fewest layers in floating point and is still good enough.
 
-    Layers are skipped in the order of their sensitivity; how many are needed is found by halving.
+    Layers are skipped in the order of their sensitivity; a binary search finds the number of them.
 
     Args:
         program: a captured program, in evaluation mode.
-        data: arguments of the calls that it is calibrated on and compared for.
+        data: arguments of the calls for calibration and comparison.
         sqnr_db: smallest allowed signal-to-quantization-noise ratio of the outputs, in decibels.
         scheme: how the rest is quantized.
-        accuracy: in the place of ``sqnr_db``, the smallest allowed value of ``evaluate``.
-        evaluate: tells how good a quantized program is, more being better, such as its accuracy on data with labels.
+        accuracy: instead of ``sqnr_db``, the smallest allowed value of ``evaluate``.
+        evaluate: returns the quality of a quantized program, such as its accuracy on labelled data; more is better.
 
     Raises:
-        QuantizationError: there is no data, or it is not finite; or there is not one budget, or it cannot be measured.
+        QuantizationError: there is no data, or it is not finite; or not exactly one budget is given, or an accuracy
+            without a function that measures it.
 
     >>> import torch, fx
     >>> program = fx.symbolic_trace(torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 4)))
@@ -172,11 +173,11 @@ def advise(
         )
 
     def tried(skipped: Sequence[str]) -> tuple[Advice, bool]:
-        wanted = scheme
+        trial_scheme = scheme
         for name in skipped:
-            wanted = wanted.skip(node=name)
-        decibels, quantized = try_scheme(program, data, wanted)
-        advice = Advice(wanted, tuple(skipped), decibels)
+            trial_scheme = trial_scheme.skip(node=name)
+        decibels, quantized = try_scheme(program, data, trial_scheme)
+        advice = Advice(trial_scheme, tuple(skipped), decibels)
         if evaluate is not None and accuracy is not None:
             return advice, evaluate(quantized) >= accuracy
         return advice, sqnr_db is not None and advice.sqnr_db >= sqnr_db
@@ -184,7 +185,7 @@ def advise(
     best, is_enough = tried(())
     if is_enough:
         return best
-    ordered = [one.node for one in sensitivity(program, data, scheme)]
+    ordered = [layer.node for layer in sensitivity(program, data, scheme)]
     least, most = 1, len(ordered)
     best, _ = tried(ordered)
     while least < most:
@@ -213,7 +214,7 @@ def _calibrated(
 def try_scheme(
     program: GraphModule, data: Data, scheme: QuantizationScheme, example_inputs: Sequence[Any] | None = None
 ) -> tuple[float, GraphModule]:
-    """The signal-to-quantization-noise ratio of a quantized program's outputs in decibels, and that program.
+    """Return the signal-to-quantization-noise ratio of a quantized program's outputs in decibels, and that program.
 
     ``example_inputs`` are as in ``prepare``.
 

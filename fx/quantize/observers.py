@@ -1,7 +1,7 @@
 """Observers: modules that pass values through and remember their range (paper, section 6.2.1, phases 1 and 2).
 
-All of them work in a stream, keep their state in buffers, and can be merged: what two copies of a program saw on two
-parts of the data is, merged, what one of them would have seen on all of it.
+All observers process a stream, keep their state in buffers, and can be merged. Two copies of a program may see two
+parts of the data: their merged observers equal those of one copy that saw all of it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Observer(nn.Module):
-    """Base of observers: checks what it is given, returns it as it is, and remembers something of it."""
+    """Base of observers: a module that checks its input, returns it unchanged, and updates its statistics."""
 
     _leaf_reason: ClassVar[str] = "it observes"
 
@@ -32,7 +32,7 @@ class Observer(nn.Module):
         count: Tensor
 
     def __init__(self, bits: int = 8, symmetric: bool = False, place: str = "") -> None:
-        """An observer of one value of a program.
+        """Create an observer of one value of a program.
 
         Args:
             bits: how many bits the integers will have.
@@ -52,7 +52,7 @@ class Observer(nn.Module):
         """Remember the range of ``input`` and return it.
 
         Raises:
-            QuantizationError: it has no elements, or some that are not finite numbers, or ``torch.export`` runs this.
+            QuantizationError: ``input`` has no elements, or some that are not finite, or ``torch.export`` runs this.
         """
         if not isinstance(input, Tensor):
             raise refusal("an observer takes a tensor", input, error=QuantizationError)
@@ -73,14 +73,14 @@ class Observer(nn.Module):
 
     @property
     def is_calibrated(self) -> bool:
-        """Return whether it has seen anything."""
+        """True if it has seen any value."""
         return bool(self.count)
 
     def affine(self) -> Affine:
-        """The map to integers for what was seen.
+        """Return the map to integers for the observed values.
 
         Raises:
-            QuantizationError: nothing was.
+            QuantizationError: no value was observed.
         """
         if not self.is_calibrated:
             raise self._error("this value was never calibrated", None, "run data through the prepared program first")
@@ -91,10 +91,10 @@ class Observer(nn.Module):
         """Add what ``other``, an observer of the same kind, saw after this one.
 
         Raises:
-            QuantizationError: it is of another kind, or has other settings.
+            QuantizationError: ``other`` is of another kind, or has other settings.
         """
         expect(other, Observer, "Observer.merge takes an Observer", error=QuantizationError)
-        mine, theirs = (_settings(one) for one in (self, other))
+        mine, theirs = (_settings(observer) for observer in (self, other))
         if mine != theirs:
             raise self._error("observers of different kinds cannot be merged", f"{mine} and {theirs}", None)
         if other.is_calibrated:
@@ -106,27 +106,27 @@ class Observer(nn.Module):
 
     @abstractmethod
     def _observe(self, values: Tensor, low: Tensor, high: Tensor) -> None:
-        """Remember something of ``values``, which reach from ``low`` to ``high``."""
+        """Update the statistics with ``values``, which reach from ``low`` to ``high``."""
 
     @abstractmethod
     def _range(self) -> tuple[float, float]:
-        """The range to represent."""
+        """Return the range to represent."""
 
     @abstractmethod
     def _merge(self, other: Any) -> None:
-        """Add what ``other`` saw; both saw something."""
+        """Add the statistics of ``other``; both observers saw values."""
 
     def _error(self, what: str, why: str | None, remedy: str | None) -> QuantizationError:
         return QuantizationError(what, where=self.place or None, why=why, remedy=remedy)
 
 
 def refuse_export(place: str) -> None:
-    """Raise a ``QuantizationError`` that names what is observed where ``torch.export`` runs a prepared program."""
+    """Raise a ``QuantizationError`` that names the observed value if ``torch.export`` runs a prepared program."""
     if torch.compiler.is_exporting():
         raise QuantizationError(
             "a prepared program cannot be exported",
             where=place or None,
-            why="what its observers do is decided by the values that they see, which are known only when it runs",
+            why="its observers branch on the values that they see, which are known only when it runs",
             remedy="export the program before it is prepared, or convert it first",
         )
 
@@ -138,7 +138,7 @@ def _settings(observer: Observer) -> tuple[str, dict[str, Any]]:
 
 @listed
 class MinMaxObserver(Observer):
-    """Covers all that was seen: the cheapest, and right where there are no outliers."""
+    """An observer whose range covers all values: the cheapest, and right if there are no outliers."""
 
     if TYPE_CHECKING:
         low: Tensor
@@ -165,9 +165,9 @@ class MinMaxObserver(Observer):
 
 @listed
 class MovingAverageObserver(Observer):
-    """Covers a moving average of the ranges of batches, which follows what drifts, as weights in training do.
+    """An observer of the moving average of the ranges of batches, which follows drift, such as that of trained weights.
 
-    Batches in a different order give something else, so ``merge`` takes what ``other`` saw as the later part.
+    The result depends on the order of batches; ``merge`` takes the batches of ``other`` as the later ones.
     """
 
     if TYPE_CHECKING:
@@ -175,10 +175,10 @@ class MovingAverageObserver(Observer):
         first: Tensor
 
     def __init__(self, bits: int = 8, symmetric: bool = False, place: str = "", momentum: float = 0.01) -> None:
-        """An observer; see :class:`Observer`.
+        """Create an observer; see :class:`Observer`.
 
         Args:
-            momentum: how much of the average a new batch becomes.
+            momentum: the weight of a new batch in the average.
         """
         super().__init__(bits, symmetric, place)
         if not isinstance(momentum, Real) or not 0 < momentum <= 1:
@@ -200,17 +200,17 @@ class MovingAverageObserver(Observer):
         return low, high
 
     def _merge(self, other: Any) -> None:
-        # the other one took its first batch whole, where after this one it would have counted by the momentum
+        # `other` started from its first batch; as a later batch of `self`, that batch counts only by the momentum
         decay = (1 - self.momentum) ** int(other.count)
         self.bounds.sub_(other.first).mul_(decay).add_(other.bounds)
 
 
 @listed
 class HistogramObserver(MinMaxObserver):
-    """Covers the range that makes the mean squared error least, by a histogram of all that was seen.
+    """An observer of the range with the least mean squared error, by a histogram of all values.
 
-    The bins are the same for all data, 512 to each power of two, and hold whole counts: merging histograms is adding
-    them, and gives exactly what one would have seen.
+    The bins are the same for all data, 512 to each power of two, and hold integer counts. So the sum of two histograms
+    is exactly the histogram of all the data.
     """
 
     if TYPE_CHECKING:
@@ -240,14 +240,14 @@ class HistogramObserver(MinMaxObserver):
         super()._merge(other)
 
     def _seen(self) -> tuple[Tensor, Tensor]:
-        """The middles of the bins that have something in them, in order, and how much they have."""
+        """Return the middles of the bins that are not empty, in order, and their counts."""
         index = self.bins.nonzero().squeeze(1)
         middles = _MIDDLES.to(self.bins.device)[index].clamp(self.low.double(), self.high.double())
         order = middles.argsort()
         return middles[order], self.bins[index][order].double()
 
     def _candidates(self) -> Iterable[tuple[float, float]]:
-        """Ranges to try: from all that was seen, smaller by steps at both ends, then at each end alone."""
+        """Yield ranges to try: all values, then smaller by steps at both ends, then at each end alone."""
         low, high = super()._range()
         steps = [1 - number / _STEPS for number in range(_STEPS)]
         yield from ((low * part, high * part) for part in steps)
@@ -257,13 +257,13 @@ class HistogramObserver(MinMaxObserver):
 
 @listed
 class PercentileObserver(HistogramObserver):
-    """Covers a given part of what was seen, and lets outliers saturate."""
+    """An observer whose range covers a given percentage of values and lets outliers saturate."""
 
     def __init__(self, bits: int = 8, symmetric: bool = False, place: str = "", percentile: float = 99.99) -> None:
-        """An observer; see :class:`Observer`.
+        """Create an observer; see :class:`Observer`.
 
         Args:
-            percentile: how much of the values is to be inside the range, in percent; as much is left out at each end.
+            percentile: the percentage of values inside the range; half of the others are left out at each end.
         """
         super().__init__(bits, symmetric, place)
         if not isinstance(percentile, Real) or not 50 < percentile <= 100:
@@ -281,14 +281,14 @@ class PercentileObserver(HistogramObserver):
 
 
 _BITS = 9
-"""How many bits of the fraction of a float32 tell bins apart: neighbours differ by a fifth of a percent."""
+"""The bits of a float32's fraction that distinguish bins: neighbours differ by a fifth of a percent."""
 _SMALLEST = -40
-"""Power of two under which all is in one bin."""
+"""The power of two below which all values share one bin."""
 _HALF = 1 << 15
-"""Bins of positive numbers, up to the power of two 24; as many are for negative ones."""
+"""The number of bins for positive numbers, up to the power of two 24; there are as many for negative ones."""
 _CHUNK = 1 << 18
 _STEPS = 64
-"""How many ranges a histogram observer tries at each end."""
+"""The number of ranges that a histogram observer tries at each end."""
 
 
 def _bin_of(values: Tensor) -> Tensor:
@@ -310,14 +310,14 @@ _MIDDLES = _middles()
 
 
 def _squared_error(values: Tensor, counts: Tensor, affine: Affine) -> float:
-    """The sum of squared errors of what is stored as ``affine`` says."""
+    """Return the sum of squared errors of values stored by ``affine``."""
     quantized = (values / affine.scale).round_().add_(affine.zero_point).clamp_(0, affine.highest)
     error = quantized.sub_(affine.zero_point).mul_(affine.scale).sub_(values)
     return float((error.square_() * counts).sum())
 
 
 def merge_observers(prepared: nn.Module, other: nn.Module) -> None:
-    """Add to the observers of a prepared program what those of a copy of it saw, on another part of the data.
+    """Add to the observers of a prepared program the statistics of a copy of it that saw another part of the data.
 
     Args:
         prepared: the program whose observers change.
@@ -329,7 +329,7 @@ def merge_observers(prepared: nn.Module, other: nn.Module) -> None:
     for program in (prepared, other):
         expect(program, nn.Module, "merge_observers takes prepared programs", error=QuantizationError)
     mine, theirs = (
-        {path: one for path, one in program.named_modules() if isinstance(one, Observer)}
+        {path: module for path, module in program.named_modules() if isinstance(module, Observer)}
         for program in (prepared, other)
     )
     if mine.keys() != theirs.keys():
@@ -344,7 +344,7 @@ def merge_observers(prepared: nn.Module, other: nn.Module) -> None:
 
 
 def make_observer(choice: Choice, place: str) -> Observer:
-    """The observer of a value whose operation is quantized as ``choice`` says."""
+    """Return a new observer of a value whose operation is quantized by ``choice``."""
     bits, symmetric = choice.activation_bits, choice.symmetric
     if choice.observer == "percentile":
         return PercentileObserver(bits, symmetric, place, choice.percentile)

@@ -1,4 +1,4 @@
-"""Averages of 8-bit integers, and how these and operations that move integers are called (paper, section 6.2.1)."""
+"""Averages of 8-bit integers, and the calls of averages and of operations that move integers (paper, section 6.2.1)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _AVERAGES: tuple[Any, ...] = (F.avg_pool1d, F.avg_pool2d, F.avg_pool3d)
 _ADAPTIVE_AVERAGES: tuple[Any, ...] = (F.adaptive_avg_pool1d, F.adaptive_avg_pool2d, F.adaptive_avg_pool3d)
 _ADAPTIVE_LARGEST: tuple[Any, ...] = (F.adaptive_max_pool1d, F.adaptive_max_pool2d, F.adaptive_max_pool3d)
 _EXACT = 1 << 23
-"""How many integers of 8 bits have a sum that fits into 32."""
+"""The number of 8-bit integers whose sum fits into 32 bits."""
 
 
 @calibrated("input_scale", "input_zero_point", "scale", "zero_point")
@@ -38,7 +38,7 @@ def avg_pool(
     highest: int = 255,
     divisor_override: int | None = None,
 ) -> Tensor:
-    """The average in each window, as integers of another scale; in as many dimensions as the sizes have."""
+    """Return the average in each window, as integers of another scale; in as many dimensions as the sizes have."""
     settings: dict[str, Any] = {} if divisor_override is None else {"divisor_override": divisor_override}
     pool = _AVERAGES[len(kernel_size) - 1]
     average = pool(
@@ -58,9 +58,9 @@ def adaptive_avg_pool(
     zero_point: int,
     highest: int = 255,
 ) -> Tensor:
-    """Averages over windows of which there are ``output_size``, as integers of another scale."""
+    """Return averages over ``output_size`` windows, as integers of another scale."""
     affines = (input_scale, input_zero_point, scale, zero_point, highest)
-    if all(size == 1 for size in output_size):  # whose sums take 0.8 to 0.95 of the time
+    if all(size == 1 for size in output_size):  # sums take 0.8 to 0.95 of the time
         return mean(input, tuple(range(-len(output_size), 0)), True, *affines)
     average = _ADAPTIVE_AVERAGES[len(output_size) - 1](input.float() - input_zero_point, output_size)
     return quantize(average * input_scale, scale, zero_point, highest)
@@ -78,7 +78,7 @@ def mean(
     zero_point: int,
     highest: int = 255,
 ) -> Tensor:
-    """The average along dimensions, as integers of another scale; sums are exact.
+    """Return the average along dimensions, as integers of another scale; sums are exact.
 
     >>> mean(torch.tensor([[10, 20]], dtype=torch.uint8), (1,), False, 0.5, 0, scale=0.25, zero_point=1)
     tensor([31], dtype=torch.uint8)
@@ -91,14 +91,14 @@ def mean(
 
 @operation
 def adaptive_max_pool(input: Tensor, output_size: tuple[int | None, ...]) -> Tensor:
-    """The largest integer in each of ``output_size`` windows."""
+    """Return the largest integer in each of ``output_size`` windows."""
     return _ADAPTIVE_LARGEST[len(output_size) - 1](input.float(), output_size).to(torch.uint8)
 
 
 @calibrated("zero_point")
 @operation
 def pad(input: Tensor, pad: tuple[int, ...], zero_point: int) -> Tensor:
-    """The integers with those for zero around them, as ``F.pad`` does it.
+    """Return the integers, padded with the integer for zero, as ``F.pad`` does it.
 
     >>> pad(torch.tensor([7], dtype=torch.uint8), (1, 0), zero_point=3)
     tensor([3, 7], dtype=torch.uint8)
@@ -114,14 +114,14 @@ _ON_INTEGERS: dict[Any, Callable[..., Any]] = {
     **dict.fromkeys(_ADAPTIVE_LARGEST, adaptive_max_pool),
 }
 IntegerCall = tuple["Callable[..., Any]", "dict[str, Any]"]
-"""A function, and what it is called with by name."""
+"""A function, and its keyword arguments."""
 
 
 def lower_average(node: Node) -> IntegerCall | None:
-    """Return how an average is called, operand and scales aside; None where the program computes the sizes."""
+    """Return the call of an average, without operand and scales; None if the program computes the sizes."""
     settings = {name: value for name, value in node.kwargs.items() if name not in ("input", "dtype")}
     sizes = [settings[name] for name in ("kernel_size", "output_size") if name in settings]
-    if not all(isinstance(one, (tuple, list)) for one in sizes):
+    if not all(isinstance(size, (tuple, list)) for size in sizes):
         return None
     if settings.get("divisor_override", 1) is None:
         del settings["divisor_override"]
@@ -129,9 +129,9 @@ def lower_average(node: Node) -> IntegerCall | None:
 
 
 def lower_data_movement(node: Node, affine: Affine) -> IntegerCall | None:
-    """Return how a call is spelled that moves or picks integers; None where it is as on float values."""
+    """Return the call, on integers, of an operation that moves or picks values; None if it is as on float values."""
     if node.target in _ON_INTEGERS:
-        return _ON_INTEGERS[node.target], {key: one for key, one in node.kwargs.items() if key != "return_indices"}
+        return _ON_INTEGERS[node.target], {key: value for key, value in node.kwargs.items() if key != "return_indices"}
     if node.target is F.pad and node.kwargs.get("mode") == "constant":
         settings = {name: node.kwargs[name] for name in ("input", "pad")}
         return pad, {**settings, "zero_point": affine.zero_point}

@@ -1,4 +1,4 @@
-"""``prepare``: put observers into a program, wherever a value will be stored in 8 bits (paper, section 6.2.1)."""
+"""``prepare``: the insertion of observers wherever a value will be stored in 8 bits (paper, section 6.2.1)."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ from fx.quantize.work import WorkCounter
 
 _OBSERVERS = "observers"
 SCHEME = "quantization_scheme"
-"""Where a prepared program keeps its scheme, in ``meta``."""
+"""The entry of a prepared program's ``meta`` with its scheme."""
 REASON = "why_not_quantized"
-"""Where nodes say in ``meta`` why they stay on float values."""
+"""The entry of a node's ``meta`` with the reason why it stays on float values."""
 _SETTINGS = inspect.signature(dequantize)
 _LARGEST_CONSTANT = 1 << 32
 _FUSED = tuple(
@@ -47,25 +47,25 @@ _FUSED = tuple(
     for row in operators("linear", "convolution", "transposed convolution", "batch norm")
     for kind in row.modules
 )
-"""Classes of modules that batch norms are, and are folded into."""
+"""Module classes of batch norms and of the layers into which they are folded."""
 
 
 def prepare(
     graph_module: GraphModule, scheme: QuantizationScheme | None = None, example_inputs: Sequence[Any] | None = None
 ) -> GraphModule:
-    """Return a copy of a program with observers, to run on data that is like what it will be used on.
+    """Return a copy of a program with observers, to run on representative data.
 
-    The copy is in canonical form, with batch norms folded into layers and dropout gone, and computes what the program
-    computes. It shares the program's tensors, which nothing here writes to.
+    The copy is in canonical form, with batch norms folded into layers and without dropout. It computes the same as the
+    program, and shares its tensors, which are never written.
 
     Args:
-        graph_module: a captured program; one in training mode is prepared as it is in evaluation mode.
-        scheme: what is quantized, and how; by default all that can be, in 8 bits.
-        example_inputs: inputs for one run, from which shapes and types are known before the data comes: the report of
-            ``convert`` then counts operations, and what is not float32 stays as it is.
+        graph_module: a captured program; a program in training mode is prepared as in evaluation mode.
+        scheme: what is quantized, and how; by default every operation that can be, in 8 bits.
+        example_inputs: inputs for one run, which gives shapes and types before calibration. The report of ``convert``
+            then counts operations, and values that are not float32 stay as they are.
 
     Raises:
-        QuantizationError: an operation updates the statistics of a batch norm whatever mode the program is in.
+        QuantizationError: an operation updates the statistics of a batch norm in every mode of the program.
 
     >>> import torch, fx
     >>> prepared = prepare(fx.symbolic_trace(torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.ReLU())))
@@ -74,7 +74,7 @@ def prepare(
     """
     check_given(graph_module, scheme, "prepare", example_inputs)
     scheme = QuantizationScheme() if scheme is None else scheme
-    # a batch norm as a module makes no checks that would stand between it and its layer
+    # batch norms stay modules: these record no checks between a batch norm and its layer
     program = canonical_form(in_evaluation_mode(graph_module), leaves=_FUSED).graph_module
     if (node := updates_statistics(program)) is not None:
         raise QuantizationError(
@@ -84,16 +84,16 @@ def prepare(
             remedy="capture the model after model.eval()",
         )
     leaf_reasons = decompose(program)
-    if example_inputs is not None and any(not found.fused for found in FuseConvBN(checked=False).explain(program)):
-        record_shapes(program, example_inputs)  # which tell whether some can be folded
+    if example_inputs is not None and any(not pair.fused for pair in FuseConvBN(checked=False).explain(program)):
+        record_shapes(program, example_inputs)  # with shapes, more batch norms may be folded
     program = FuseConvBN()(program)
     form = canonical_form(program)
     program = form.graph_module
-    kept = {node.name: leaf_reasons.get(node.name, reason) for node, reason in form.leaf_reasons.items()}
+    float_reasons = {node.name: leaf_reasons.get(node.name, reason) for node, reason in form.leaf_reasons.items()}
     program = RemoveIdentities()(program)
     revision = program.graph.revision
     program = FoldConstants(freeze=True, max_bytes=_LARGEST_CONSTANT)(program)
-    if program.graph.revision != revision:  # a size that was computed may stand there as one number for all dimensions
+    if program.graph.revision != revision:  # a folded size may be one number for all dimensions
         program = canonical_form(program).graph_module
     without_writes(program)
     program.graph.eliminate_dead_code()
@@ -103,7 +103,7 @@ def prepare(
     selection = Selection(program, scheme)
     selection.prune()
     for node, reason in selection.reasons.items():
-        node.meta[REASON] = kept.get(node.name, reason)
+        node.meta[REASON] = float_reasons.get(node.name, reason)
     for node in selection.to_observe():
         choice = scheme.choice(selection.users_choice(node))
         name = f"{node.name}_" if hasattr(nn.Module, node.name) else node.name
@@ -114,59 +114,63 @@ def prepare(
 
 
 def check_given(graph_module: object, scheme: object, who: str, example_inputs: object = None) -> None:
-    """Refuse what ``prepare`` and ``prepare_qat`` do not take."""
+    """Refuse arguments that ``prepare`` and ``prepare_qat`` do not accept."""
     expect_program(graph_module, f"{who} takes a GraphModule", error=QuantizationError)
     expect(scheme, (QuantizationScheme, NoneType), f"{who} takes a QuantizationScheme", error=QuantizationError)
     expect_inputs(example_inputs, who, error=QuantizationError)
 
 
 def updates_statistics(program: GraphModule) -> Node | None:
-    """The first function that normalizes with the statistics of each batch, and updates running ones, in any mode."""
+    """Return the first function that normalizes with batch statistics and updates running ones, in any mode."""
     return next((node for node in program.graph.nodes if effect_of(node) is UPDATES_STATISTICS), None)
 
 
 def record_shapes(program: GraphModule, example_inputs: Sequence[Any]) -> None:
-    """Note the shapes of values, and how much work operations are."""
+    """Record the shapes of values and the work of operations, by running the program."""
     run_apart(program, WorkCounter(program).propagate, example_inputs)
 
 
 def quantized_operations(prepared: GraphModule, scheme: QuantizationScheme) -> dict[Node, IntegerOperation]:
-    """The operations of a prepared program that ``scheme`` wants in fewer bits, and that can be, in order."""
-    found: dict[Node, IntegerOperation] = {}
+    """Return, in order, the operations of a prepared program that ``scheme`` quantizes and that can be quantized."""
+    operations: dict[Node, IntegerOperation] = {}
     for node in prepared.graph.nodes:
         operation = operation_of(node)
         if isinstance(operation, str) or REASON in node.meta or scheme.choice(node).precision == "float":
             continue
-        found[node] = operation
-    return found
+        operations[node] = operation
+    return operations
 
 
 def scheme_of(prepared: GraphModule) -> QuantizationScheme | None:
-    """The scheme that a program was prepared with, or None if it was not."""
+    """Return the scheme with which a program was prepared, or None if it was not prepared."""
     data = prepared.meta.get(SCHEME)
     return None if data is None else QuantizationScheme.from_data(data)
 
 
 def without_writes(program: GraphModule) -> None:
-    """Let operations that write to values which only they and what comes after them see return new ones instead."""
-    make_functional(program, lambda node: len({_dtype_of(program, one) for one in node.all_input_nodes} - {None}) < 2)
+    """Replace in-place operations by functional ones if only they and later operations see the written values."""
+
+    def has_one_dtype(node: Node) -> bool:
+        return len({_dtype_of(program, operand) for operand in node.all_input_nodes} - {None}) < 2
+
+    make_functional(program, has_one_dtype)
 
 
 def _dtype_of(program: GraphModule, node: Node) -> torch.dtype | None:
-    """The dtype of a value, where it is known; those of programs that are quantized are float32 for the most part."""
+    """Return the dtype of a value, or None if it is not known; most values of quantized programs are float32."""
     if node.op == "get_attr":
         return getattr(fetch_attribute(program, str(node.target)), "dtype", None)
     return getattr(node.meta.get("tensor_meta"), "dtype", None)
 
 
 def pad_by_numbers(program: GraphModule) -> None:
-    """Replace a convolution's padding by name with numbers; what it pads more on one side is padded before it."""
+    """Replace a convolution's padding by name with numbers; padding that is uneven becomes an operation before it."""
     for node in program.graph.nodes:
         padding, weight = node.kwargs.get("padding"), node.kwargs.get("weight")
         if isinstance(padding, str) and isinstance(weight, Node) and weight.op == "get_attr":
             sizes = fetch_attribute(program, str(weight.target)).shape[2:]
             dilation: Any = node.kwargs["dilation"]
-            totals = [by * (size - 1) if padding == "same" else 0 for by, size in zip(dilation, sizes, strict=True)]
+            totals = [step * (size - 1) if padding == "same" else 0 for step, size in zip(dilation, sizes, strict=True)]
             if any(total % 2 for total in totals):
                 _pad_before(node, [(total // 2, total - total // 2) for total in totals])
                 totals = [0] * len(totals)
@@ -174,7 +178,7 @@ def pad_by_numbers(program: GraphModule) -> None:
 
 
 def _pad_before(node: Node, sides: list[tuple[int, int]]) -> None:
-    """Pad the input of a convolution with zeros, which integers are padded with as well."""
+    """Pad the input of a convolution with zeros, an operation that integers have as well."""
     pad = tuple(side for pair in reversed(sides) for side in pair)
     arguments = {"input": node.kwargs["input"], "pad": pad, "mode": "constant", "value": None}
     with node.graph.inserting_before(node):
@@ -185,10 +189,7 @@ def _pad_before(node: Node, sides: list[tuple[int, int]]) -> None:
 def observe(
     program: GraphModule, node: Node, path: str, observer: nn.Module, users: Sequence[Node] | None = None
 ) -> None:
-    """Let ``observer``, as a module at ``path``, see the result of ``node``.
-
-    Those of its users, by default all, take what the observer returns.
-    """
+    """Insert ``observer``, a module at ``path``, after ``node``, and let ``users``, by default all, read its result."""
     program.add_submodule(path, observer)
     users = list(node.users if users is None else users)
     inputs = program.graph.find_nodes(op="placeholder")
@@ -200,15 +201,15 @@ def observe(
 
 
 def place_of(node: Node) -> str:
-    """A value in one line, for messages."""
+    """Return a value as one line, for messages."""
     return f"%{node.name}" if node.source is None else f"%{node.name}, {node.source}"
 
 
 def affines_of(prepared: GraphModule) -> dict[Node, Affine]:
-    """Return what the observers of a prepared program found.
+    """Return the maps to integers that the observers of a prepared program found.
 
     Raises:
-        QuantizationError: some of them saw nothing; the message lists them.
+        QuantizationError: some of the observers saw nothing; the message lists them.
     """
     observers: dict[Node, Observer] = {}
     for node in prepared.graph.nodes:
@@ -227,19 +228,19 @@ def affines_of(prepared: GraphModule) -> dict[Node, Affine]:
 
 
 class Selection:
-    """Which operations of a program in canonical form will work on integers, and why the others will not."""
+    """The operations of a program in canonical form that will work on integers, and reasons why the others will not."""
 
     def __init__(self, program: GraphModule, scheme: QuantizationScheme) -> None:
         self.chosen: dict[Node, IntegerOperation] = {}
-        """The operations that will."""
+        """The operations that will work on integers."""
         self.reasons: dict[Node, str] = {}
-        """Why the others will not; those on which it makes no difference are missing."""
+        """The reasons why others will not; operations for which it makes no difference are missing."""
         self._program = program
         self._scheme = scheme
         dependences = Dependences(program.graph)
-        sizes: set[Node] = set()  # and what is computed from nothing else
+        sizes: set[Node] = set()  # sizes, and values computed from them alone
         for node in program.graph.nodes:
-            if asks_for_size(node) or (node.all_input_nodes and all(one in sizes for one in node.all_input_nodes)):
+            if asks_for_size(node) or (node.all_input_nodes and sizes.issuperset(node.all_input_nodes)):
                 sizes.add(node)
             elif reason := self._visit(node, dependences):
                 self.reasons[node] = reason
@@ -260,19 +261,19 @@ class Selection:
             return reason
         if precision != "int8":
             return self._why_not_layer(node) if operation.kind == "layer" else f"only layers can be {precision}"
-        are_quantized = [self._is_quantized(one) for one in operation.operands]
+        are_quantized = [self._is_quantized(value) for value in operation.operands]
         if operation.kind != "layer" and not any(are_quantized):
             return "none of its inputs is a result in 8 bits"
         if operation.kind == "product" and not all(are_quantized):
             return "one of its inputs is not a result in 8 bits, and float values are multiplied faster than converted"
-        if any(dependences.writers(one) for one in (node, *operation.operands)):
+        if any(dependences.writers(value) for value in (node, *operation.operands)):
             return "the program writes to its input or to its result"
         if operation.kind == "layer" and (reason := self._why_not_layer(node)) is not None:
             return reason
-        for one in operation.operands:
-            dtype = getattr(one.meta.get("tensor_meta"), "dtype", None)
+        for value in operation.operands:
+            dtype = getattr(value.meta.get("tensor_meta"), "dtype", None)
             if dtype not in (None, torch.float32):
-                return f"`%{one}` is of type {dtype}"
+                return f"`%{value}` is of type {dtype}"
         self.chosen[node] = operation
         return None
 
@@ -289,41 +290,45 @@ class Selection:
         return prequantized(source) is not None or (source in self.chosen and self.chosen[source].takes_integers)
 
     def prune(self) -> None:
-        """Leave out what leads to no chosen layer: on float values it is faster than with conversions, and exact."""
+        """Drop operations that lead to no chosen layer: on float values they are exact, and faster than conversions."""
         needed: set[Node] = set()
         for node, operation in reversed(self.chosen.items()):
             if operation.has_weight or self._bounds_layer(node) or any(user in needed for user in node.users):
                 needed.add(node)
         for node, operation in list(self.chosen.items()):
-            # all parts of what was split are kept together
+            # all parts of a split value are kept together
             if node not in needed and not (is_part(node) and operation.operands[0] in self.chosen):
                 del self.chosen[node]
                 self.reasons[node] = "no operation in 8 bits uses its result"
 
     def _bounds_layer(self, node: Node) -> bool:
         """Return whether an operation only bounds the result of a chosen layer, and is computed together with it."""
-        layers = [one for one in self.chosen[node].operands if one in self.chosen and self.chosen[one].kind == "layer"]
-        return any(self._is_fused(one, node) for one in layers)
+        layers = [
+            operand
+            for operand in self.chosen[node].operands
+            if operand in self.chosen and self.chosen[operand].kind == "layer"
+        ]
+        return any(self._is_fused(operand, node) for operand in layers)
 
     def to_observe(self) -> list[Node]:
-        """The values that will be stored in 8 bits and have a scale of their own, in order."""
-        found: dict[Node, None] = {}
+        """Return, in order, the values that will be stored in 8 bits with their own scale."""
+        roots: dict[Node, None] = {}
         for node, operation in self.chosen.items():
             if operation.kind == "shape":
                 continue
             for operand in operation.operands:
                 if not self._is_fused(operand, node) and prequantized(root := self._root(operand)) is None:
-                    found[root] = None
-        return [node for node in self._program.graph.nodes if node in found]
+                    roots[root] = None
+        return [node for node in self._program.graph.nodes if node in roots]
 
     def users_choice(self, node: Node) -> Node:
-        """The operation whose choice says how ``node`` is stored: itself, or a chosen one that uses it."""
+        """Return the operation whose choice decides how ``node`` is stored: itself, or a chosen one that uses it."""
         waiting = [node]
         while waiting:
-            one = waiting.pop()
-            if one in self.chosen and (one is node or self.chosen[one].kind != "shape"):
-                return one
-            waiting.extend(user for user in reversed(list(one.users)) if user in self.chosen)
+            reader = waiting.pop()
+            if reader in self.chosen and (reader is node or self.chosen[reader].kind != "shape"):
+                return reader
+            waiting.extend(user for user in reversed(list(reader.users)) if user in self.chosen)
         return node
 
     def _root(self, node: Node) -> Node:
@@ -336,18 +341,18 @@ class Selection:
 
 
 def source_of(node: Node) -> Node:
-    """``node``, or what an observer passes through."""
+    """Return ``node``, or the input of an observer."""
     return node.all_input_nodes[0] if is_observer(node) else node
 
 
 def prequantized(node: Node) -> tuple[Node, Affine] | None:
-    """Return where the program itself turns integers into float values: these numbers, and how they are meant."""
+    """Return the integers that the program itself dequantizes at ``node``, and their map to float values."""
     if node.target is not dequantize:
         return None
-    given = _SETTINGS.bind(*node.args, **node.kwargs).arguments
-    source = given.pop("input")
-    known = isinstance(source, Node) and not any(isinstance(one, Node) for one in given.values())
-    return (source, Affine(**given)) if known else None
+    settings = _SETTINGS.bind(*node.args, **node.kwargs).arguments
+    source = settings.pop("input")
+    is_constant = not any(isinstance(value, Node) for value in settings.values())
+    return (source, Affine(**settings)) if isinstance(source, Node) and is_constant else None
 
 
 def is_observer(node: Node) -> bool:
@@ -356,7 +361,7 @@ def is_observer(node: Node) -> bool:
 
 
 def fused_bound(node: Node, operations: Mapping[Node, IntegerOperation]) -> Node | None:
-    """The operation that only bounds the result of the layer or sum ``node``, and is computed together with it."""
+    """Return the operation that only bounds the result of the layer or sum ``node``, and is fused with it."""
     if operations[node].kind not in ("layer", "binary") or len(node.users) != 1:
         return None
     user = next(iter(node.users))

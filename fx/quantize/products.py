@@ -30,7 +30,7 @@ def matmul(
     zero_point: int = 0,
     highest: int = 255,
 ) -> Tensor:
-    """The product of two matrices, or of batches of them, as float values or as integers of a third scale.
+    """Return the product of two matrices, or of batches of them, as float values or as integers of a third scale.
 
     >>> quantized = torch.tensor([[3, 4]], dtype=torch.uint8)
     >>> matmul(quantized, quantized.t(), 0.5, 1, 1.0, 0)
@@ -45,9 +45,10 @@ def matmul(
 def _runs_on_integers(input: Tensor, other: Tensor) -> bool:
     """Return whether torch's kernel for int8 takes two matrices, is right on this processor and faster than float32.
 
-    Of 512 x 512 and more it takes a fourth of the time with VNNI, two thirds with AVX2; of batches of small ones twice.
+    For matrices of 512 x 512 and more it takes a fourth of the time with VNNI, two thirds with AVX2. For batches of
+    small matrices it takes twice the time.
     """
-    if any(type(one) is not Tensor or one.device.type != "cpu" for one in (input, other)) or is_recorded():
+    if any(type(matrix) is not Tensor or matrix.device.type != "cpu" for matrix in (input, other)) or is_recorded():
         return False
     fits = input.dim() == other.dim() >= 2 and input.shape[:-2] == other.shape[:-2] and input.numel() * other.numel()
     if not fits or not hasattr(_torch, "_int_mm"):
@@ -57,7 +58,7 @@ def _runs_on_integers(input: Tensor, other: Tensor) -> bool:
     def ways() -> list[list[Way]]:
         left = torch.full(input.shape, LARGEST, dtype=torch.uint8)
         right = torch.zeros(other.shape, dtype=torch.uint8)
-        right[..., ::2] = LARGEST  # as int8, the largest and the smallest number by turns
+        right[..., ::2] = LARGEST  # as int8, the largest and the smallest number alternate
 
         def is_right(result: Tensor) -> bool:
             expected = right[..., :1, :].float() * (LARGEST * input.shape[-1])
@@ -76,16 +77,16 @@ def _floats(input: Tensor, other: Tensor, input_zero_point: int, other_zero_poin
 
 
 def _integers(input: Tensor, other: Tensor, input_zero_point: int, other_zero_point: int) -> Tensor:
-    """The same by torch's kernel for int8, to which numbers are moved by 128; it takes one matrix at a time."""
+    """Return the product by torch's kernel for int8, on numbers shifted by 128; it takes one matrix at a time."""
     left, right = _signed(input), _signed(other)
     result = torch.empty(*left.shape[:-1], right.shape[-1], dtype=torch.int32)
-    batches = (one.reshape(-1, *one.shape[-2:]) for one in (left, right, result))
-    for one, by, into in zip(*batches, strict=True):
-        into.copy_(_torch._int_mm(one, by))
-    moved, by_moved = input_zero_point - 128, other_zero_point - 128
-    result -= moved * right.sum(-2, keepdim=True, dtype=torch.int32)
-    result -= by_moved * left.sum(-1, keepdim=True, dtype=torch.int32)
-    return (result + left.shape[-1] * moved * by_moved).float()
+    batches = (tensor.reshape(-1, *tensor.shape[-2:]) for tensor in (left, right, result))
+    for left_matrix, right_matrix, into in zip(*batches, strict=True):
+        into.copy_(_torch._int_mm(left_matrix, right_matrix))
+    left_zero, right_zero = input_zero_point - 128, other_zero_point - 128
+    result -= left_zero * right.sum(-2, keepdim=True, dtype=torch.int32)
+    result -= right_zero * left.sum(-1, keepdim=True, dtype=torch.int32)
+    return (result + left.shape[-1] * left_zero * right_zero).float()
 
 
 def _signed(quantized: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""``report``: how much of a converted program is in 8 bits, and why the rest is not (paper, section 6.2.1)."""
+"""``report``: the part of a converted program that is in 8 bits, and why the rest is not (paper, section 6.2.1)."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from fx.quantize.recurrence import recurrent
 from fx.quantize.work import work_of
 
 IN_8_BITS = "weight_in_8_bits"
-"""Where nodes say in ``meta`` that they work with a weight in 8 bits."""
+"""The entry of a node's ``meta`` which marks an operation with a weight in 8 bits."""
 ON_INTEGERS = "on_integers"
-"""Where nodes that have no weight say in ``meta`` that they multiply integers, or stand for what does."""
+"""The entry of a node's ``meta`` which marks a product of integers without a weight, or its reference form."""
 WEIGHT_ALONE = "weight_alone_in_8_bits"
-"""Where layers say in ``meta`` that they compute on float values."""
+"""The entry of a node's ``meta`` which marks a layer with a weight in 8 bits that computes on float values."""
 _LAYERS: tuple[Family, ...] = ("linear", "convolution", "transposed convolution", "embedding")
 _WITH_MATRICES: tuple[Family | None, ...] = ("product", "combination", None)
-"""Families of operations that are layers if they have matrices of the program's, and functions of none."""
+"""Families of operations that are layers if they read matrices of the program; None for functions of no family."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,15 +39,15 @@ class Remainder:
     """An operation that stayed on float values."""
 
     node: str
-    """Name of its node."""
+    """The name of its node."""
     reason: str
-    """Why."""
+    """The reason."""
     where: SourceLocation | None
     """The user's line that calls it, if known."""
     bytes_of_state: int = 0
-    """Memory of the parameters and buffers of float values that it reads, if no operation before it does."""
+    """The bytes of float parameters and buffers that it reads, if no operation before it reads them."""
     operations: int | None = 0
-    """Its multiplications and additions, as far as they are counted; None where they are not known."""
+    """Its multiplications and additions, as far as they are counted; None if they are not known."""
 
     def __str__(self) -> str:
         listed = [f"{self.bytes_of_state:,} bytes of state"] if self.bytes_of_state else []
@@ -60,27 +60,28 @@ class Remainder:
 
 @dataclass(frozen=True, slots=True)
 class QuantizationReport:
-    """What of a program is in 8 bits."""
+    """The parts of a program in 8 bits, and those that stayed on float values."""
 
     layers: int
-    """Calls of layers whose weights are in 8 bits."""
+    """The number of calls of layers whose weights are in 8 bits."""
     float_layers: int
-    """Calls of layers that stayed on float values: linear ones, convolutions, embeddings, and whatever else multiplies
-    by matrices of the program's, such as recurrent modules, attention, and functions and modules that nobody knows."""
+    """The number of calls of layers that stayed on float values. Layers are linear layers, convolutions, embeddings,
+    and all else that multiplies by matrices of the program: recurrent modules, attention, unknown functions and
+    modules."""
     bytes_of_state: int
-    """Memory of parameters and buffers, of each once."""
+    """The memory of parameters and buffers; shared memory counts once."""
     bytes_in_8_bits: int
-    """Of these, the memory of weights in 8 bits."""
+    """The part of this memory in weights of 8 bits."""
     share_of_operations: float | None
-    """The part of the program's multiplications and additions that has weights or operands in 8 bits. Counted are those
-    of layers, products, attention and recurrences, and not those for each element alone. None where some of them are
-    not known, as all are if ``prepare`` gets no example inputs."""
+    """The share of the program's multiplications and additions with weights or operands in 8 bits. It counts layers,
+    products, attention and recurrences, and no elementwise operations. It is None if some counts are not known; without
+    example inputs for ``prepare``, none is."""
     remainders: tuple[Remainder, ...]
-    """What stayed on float values."""
+    """The operations that stayed on float values."""
     weights_alone: int = 0
-    """Of the layers, those that compute on float values, with the float values of a weight that is stored in 8 bits."""
+    """The number of ``layers`` that compute on float values, from a weight that is stored in 8 bits."""
     kernels: Mapping[str, int] = field(default_factory=dict[str, int])
-    """By how many layers each kernel was used in this process so far, as ``kernels_used`` returns it."""
+    """The number of layers that used each kernel in this process so far, as ``kernels_used`` returns it."""
 
     def __str__(self) -> str:
         share = ", operations not counted"
@@ -93,14 +94,14 @@ class QuantizationReport:
         ]
         if self.kernels:
             lines.append(f"  on {', '.join(f'{name} ({count})' for name, count in self.kernels.items())}")
-        return "\n".join([*lines, *(f"  {one}" for one in self.remainders)])
+        return "\n".join([*lines, *(f"  {remainder}" for remainder in self.remainders)])
 
 
 def report(converted: GraphModule) -> QuantizationReport:
-    """Return what became of each operation of a program that :func:`~fx.quantize.conversion.convert` returned.
+    """Report the operations in 8 bits, and the others, of a program from :func:`~fx.quantize.conversion.convert`.
 
-    All state counts, whatever holds it: what reads float values of parameters or buffers is among the remainders,
-    beside what computes on float values. Scales, and biases of layers whose weights are in 8 bits, belong to these.
+    All state counts: an operation that reads float parameters or buffers is among the remainders, beside those that
+    compute on float values. Scales and biases of layers with 8-bit weights belong to these layers.
 
     >>> import torch, fx
     >>> from fx.quantize import convert, prepare
@@ -112,25 +113,25 @@ def report(converted: GraphModule) -> QuantizationReport:
       %_1: there is no operation on integers for it (16 bytes of state)
     """
     expect_program(converted, "report takes a GraphModule", error=QuantizationError)
-    held = {node: list(_state_of(converted, node)) for node in converted.graph.nodes}
-    layers = [node for node in held if IN_8_BITS in node.meta or isinstance(_module(converted, node), QuantizedLayer)]
-    in_8_bits = {*layers, *(node for node in held if ON_INTEGERS in node.meta or node.target is dequantize_channels)}
-    listed = {_key(tensor) for node in in_8_bits for tensor in held[node]}
+    state = {node: list(_state_of(converted, node)) for node in converted.graph.nodes}
+    layers = [node for node in state if IN_8_BITS in node.meta or isinstance(_module(converted, node), QuantizedLayer)]
+    in_8_bits = {*layers, *(node for node in state if ON_INTEGERS in node.meta or node.target is dequantize_channels)}
+    listed = {_key(tensor) for node in in_8_bits for tensor in state[node]}
     remainders = list[Remainder]()
-    for node, read in held.items():
+    for node, read in state.items():
         if node in in_8_bits:
             continue
-        own = {_key(tensor): tensor.nbytes for tensor in read if _is_float(tensor) and _key(tensor) not in listed}
-        listed.update(own)
-        if REASON in node.meta or own or work_of(node):
-            remainders.append(Remainder(node.name, _reason(node), node.source, sum(own.values()), work_of(node)))
-    tensors = {_key(one): one for one in (*converted.parameters(), *converted.buffers())}.values()
+        own_bytes = {_key(tensor): tensor.nbytes for tensor in read if _is_float(tensor) and _key(tensor) not in listed}
+        listed.update(own_bytes)
+        if REASON in node.meta or own_bytes or work_of(node):
+            remainders.append(Remainder(node.name, _reason(node), node.source, sum(own_bytes.values()), work_of(node)))
+    tensors = {_key(tensor): tensor for tensor in (*converted.parameters(), *converted.buffers())}.values()
     return QuantizationReport(
         len(layers),
-        sum(node not in in_8_bits and _is_layer(node, held[node]) for node in held),
-        sum(one.nbytes for one in tensors),
-        sum(one.nbytes for one in tensors if one.dtype is torch.int8),
-        _share([work_of(node) for node in in_8_bits], [work_of(node) for node in held if node not in in_8_bits]),
+        sum(node not in in_8_bits and _is_layer(node, state[node]) for node in state),
+        sum(tensor.nbytes for tensor in tensors),
+        sum(tensor.nbytes for tensor in tensors if tensor.dtype is torch.int8),
+        _share([work_of(node) for node in in_8_bits], [work_of(node) for node in state if node not in in_8_bits]),
         tuple(remainders),
         sum(WEIGHT_ALONE in node.meta for node in layers),
         kernels_used(converted),
@@ -142,20 +143,20 @@ def _module(program: GraphModule, node: Node) -> nn.Module | None:
 
 
 def _state_of(program: GraphModule, node: Node) -> Iterator[Tensor]:
-    """The parameters and buffers that an operation reads."""
+    """Yield the parameters and buffers that an operation reads."""
     if node.op == "get_attr":
-        return  # whoever uses it reads it
-    paths = [str(one.target) for one in node.all_input_nodes if one.op == "get_attr"]
+        return  # its users read the state
+    paths = [str(operand.target) for operand in node.all_input_nodes if operand.op == "get_attr"]
     fetched: list[Any] = [fetch_attribute(program, path) for path in paths]
-    for one in (_module(program, node), *tree_leaves(fetched)):
-        if isinstance(one, nn.Module):
-            yield from (*one.parameters(), *one.buffers())
-        elif isinstance(one, Tensor):
-            yield one
+    for owner in (_module(program, node), *tree_leaves(fetched)):
+        if isinstance(owner, nn.Module):
+            yield from (*owner.parameters(), *owner.buffers())
+        elif isinstance(owner, Tensor):
+            yield owner
 
 
 def _key(tensor: Tensor) -> tuple[Any, ...]:
-    """Equal for tensors of the same memory."""
+    """Return a key that is equal for tensors of the same memory."""
     place = tensor.data_ptr() if tensor.layout is torch.strided else 0
     return place or id(tensor), tensor.dtype, tensor.shape
 
@@ -165,7 +166,7 @@ def _is_float(tensor: Tensor) -> bool:
 
 
 def _is_layer(node: Node, tensors: list[Tensor]) -> bool:
-    """Return whether an operation on float values is one that has, or ought to have, a weight."""
+    """Return whether an operation on float values has, or ought to have, a weight."""
     has_matrix = any(_is_float(tensor) and tensor.dim() > 1 for tensor in tensors)
     if node.op == "call_module":
         return has_matrix
@@ -188,6 +189,6 @@ def _reason(node: Node) -> str:
 
 
 def _share(in_8_bits: Sequence[int | None], in_float: Sequence[int | None]) -> float | None:
-    known = [one for one in in_8_bits if one is not None]
-    total = sum(known) + sum(one for one in in_float if one is not None)
-    return None if None in (*in_8_bits, *in_float) or not total else sum(known) / total
+    counted = sum(work for work in in_8_bits if work is not None)
+    total = counted + sum(work for work in in_float if work is not None)
+    return None if None in (*in_8_bits, *in_float) or not total else counted / total

@@ -1,4 +1,4 @@
-"""``quantize``: prepare, calibrate and convert in one pass, on data that whoever runs it has (paper, section 6.2.1)."""
+"""``quantize``: prepare, calibrate and convert in one pass, on data of its caller (paper, section 6.2.1)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fx.quantize.preparation import updates_statistics
 from fx.quantize.scheme import Choice, ObserverName, QuantizationScheme
 
 MARGIN = 3.0
-"""Decibels by which results on the data have to be better than is promised of others."""
+"""The margin in decibels by which results on the calibration data have to exceed the promise for other data."""
 
 
 @register_pass
@@ -26,37 +26,37 @@ MARGIN = 3.0
 class Quantize:
     """Let a program work on 8-bit integers, with scales from the data in :attr:`data`.
 
-    Pytest's plugin gives it example inputs of the model, other ones than those it compares outputs for. What cannot be
-    quantized stays as it is, and so does a program in training mode. Where :attr:`sqnr_db` is not reached on the data,
-    the layers that cost most of it stay in floating point, too; to find them takes a calibration for each layer.
+    Pytest's plugin passes example inputs of the model, different from those for which it compares outputs. Operations
+    that cannot be quantized stay as they are, and so does a program in training mode. If :attr:`sqnr_db` is not reached
+    on the data, the most sensitive layers stay in floating point, too; to find them takes a calibration for each layer.
     """
 
     observer: ObserverName = "histogram"
-    """What finds the ranges of activations."""
+    """The observer that finds the ranges of activations."""
     symmetric: bool = False
-    """Whether activations have zero in the middle of their range."""
+    """True if activations have zero in the middle of their range."""
     activation_bits: int = 8
-    """How many bits activations have, 2 to 8."""
+    """The number of bits of activations, 2 to 8."""
     weight_bits: int = 8
-    """How many bits weights have, 2 to 8."""
+    """The number of bits of weights, 2 to 8."""
     per_channel: bool = True
-    """Whether each output channel of a weight has a scale of its own."""
+    """True if each output channel of a weight has its own scale."""
     sqnr_db: float = 10.0
-    """The signal-to-quantization-noise ratio that results are promised to have, in decibels. Deep networks with random
-    weights, in which the noise of all layers adds up, keep 12 to 16; trained and shallow ones 25 and more."""
+    """The promised signal-to-quantization-noise ratio of results, in decibels. Deep networks with random weights, in
+    which the noise of all layers adds up, reach 12 to 16; trained and shallow ones 25 and more."""
     data: tuple[tuple[tuple[Any, ...], Mapping[str, Any]], ...] = dataclasses.field(default=(), init=False, repr=False)
-    """What the program is run on to find ranges: positional and keyword arguments of each call."""
+    """The calibration data: positional and keyword arguments of each call."""
 
     name: ClassVar[str] = "quantize"
     may_change: ClassVar[tuple[str, ...]] = ("tensors", "tracing")
 
     def __post_init__(self) -> None:
-        """Refuse numbers that make no sense."""
+        """Refuse settings outside of their ranges."""
         _ = self.contract, self._choice
 
     @property
     def contract(self) -> Contract:
-        """Return what is promised of results."""
+        """The promise for results."""
         return approximate(sqnr_db=self.sqnr_db)
 
     @property
@@ -70,10 +70,10 @@ class Quantize:
         )
 
     def with_data(self, data: Sequence[tuple[tuple[Any, ...], Mapping[str, Any]]]) -> Quantize:
-        """This pass with ``data`` to calibrate on: positional and keyword arguments of each call."""
-        given = dataclasses.replace(self)
-        object.__setattr__(given, "data", expect_calls(data, error=QuantizationError))
-        return given
+        """Return this pass with ``data`` to calibrate on: positional and keyword arguments of each call."""
+        quantize_pass = dataclasses.replace(self)
+        object.__setattr__(quantize_pass, "data", expect_calls(data, error=QuantizationError))
+        return quantize_pass
 
     def __call__(self, graph_module: GraphModule) -> GraphModule:
         """Return the program on integers; ``graph_module`` stays as it is.
@@ -84,16 +84,16 @@ class Quantize:
         """
         expect_program(graph_module, "Quantize runs on a GraphModule")
         if graph_module.training or updates_statistics(graph_module) is not None:
-            return graph_module  # to calibrate would be to train; see prepare_qat
+            return graph_module  # calibration would train it; see prepare_qat
         if not self.data:
             raise PassError(
                 "quantization needs data to find the ranges of values",
                 remedy="Quantize().with_data([((x,), {})]), or prepare, run and convert with fx.quantize",
             )
         data = [positional(graph_module, args, kwargs) for args, kwargs in self.data]
-        scheme, wanted = QuantizationScheme(self._choice), self.sqnr_db + MARGIN
+        scheme, required = QuantizationScheme(self._choice), self.sqnr_db + MARGIN
         decibels, quantized = try_scheme(graph_module, data, scheme, data[0])
-        if decibels < wanted:
-            advice = advise(graph_module, data, wanted, scheme)
+        if decibels < required:
+            advice = advise(graph_module, data, required, scheme)
             _, quantized = try_scheme(graph_module, data, advice.scheme, data[0])
         return quantized

@@ -14,35 +14,35 @@ from fx.quantize.declaration import operation
 from fx.quantize.expansion import Expansion
 
 Mode = Literal["LSTM", "GRU", "RNN_TANH", "RNN_RELU"]
-"""The kinds of recurrence, as ``nn.RNNBase.mode`` has them."""
+"""The kinds of recurrence, by their names in ``nn.RNNBase.mode``."""
 GATES: dict[Mode, int] = {"LSTM": 4, "GRU": 3, "RNN_TANH": 1, "RNN_RELU": 1}
-"""How many rows of a weight there are for each hidden feature."""
+"""The number of rows of a weight for each hidden feature."""
 Compute = Callable[[Tensor, "Tensor | None", "tuple[Tensor, ...]"], Sequence[Any]]
-"""From a batch of sequences, the sizes of batches where it is packed, and states, to the output and states."""
+"""A function from a batch of sequences, the batch sizes if it is packed, and states, to the output and states."""
 
 _torch: Any = torch
 
 
 @dataclass(frozen=True, slots=True)
 class Recurrence:
-    """What a recurrent module computes, its tensors aside."""
+    """The settings of a recurrent module, without its tensors."""
 
     mode: Mode
     """Its kind."""
     num_layers: int = 1
-    """How many layers there are."""
+    """The number of layers."""
     has_biases: bool = True
-    """Whether there are biases."""
+    """True if there are biases."""
     bidirectional: bool = False
-    """Whether each layer goes in both directions."""
+    """True if each layer goes in both directions."""
     batch_first: bool = False
-    """Whether the batch is the first dimension of sequences; otherwise it is the second."""
+    """True if the batch is the first dimension of sequences; otherwise it is the second."""
 
     def run(self, input: Any, state: Any, state_sizes: Sequence[int], compute: Compute) -> tuple[Any, Any]:
-        """Return output and last state, as ``nn.LSTM`` and the like do, from what ``compute`` returns for a batch.
+        """Return output and last state, as ``nn.LSTM`` and its like do, from the results of ``compute`` for a batch.
 
-        ``input`` is a batch of sequences, a single one, or a packed one. ``state`` is the first state, two for an LSTM,
-        of these sizes; zeros if None.
+        ``input`` is a batch of sequences, a single one, or a packed one. ``state`` is the first state, or two for an
+        LSTM, of these sizes; None means zeros.
         """
         states = None if state is None else tuple(state) if self.mode == "LSTM" else (state,)
         if isinstance(input, PackedSequence):
@@ -52,9 +52,9 @@ class Recurrence:
             return PackedSequence(result, sizes, order, back), self._joined(_ordered(states, back))
         if input.dim() == 2:
             place = 0 if self.batch_first else 1
-            states = None if states is None else tuple(one.unsqueeze(1) for one in states)
+            states = None if states is None else tuple(part.unsqueeze(1) for part in states)
             result, *states = self._of_batch(input.unsqueeze(place), states, state_sizes, compute)
-            return result.squeeze(place), self._joined([one.squeeze(1) for one in states])
+            return result.squeeze(place), self._joined([part.squeeze(1) for part in states])
         result, *states = self._of_batch(input, states, state_sizes, compute)
         return result, self._joined(states)
 
@@ -71,10 +71,10 @@ class Recurrence:
         return tuple(states) if self.mode == "LSTM" else states[0]
 
     def floats(self, weights: Sequence[Tensor]) -> Compute:
-        """Return what computes it in floating point."""
+        """Return the function that computes it in floating point."""
 
         def compute(data: Tensor, sizes: Tensor | None, states: tuple[Tensor, ...]) -> Sequence[Any]:
-            # no dropout is left to draw, and gradients want what is kept in training
+            # dropout is expanded already; gradients need the values that training mode keeps
             settings = (weights, self.has_biases, self.num_layers, 0.0, torch.is_grad_enabled(), self.bidirectional)
             before = states if self.mode == "LSTM" else states[0]
             function = getattr(_torch, self.mode.lower())
@@ -86,7 +86,7 @@ class Recurrence:
 
 
 def _ordered(states: Sequence[Tensor], order: Tensor | None) -> tuple[Tensor, ...]:
-    return tuple(states) if order is None else tuple(one.index_select(1, order) for one in states)
+    return tuple(states) if order is None else tuple(part.index_select(1, order) for part in states)
 
 
 @operation
@@ -100,13 +100,13 @@ def recurrent(
     bidirectional: bool = False,
     batch_first: bool = False,
 ) -> tuple[Any, Any]:
-    """Return what ``nn.LSTM``, ``nn.GRU`` or ``nn.RNN`` returns, without dropout.
+    """Compute ``nn.LSTM``, ``nn.GRU`` or ``nn.RNN``, without dropout.
 
     Args:
         input: a batch of sequences, one sequence of shape (steps, features), or a ``PackedSequence``.
         state: the first state, two for an LSTM; zeros if None.
-        weights: of each layer and direction those for input and hidden state, both biases, and the projection's.
-        mode: what ``nn.RNNBase.mode`` says.
+        weights: for each layer and direction: the weights for input and hidden state, both biases, the projection.
+        mode: the value of ``nn.RNNBase.mode``.
         num_layers: how many layers there are.
         has_biases: whether there are biases.
         bidirectional: whether each layer goes in both directions.
@@ -124,18 +124,18 @@ def recurrent(
 
 
 def expand_recurrent(call: Expansion) -> Any:
-    """Record what a module of a recurrence computes; with dropout that is trained, layer by layer."""
+    """Record the computation of a recurrent module; layer by layer if it trains with dropout."""
     module = call.module
-    given = call.arguments(type(module).forward)
-    input, state = given["input"], given["hx"]
+    arguments = call.arguments(type(module).forward)
+    input, state = arguments["input"], arguments["hx"]
     names: list[list[str]] = module._all_weights
     shared: dict[str, Any] = {
         "mode": module.mode, "has_biases": module.bias, "bidirectional": module.bidirectional,
         "batch_first": module.batch_first,
     }  # fmt: skip
 
-    def weights(of: list[list[str]]) -> tuple[Any, ...]:
-        return tuple(call.fetch(name) for layer in of for name in layer)
+    def weights(layers: list[list[str]]) -> tuple[Any, ...]:
+        return tuple(call.fetch(name) for layer in layers for name in layer)
 
     if not call.is_trained or module.dropout == 0 or module.num_layers == 1:
         both = recurrent(input=input, state=state, weights=weights(names), num_layers=module.num_layers, **shared)
@@ -144,8 +144,8 @@ def expand_recurrent(call: Expansion) -> Any:
     states: list[Any] = []
     for first in range(0, len(names), directions):
         part = slice(first, first + directions)
-        given_state = None if state is None else (state[0][part], state[1][part]) if is_lstm else state[part]
-        both = recurrent(input=input, state=given_state, weights=weights(names[part]), **shared)
+        first_state = None if state is None else (state[0][part], state[1][part]) if is_lstm else state[part]
+        both = recurrent(input=input, state=first_state, weights=weights(names[part]), **shared)
         input, last = both[0], both[1]
         states.append((last[0], last[1]) if is_lstm else last)
         if first + directions < len(names):
@@ -156,15 +156,15 @@ def expand_recurrent(call: Expansion) -> Any:
 
 
 def expand_cell(call: Expansion) -> Any:
-    """Record what a cell computes, as a sequence of one element."""
+    """Record the computation of a cell, as a sequence of one element."""
     module = call.module
-    given = call.arguments(type(module).forward)
+    arguments = call.arguments(type(module).forward)
     nonlinearity = getattr(module, "nonlinearity", None)
     mode: Any = type(module).__name__.removesuffix("Cell") if nonlinearity is None else f"RNN_{nonlinearity.upper()}"
-    state, names = given["hx"], ["weight_ih", "weight_hh", *(("bias_ih", "bias_hh") if module.bias else ())]
+    state, names = arguments["hx"], ["weight_ih", "weight_hh", *(("bias_ih", "bias_hh") if module.bias else ())]
     if state is not None:
         state = (state[0].unsqueeze(0), state[1].unsqueeze(0)) if mode == "LSTM" else state.unsqueeze(0)
     weights: Any = tuple(map(call.fetch, names))
-    input = given["input"].unsqueeze(0)
+    input = arguments["input"].unsqueeze(0)
     both = recurrent(input=input, state=state, weights=weights, mode=mode, has_biases=module.bias)
     return tuple(both[1][number].squeeze(0) for number in (0, 1)) if mode == "LSTM" else both[1].squeeze(0)

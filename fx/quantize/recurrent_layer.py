@@ -1,4 +1,4 @@
-"""LSTM, GRU and RNN with 8-bit weights, which find the scales of their values in each call (paper, section 6.2.1)."""
+"""LSTM, GRU and RNN with 8-bit weights; they find the scales of their values in each call (paper, section 6.2.1)."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ _LINEAR = Kernel(
     functools.partial(has_fbgemm, "linear_dynamic", "make_quantized_cell_params_dynamic"),
     _pack,
 )
-"""The linear layer that torch's functions compute. oneDNN could, too, and takes 1.1 to 3.6 times as long."""
+"""The linear layer inside of torch's functions. oneDNN could compute it, too, but takes 1.1 to 3.6 times as long."""
 
 
 @listed
 class QuantizedRecurrent(PackedModule):
-    """LSTM, GRU or RNN with 8-bit weights; its values are floating-point numbers, whose scales each product finds."""
+    """LSTM, GRU or RNN with 8-bit weights; its values are floating-point numbers, quantized in each product."""
 
     def __init__(
         self,
@@ -62,17 +62,17 @@ class QuantizedRecurrent(PackedModule):
         batch_first: bool = False,
         proj_size: int = 0,
     ) -> None:
-        """A layer whose tensors are still to be filled in.
+        """Create a layer whose tensors are still to be filled in.
 
         Args:
             mode: LSTM, GRU, RNN_TANH or RNN_RELU.
             input_size: features of the input.
             hidden_size: features of the hidden state.
-            num_layers: how many layers there are.
+            num_layers: the number of layers.
             has_biases: whether there are biases.
             bidirectional: whether each layer goes in both directions.
             batch_first: whether the batch is the first dimension of sequences.
-            proj_size: features of the output of an LSTM that projects its hidden state; 0 if it does not.
+            proj_size: features of the output of an LSTM with a projection of its hidden state; 0 without.
         """
         super().__init__()
         self.mode: Mode = mode
@@ -105,7 +105,7 @@ class QuantizedRecurrent(PackedModule):
         return Recurrence(self.mode, self.num_layers, self.has_biases, self.bidirectional, self.batch_first)
 
     def layers(self, named: str = "") -> Iterator[QuantizedLinear]:
-        """Yield its matrices, or those of one name, in the order in which ``nn.LSTM`` has them."""
+        """Yield its matrices, or those whose name starts with ``named``, in the order of ``nn.LSTM``."""
         for name in self._modules:
             if name.startswith(named):
                 layer: Any = getattr(self, name)
@@ -123,7 +123,7 @@ class QuantizedRecurrent(PackedModule):
     def _compute(self, data: Tensor, sizes: Tensor | None, states: tuple[Tensor, ...]) -> Sequence[Any]:
         if not self._runs_kernels(data, states):
             return self._floats()(data, sizes, states)
-        data, states = data.detach(), tuple(one.detach() for one in states)
+        data, states = data.detach(), tuple(state.detach() for state in states)
         largest = None if self.mode not in _KERNELS or self.proj_size else self._largest(states[0].shape[1])
         if largest is not None:
             return self._by_kernel(largest, data, sizes, states)
@@ -131,17 +131,17 @@ class QuantizedRecurrent(PackedModule):
 
     def _runs_kernels(self, data: Tensor, states: tuple[Tensor, ...]) -> bool:
         every = (data, *states)
-        if is_recorded() or any(type(one) is not Tensor or one.device.type != "cpu" for one in every):
+        if is_recorded() or any(type(tensor) is not Tensor or tensor.device.type != "cpu" for tensor in every):
             return False
-        # in floating point, torch says what does not fit, and values that are not finite are passed on
+        # in floating point, torch raises errors for misfits, and passes on values that are not finite
         count, sizes = len(self._suffixes), self._state_sizes
-        fits = data.shape[-1] == self.input_size and [one.shape[-1] for one in states] == sizes
-        fits = fits and all(one.dim() == 3 and len(one) == count for one in states)
-        fits = fits and all(one.dtype is torch.float32 and one.numel() for one in every)
-        return fits and all(bool(one.isfinite().all()) for one in every)
+        fits = data.shape[-1] == self.input_size and [tensor.shape[-1] for tensor in states] == sizes
+        fits = fits and all(tensor.dim() == 3 and len(tensor) == count for tensor in states)
+        fits = fits and all(tensor.dtype is torch.float32 and tensor.numel() for tensor in every)
+        return fits and all(bool(tensor.isfinite().all()) for tensor in every)
 
     def _floats(self) -> Any:
-        """Return what computes it on float values, with those of the weights."""
+        """Return the function that computes it on float values, with dequantized weights."""
         weights: list[Tensor] = []
         for suffix in self._suffixes:
             cell: list[Any] = [self._modules[f"{name}_{suffix}"] for name in ("input", "hidden")]
@@ -175,23 +175,23 @@ class QuantizedRecurrent(PackedModule):
         return _torch.ops.quantized.make_quantized_cell_params_dynamic(*packed, *biases, False)
 
     def _largest(self, batch: int) -> int | None:
-        """Return the largest weight for which the products of one step are right; None: they are for none.
+        """Return the largest weight for which the products of one step are right, or None if there is none.
 
-        Where pairs of products of 8 bits do not fit into 16, weights have 7.
+        If pairs of products of 8 bits do not fit into 16 bits, weights have 7.
         """
         use = KernelUse("dynamic", rounded_up(batch), torch.get_num_threads())
         if use not in self._chosen:
             most = max(largest_weight(layer.weight) for layer in self.layers())
-            self._chosen[use] = next((one for one in (most, NARROW) if self._is_right(one, batch)), None)
+            self._chosen[use] = next((largest for largest in (most, NARROW) if self._is_right(largest, batch)), None)
         return self._chosen[use]
 
     @property
     def kernels(self) -> dict[KernelUse, str]:
-        """Return what multiplies inside of torch's functions, by batches for which that was chosen so far."""
-        return {use: "reference" if one is None else _LINEAR.name for use, one in self._chosen.items()}
+        """The kernel of the products inside of torch's functions, by the batches for which it was chosen so far."""
+        return {use: "reference" if largest is None else _LINEAR.name for use, largest in self._chosen.items()}
 
     def _is_right(self, largest: int, rows: int) -> bool:
-        """Return whether rows are multiplied right by a matrix of the largest weights."""
+        """Return whether the product of rows and a matrix of the largest weights is right."""
         layer = next(self.layers(named="hidden"))
         shape = (rows, layer.in_features)
 
@@ -211,7 +211,7 @@ class QuantizedRecurrent(PackedModule):
             directions = [suffix for suffix in self._suffixes if suffix.split("_")[0] == f"l{layer}"]
             outputs: list[Tensor] = []
             for suffix in directions:
-                state = [one[len(last)] for one in states]
+                state = [part[len(last)] for part in states]
                 steps = self._steps(suffix, sequence, state)
                 outputs.append(steps)
                 last.append(state)
@@ -220,7 +220,7 @@ class QuantizedRecurrent(PackedModule):
         return result, *(torch.stack(parts) for parts in zip(*last, strict=True))
 
     def _steps(self, suffix: str, sequence: Tensor, state: list[Tensor]) -> Tensor:
-        """Return the output of one layer in one direction; ``state`` becomes the last one."""
+        """Return the output of one layer in one direction; ``state`` becomes the last state."""
         hidden_layer: Any = self._modules[f"hidden_{suffix}"]
         input_layer: Any = self._modules[f"input_{suffix}"]
         projection: Any = self._modules.get(f"projection_{suffix}")
@@ -234,7 +234,7 @@ class QuantizedRecurrent(PackedModule):
         return torch.stack(gates)
 
     def extra_repr(self) -> str:
-        """Settings."""
+        """Return the settings as text."""
         return (
             f"{self.mode}, {self.input_size}, {self.hidden_size}, num_layers={self.num_layers}, "
             f"has_biases={self.has_biases}, bidirectional={self.bidirectional}, batch_first={self.batch_first}, "
@@ -246,18 +246,18 @@ def _narrowed(layer: Any, largest: int) -> tuple[Tensor, Tensor]:
     """Return the weight of a layer as integers of at most ``largest``, and their scales."""
     if largest_weight(layer.weight) <= largest:
         return layer.weight, layer.weight_scale
-    by = LARGEST_WEIGHT / largest
-    return (layer.weight / by).round().to(torch.int8), layer.weight_scale * by
+    factor = LARGEST_WEIGHT / largest
+    return (layer.weight / factor).round().to(torch.int8), layer.weight_scale * factor
 
 
-def _lstm(given: Tensor, hidden: Tensor, state: Sequence[Tensor]) -> list[Tensor]:
-    input, forget, cell, output = hidden.add_(given).chunk(4, -1)
+def _lstm(inputs: Tensor, hidden: Tensor, state: Sequence[Tensor]) -> list[Tensor]:
+    input, forget, cell, output = hidden.add_(inputs).chunk(4, -1)
     cells = torch.addcmul(forget.sigmoid() * state[1], input.sigmoid(), cell.tanh())
     return [output.sigmoid() * cells.tanh(), cells]
 
 
-def _gru(given: Tensor, hidden: Tensor, state: Sequence[Tensor]) -> list[Tensor]:
-    (reset, update, new), (reset_by, update_by, new_by) = given.chunk(3, -1), hidden.chunk(3, -1)
+def _gru(inputs: Tensor, hidden: Tensor, state: Sequence[Tensor]) -> list[Tensor]:
+    (reset, update, new), (reset_by, update_by, new_by) = inputs.chunk(3, -1), hidden.chunk(3, -1)
     new = torch.addcmul(new, (reset + reset_by).sigmoid(), new_by).tanh()
     return [torch.lerp(new, state[0], (update + update_by).sigmoid())]
 
@@ -265,7 +265,7 @@ def _gru(given: Tensor, hidden: Tensor, state: Sequence[Tensor]) -> list[Tensor]
 _STEPS: dict[Mode, Callable[[Tensor, Tensor, Sequence[Tensor]], list[Tensor]]] = {
     "LSTM": _lstm,
     "GRU": _gru,
-    "RNN_TANH": lambda given, hidden, _: [torch.tanh(given + hidden)],
-    "RNN_RELU": lambda given, hidden, _: [F.relu(given + hidden)],
+    "RNN_TANH": lambda inputs, hidden, _: [torch.tanh(inputs + hidden)],
+    "RNN_RELU": lambda inputs, hidden, _: [F.relu(inputs + hidden)],
 }
-"""From what a layer makes of the input and of the hidden state, and the state, to the next one."""
+"""For each mode, the function from the products with input and hidden state, and the state, to the next state."""

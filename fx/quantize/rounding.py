@@ -1,4 +1,4 @@
-"""``RoundingInserter``: rounding in a program that is trained, where ``convert`` will have integers (section 6.2.1)."""
+"""``RoundingInserter``: rounding in a program in training, where ``convert`` will have integers (section 6.2.1)."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ from fx.quantize.recurrence import recurrent
 from fx.quantize.scheme import Choice, QuantizationScheme
 
 _SCALES = ("weight", "running_var")
-"""The tensors from which it follows what a batch norm multiplies by."""
+"""The tensors that determine the gain of a batch norm."""
 _RANKS: dict[Any, int] = {
     row.function: 2 + (row.dims or 0) for row in operators("linear", "convolution", "transposed convolution")
 }
-"""How many dimensions the results of layers have where batch norm normalizes their features."""
+"""The number of dimensions that a layer's result must have for batch norm to normalize its features."""
 
 
 class RoundingInserter:
-    """Puts into a program what ``prepare`` and ``convert`` would do to it, as rounding."""
+    """The inserter of rounding that has the effect of ``prepare`` and ``convert``."""
 
     def __init__(self, program: GraphModule, plan: GraphModule, scheme: QuantizationScheme, fused: set[str]) -> None:
-        """Prepare to edit ``program``, which is canonical but for modules that do something else in training.
+        """Prepare to edit ``program``, which is canonical except for modules that behave differently in training.
 
-        ``plan`` is the same as ``prepare`` returns it, with the batch norms of the names ``fused`` folded into layers.
+        ``plan`` is the result of ``prepare`` for it, with the batch norms named ``fused`` folded into layers.
         """
         self._program = program
         self._graph = program.graph
@@ -49,29 +49,31 @@ class RoundingInserter:
         operations = quantized_operations(plan, scheme)
         precisions = {node: scheme.choice(node).precision for node in operations}
         self._on_integers = {
-            node for node, one in operations.items() if one.takes_integers and precisions[node] == "int8"
+            node for node, operation in operations.items() if operation.takes_integers and precisions[node] == "int8"
         }
-        self._layers = [node for node, one in operations.items() if one.has_weight and precisions[node] != "bfloat16"]
+        self._layers = [
+            node for node, operation in operations.items() if operation.has_weight and precisions[node] != "bfloat16"
+        ]
 
     def insert(self) -> None:
         """Edit the program."""
         observers = list(filter(is_observer, self._plan.graph.nodes))
-        found = [(str(planned.target), *one) for planned in observers for one in self._rounded(planned)]
-        made: dict[str, FakeQuantize] = {}
-        for path, value, users in found:
-            if path not in made:
+        rounded = [(str(planned.target), *uses) for planned in observers for uses in self._rounded(planned)]
+        modules: dict[str, FakeQuantize] = {}
+        for path, value, users in rounded:
+            if path not in modules:
                 observer: Any = self._plan.get_submodule(path)
-                made[path] = FakeQuantize.of(observer)
-            observe(self._program, value, path, made[path], users)
+                modules[path] = FakeQuantize.of(observer)
+            observe(self._program, value, path, modules[path], users)
         for planned in self._layers:
             round_ = self._round_matrices if planned.target is recurrent else self._round_weight
             round_(self._nodes[planned.name], self._scheme.choice(planned))
 
-    # Which values are rounded, and for whom: what works on float values reads them as they are, in the converted
-    # program too, unless they are stored as integers alone.
+    # The values to round, and their users that read them rounded. Operations on float values read unrounded values, in
+    # the converted program too, unless a value is stored as integers alone.
 
     def _rounded(self, planned: Node) -> Iterator[tuple[Node, Sequence[Node]]]:
-        """The values of the program that an observer of the plan stands for, and who is to read them rounded."""
+        """Yield the values of the program for an observer of the plan, with the users that read them rounded."""
         source = planned.all_input_nodes[0]
         for value in dict.fromkeys(self._values(source, planned)):
             if source in self._on_integers:
@@ -80,7 +82,7 @@ class RoundingInserter:
                 yield from self._for_integers(value)
 
     def _values(self, source: Node, planned: Node) -> Iterator[Node]:
-        """The value of that name; of a constant that was folded for the plan, what it is computed as."""
+        """Yield the value with the name of ``source``; for a constant folded in the plan, its unfolded computation."""
         if source.name in self._nodes:
             yield self._norms.get(source.name, self._nodes[source.name])
             return
@@ -97,11 +99,11 @@ class RoundingInserter:
                 yield from self._for_integers(user)
 
     def _kinds(self, user: Node) -> set[bool]:
-        """Return whether an operation works on integers; of one that the plan does without, as dropout, its users."""
+        """Return whether an operation works on integers; for one missing in the plan (dropout), ask its users."""
         planned = self._planned.get(user.name)
         if planned is not None:
             return {planned in self._on_integers}
-        return {kind for one in user.users for kind in self._kinds(one)} or {False}
+        return {kind for later in user.users for kind in self._kinds(later)} or {False}
 
     # Weights.
 
@@ -133,50 +135,50 @@ class RoundingInserter:
                     settings = {"weight": fetched, "bits": choice.weight_bits, "per_channel": choice.per_channel}
                     rounded[fetched] = self._graph.call_function(fake_quantize_channels, (), settings)
                     rounded[fetched].source = node.source
-        for fetched, made in rounded.items():
-            node.replace_input_with(fetched, made)
+        for fetched, replacement in rounded.items():
+            node.replace_input_with(fetched, replacement)
 
     def _replace(self, node: Node, name: str, function: Any, **settings: Any) -> None:
-        """Give a layer what ``function`` makes of one of its arguments."""
+        """Apply ``function`` to one of the arguments of a layer."""
         key = "input" if name == "input" else "weight"
         rounded = self._graph.call_function(function, (), {key: node.kwargs[name], **settings})
         rounded.source = node.source
         node.kwargs = {**node.kwargs, name: rounded}
 
     def _gain(self, norm: Node) -> Node:
-        """Return what a batch norm, called as a module or as a function, multiplies each channel by."""
+        """Return the gain of each channel in a batch norm, called as a module or as a function."""
         if norm.op == "call_module":
             module: Any = self._program.get_submodule(str(norm.target))
             paths = {name: f"{norm.target}.{name}" for name in _SCALES if getattr(module, name) is not None}
             eps = module.eps
         else:
-            given = {name: norm.kwargs[name] for name in _SCALES}
-            paths = {name: str(used.target) for name, used in given.items() if isinstance(used, Node)}
+            tensors = {name: norm.kwargs[name] for name in _SCALES}
+            paths = {name: str(used.target) for name, used in tensors.items() if isinstance(used, Node)}
             eps = norm.kwargs["eps"]
         fetched = {name: self._graph.get_attr(path) for name, path in paths.items()}
         return self._graph.call_function(batch_norm_gain, (), {"weight": None, **fetched, "eps": eps})
 
 
-def _at_same_place(planned: Node, given: Any, same: Any) -> Iterator[Node]:
-    """Yield what stands in ``same`` where ``planned`` stands in ``given``: arguments of one call in two programs."""
-    if given is planned:
+def _at_same_place(planned: Node, arguments: Any, same: Any) -> Iterator[Node]:
+    """Yield the nodes of ``same`` at the places of ``planned`` in ``arguments``: one call in two programs."""
+    if arguments is planned:
         if isinstance(same, Node):
             yield same
-    elif isinstance(given, (tuple, list)) and isinstance(same, (tuple, list)):
-        for one, other in zip(given, same, strict=False):
-            yield from _at_same_place(planned, one, other)
-    elif isinstance(given, Mapping) and isinstance(same, Mapping):
-        for name, one in given.items():
-            yield from _at_same_place(planned, one, same.get(name))
+    elif isinstance(arguments, (tuple, list)) and isinstance(same, (tuple, list)):
+        for part, same_part in zip(arguments, same, strict=False):
+            yield from _at_same_place(planned, part, same_part)
+    elif isinstance(arguments, Mapping) and isinstance(same, Mapping):
+        for name, part in arguments.items():
+            yield from _at_same_place(planned, part, same.get(name))
 
 
 def take_out_rounding(program: GraphModule) -> dict[str, FakeQuantize]:
-    """Undo what :class:`RoundingInserter` did, and return the modules that rounded values, by their paths."""
-    found: dict[str, FakeQuantize] = {}
+    """Undo the edits of :class:`RoundingInserter`, and return the modules that rounded values, by their paths."""
+    modules: dict[str, FakeQuantize] = {}
     for node in reversed(list(program.graph.nodes)):
         arguments = node.kwargs
         if is_observer(node):
-            found[str(node.target)] = fetch_attribute(program, str(node.target))
+            modules[str(node.target)] = fetch_attribute(program, str(node.target))
             _bypass(node, node.args[0])
         elif node.target in (fake_quantize_channels, fake_quantize_dynamic):
             _bypass(node, arguments.get("weight", arguments.get("input")))
@@ -189,7 +191,7 @@ def take_out_rounding(program: GraphModule) -> dict[str, FakeQuantize]:
     program.graph.eliminate_dead_code()
     program.delete_all_unused_submodules()
     program.recompile()
-    return found
+    return modules
 
 
 def _bypass(node: Node, value: Any) -> None:

@@ -1,4 +1,4 @@
-"""``QuantizationScheme``: what of a program becomes 8-bit integers, and how (paper, section 6.2.1)."""
+"""``QuantizationScheme``: the parts of a program that become 8-bit integers, and how (paper, section 6.2.1)."""
 
 from __future__ import annotations
 
@@ -22,24 +22,29 @@ ObserverName = Literal["min-max", "moving-average", "histogram", "percentile"]
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """How one operation is quantized."""
+    """The quantization of one operation."""
 
     precision: Precision = "int8"
-    """``"int8"``: on integers, whose scales calibration finds; ``"dynamic"``: layers find the scale of their input
-    in each call, and give float values; ``"weight-only"``: layers whose weights alone are integers;
-    ``"bfloat16"``: layers on float values of 16 bits; ``"float"``: not at all."""
+    """The arithmetic:
+
+    - ``"int8"``: on integers, with scales from calibration;
+    - ``"dynamic"``: for layers, which find the scale of their input in each call and return float values;
+    - ``"weight-only"``: for layers, whose weights alone are integers;
+    - ``"bfloat16"``: for layers, on float values of 16 bits;
+    - ``"float"``: no quantization.
+    """
     symmetric: bool = False
-    """Whether activations have zero in the middle of their range, rather than where it suits them best."""
+    """True if activations have zero in the middle of their range, rather than where it suits them best."""
     observer: ObserverName = "histogram"
-    """What finds the ranges of activations."""
+    """The observer that finds the ranges of activations."""
     percentile: float = 99.99
-    """Of a percentile observer: how much of the values is inside the range, in percent."""
+    """For a percentile observer: the percentage of values inside the range."""
     activation_bits: int = 8
-    """How many bits activations have, 2 to 8; fewer than 8 are stored in 8 and coarser, and faster without VNNI."""
+    """The number of bits of activations, 2 to 8. Fewer than 8 are stored in 8 bits; they are faster without VNNI."""
     weight_bits: int = 8
-    """How many bits weights have, 2 to 8. """
+    """The number of bits of weights, 2 to 8."""
     per_channel: bool = True
-    """Whether each output channel of a weight has a scale of its own."""
+    """True if each output channel of a weight has its own scale."""
 
     def __post_init__(self) -> None:
         for name, kind in _LITERALS.items():
@@ -68,17 +73,17 @@ _LITERALS: dict[str, Any] = {"precision": Precision, "observer": ObserverName}
 
 @dataclass(frozen=True, slots=True)
 class Override:
-    """Where a program is quantized otherwise than its scheme says.
+    """An exception from the default of a scheme.
 
-    It holds for operations that match all of the patterns that are given; ``*`` and ``?`` stand for any characters.
+    It holds for operations that match all of its patterns; ``*`` and ``?`` match any characters.
     """
 
     choice: Choice
-    """How these operations are quantized."""
+    """The quantization of these operations."""
     node: str | None = None
     """A pattern for the names of nodes of the program in canonical form."""
     module: str | None = None
-    """A pattern for paths of modules, or for names of their classes: one that the operation is in must match."""
+    """A pattern for the path or class name of a module: one of the modules around the operation must match."""
     operator: str | None = None
     """A pattern for the canonical function: ``"conv2d"``, ``"torch.nn.functional.*"``."""
 
@@ -94,7 +99,7 @@ class Override:
             )
 
     def matches(self, node: Node) -> bool:
-        """Return whether it holds for the operation of ``node``."""
+        """Return whether the override holds for the operation of ``node``."""
         expect(node, Node, "Override.matches takes a Node", error=QuantizationError)
         return (
             _fits(self.node, [node.name])
@@ -105,7 +110,7 @@ class Override:
 
 @dataclass(frozen=True, slots=True)
 class QuantizationScheme:
-    """Which operations of a program are quantized, and how; by default all that can be, with affine activations.
+    """The operations of a program to quantize, and how; by default all that can be, with affine activations.
 
     >>> scheme = QuantizationScheme().skip(operator="conv1d").skip(module="head*")
     >>> QuantizationScheme.from_data(scheme.to_data()) == scheme
@@ -113,52 +118,56 @@ class QuantizationScheme:
     """
 
     default: Choice = Choice()
-    """How operations are quantized for which there is no override."""
+    """The quantization of operations without an override."""
     overrides: tuple[Override, ...] = ()
-    """Exceptions; of those that match an operation the last one counts."""
+    """Exceptions; the last one that matches an operation counts."""
 
     def __post_init__(self) -> None:
         expect(self.default, Choice, "the default of a QuantizationScheme is a Choice", error=QuantizationError)
         what = "overrides of a QuantizationScheme are Overrides"
-        expect_all(self.overrides, lambda one: isinstance(one, Override), what, error=QuantizationError)
+        expect_all(self.overrides, lambda override: isinstance(override, Override), what, error=QuantizationError)
 
     def choice(self, node: Node) -> Choice:
         """Return how the operation of ``node`` is quantized."""
         expect(node, Node, "QuantizationScheme.choice takes a Node", error=QuantizationError)
-        return next((one.choice for one in reversed(self.overrides) if one.matches(node)), self.default)
+        matches = (override for override in reversed(self.overrides) if override.matches(node))
+        return next((override.choice for override in matches), self.default)
 
     def override(
         self, choice: Choice, *, node: str | None = None, module: str | None = None, operator: str | None = None
     ) -> QuantizationScheme:
-        """This scheme with one more exception; see :class:`Override`."""
+        """Return this scheme with one more exception; see :class:`Override`."""
         return dataclasses.replace(self, overrides=(*self.overrides, Override(choice, node, module, operator)))
 
     def skip(
         self, *, node: str | None = None, module: str | None = None, operator: str | None = None
     ) -> QuantizationScheme:
-        """This scheme with operations that stay in floating point; see :class:`Override`."""
+        """Return this scheme with more operations that stay in floating point; see :class:`Override`."""
         return self.override(Choice(precision="float"), node=node, module=module, operator=operator)
 
     def to_data(self) -> dict[str, Any]:
-        """The scheme as plain data that JSON can hold."""
+        """Return the scheme as plain data for JSON."""
         return {
             "default": dataclasses.asdict(self.default),
-            "overrides": [dataclasses.asdict(one) for one in self.overrides],
+            "overrides": [dataclasses.asdict(override) for override in self.overrides],
         }
 
     @classmethod
     def from_data(cls, data: Mapping[str, Any]) -> QuantizationScheme:
-        """The scheme that ``to_data`` wrote.
+        """Return the scheme that ``to_data`` wrote.
 
         Raises:
-            QuantizationError: ``data`` is none.
+            QuantizationError: ``data`` describes no scheme.
         """
         remedy = "write it with QuantizationScheme.to_data"
         expect(data, Mapping, "from_data takes what to_data returned", error=QuantizationError, remedy=remedy)
         try:
-            overrides: Sequence[Any] = data["overrides"]
-            made = [Override(Choice(**one["choice"]), one["node"], one["module"], one["operator"]) for one in overrides]
-            return cls(Choice(**data["default"]), tuple(made))
+            entries: Sequence[Any] = data["overrides"]
+            overrides = [
+                Override(Choice(**entry["choice"]), entry["node"], entry["module"], entry["operator"])
+                for entry in entries
+            ]
+            return cls(Choice(**data["default"]), tuple(overrides))
         except (TypeError, KeyError) as error:
             raise QuantizationError(
                 "this data describes no scheme",
@@ -173,7 +182,7 @@ def _fits(pattern: str | None, names: list[str]) -> bool:
 
 
 def _modules_of(node: Node) -> list[str]:
-    """Paths and names of classes of the modules that an operation was captured in."""
+    """Return the paths and class names of the modules in which an operation was captured."""
     stack: dict[str, tuple[str, Any]] = node.meta.get("nn_module_stack", {})
     return [name for path, kind in stack.values() for name in (path, getattr(kind, "__name__", str(kind)))]
 

@@ -1,4 +1,4 @@
-"""Running a program on data without leaving traces in it, or in the data."""
+"""Runs of a program on data that change neither the program nor the data."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from fx.modules.kept_tensors import KeptTensor
 
 
 def run_apart(program: GraphModule, run: Callable[..., Any], args: Sequence[Any], what: str = "the program") -> Any:
-    """Return what ``run`` returns for copies of ``args``, without gradients, and leave no trace in ``program``.
+    """Return the result of ``run`` for copies of ``args``, without gradients, and leave ``program`` unchanged.
 
-    Its buffers stay what they are, and so do the parameters to which its operations write.
+    Its buffers keep their values, and so do parameters to which its operations write.
 
     Raises:
-        QuantizationError: ``what``, as which it is known to the user, does not run.
+        QuantizationError: the program does not run; the message calls it ``what``.
 
     >>> import fx, torch
     >>> table = fx.symbolic_trace(torch.nn.Embedding.from_pretrained(torch.tensor([[4.0]]), max_norm=2))
@@ -37,10 +37,10 @@ def run_apart(program: GraphModule, run: Callable[..., Any], args: Sequence[Any]
     copies = tree_map(_apart, tuple(args))
     try:
         output = without_gradients(lambda: run(*copies))
-        return tree_map(_apart, output) if any(kept.written for kept in before) else output
+        return tree_map(_apart, output) if any(tensor.written for tensor in before) else output
     except FxError:
         raise
-    except Exception as error:  # whatever an operation raises that does not take the values that it gets
+    except Exception as error:  # operations raise many types for values that they do not take
         notes = note_lines(error)
         raise QuantizationError(
             f"{what} does not run on the data",
@@ -48,29 +48,29 @@ def run_apart(program: GraphModule, run: Callable[..., Any], args: Sequence[Any]
             remedy="give inputs that it takes; keep in floating point what needs exact values: scheme.skip(…)",
         ) from None
     finally:
-        for kept in before:
-            if kept.written:
-                kept.put_back()
+        for tensor in before:
+            if tensor.written:
+                tensor.put_back()
 
 
 def in_evaluation_mode(program: GraphModule) -> GraphModule:
-    """``program``, or where some of it is in training mode a copy in evaluation mode that shares its tensors."""
+    """Return ``program``, or if any of it is in training mode a copy in evaluation mode that shares its tensors."""
     if not any(module.training for module in program.modules()):
         return program
-    shared: dict[int, Any] = {id(one): one for one in (*program.parameters(), *program.buffers())}
+    shared: dict[int, Any] = {id(tensor): tensor for tensor in (*program.parameters(), *program.buffers())}
     return copy.deepcopy(program, shared).eval()
 
 
 def may_be_written(program: GraphModule) -> set[Tensor]:
-    """The buffers of a program, and what else it holds that its operations may write to."""
-    found = set(program.buffers())
+    """Return the buffers of a program, and all other tensors of it to which its operations may write."""
+    tensors = set(program.buffers())
     dependences = Dependences(program.graph)
     for node in program.graph.nodes:
         if node.op in ("get_attr", "call_module") and dependences.why_state_varies(node) is not None:
-            held = fetch_attribute(program, str(node.target))
-            leaves = held.parameters() if isinstance(held, nn.Module) else tree_leaves(held)
-            found.update(leaf for leaf in leaves if isinstance(leaf, Tensor))
-    return found
+            state = fetch_attribute(program, str(node.target))
+            leaves = state.parameters() if isinstance(state, nn.Module) else tree_leaves(state)
+            tensors.update(leaf for leaf in leaves if isinstance(leaf, Tensor))
+    return tensors
 
 
 def _apart(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""``prepare_qat``: train a program for what quantization will do to it (Jacob et al. 2017; paper, section 6.2.1)."""
+"""``prepare_qat``: quantization-aware training of a program (Jacob et al. 2017; paper, section 6.2.1)."""
 
 from __future__ import annotations
 
@@ -29,26 +29,26 @@ from fx.quantize.rounding import RoundingInserter, take_out_rounding
 from fx.quantize.scheme import Choice, QuantizationScheme
 
 _TRAINED = "quantization_aware"
-"""Where a program that is trained for quantization says so, in ``meta``."""
+"""The entry of ``meta`` which marks a program in quantization-aware training."""
 _WITH_MODES = tuple(kind.__name__ for row in operators() if row.draws or row.has_statistics for kind in row.modules)
-"""Classes of modules that do something else in training; ``train`` and ``eval`` still reach these."""
+"""Module classes that behave differently in training; ``train`` and ``eval`` still reach these modules."""
 
 
 def prepare_qat(
     graph_module: GraphModule, scheme: QuantizationScheme | None = None, example_inputs: Sequence[Any] | None = None
 ) -> GraphModule:
-    """Return a copy of a program that can be trained, and rounds weights and values as quantization will.
+    """Return a copy of a program that can be trained and rounds weights and values as quantization will.
 
-    Gradients pass rounding as if it were not there. Batch norms stay, as their statistics are still to be found, but
-    the weights of the layers before them are rounded as they will be with the batch norm folded into them. ``train``
-    and ``eval`` reach batch norms and dropout as they do in the original, whose names parameters keep; ranges of values
-    are observed in training mode. Late in training :func:`freeze_observers` and :func:`freeze_batch_norm` fix what is
-    known well enough, and :func:`~fx.quantize.conversion.convert` takes the copy at any time.
+    Gradients ignore the rounding. Batch norms stay, as their statistics are not final, but the weights of the layers
+    before them are rounded as if the batch norm were folded into them. ``train`` and ``eval`` reach batch norms and
+    dropout as in the original, and parameters keep their names. Ranges of values are observed in training mode. Late in
+    training, :func:`freeze_observers` and :func:`freeze_batch_norm` fix ranges and statistics.
+    :func:`~fx.quantize.conversion.convert` takes the copy at any time.
 
     Args:
-        graph_module: a captured program, in either mode. Its tensors stay as they are: the copy has its own.
+        graph_module: a captured program, in either mode. Its tensors stay unchanged: the copy has its own.
         scheme: what is quantized, and how; by default all that can be, in 8 bits with moving averages of ranges.
-        example_inputs: inputs for one run, from which shapes and types are known; see
+        example_inputs: inputs for one run, which gives shapes and types; see
             :func:`~fx.quantize.preparation.prepare`.
 
     Raises:
@@ -77,28 +77,28 @@ def prepare_qat(
     program = canonical_form(program, leaves=_WITH_MODES).graph_module
     modes = [(module, module.training) for module in program.modules()]
     program.eval()
-    # What nothing needs would be a user of what is rounded or fused; so would norms that only keep statistics.
+    # Dead code would count as a user of values that are rounded or fused, and so would norms that only keep statistics.
     program.graph.eliminate_dead_code()
     if example_inputs is not None:
         record_shapes(program, example_inputs)
     without_writes(program)
     pad_by_numbers(program)
     plan = prepare(program, scheme)
-    fused = {one.node for one in FuseConvBN().explain(program) if one.fused}
+    fused = {pair.node for pair in FuseConvBN().explain(program) if pair.fused}
     for module, training in modes:
         module.training = training
     RoundingInserter(program, plan, scheme, fused).insert()
-    program.hold_state_of(copied)  # also what the program does not use: an optimizer has it among its parameters
+    program.hold_state_of(copied)  # also unused parameters: an optimizer may hold them
     program.meta[SCHEME], program.meta[_TRAINED] = scheme.to_data(), True
     program.recompile()
     return program
 
 
 def freeze_observers(program: GraphModule) -> None:
-    """Let the ranges of values stay what they are from now on, in training mode too.
+    """Freeze the ranges of values, in training mode too.
 
     Raises:
-        QuantizationError: ``program`` is none that :func:`prepare_qat` returned.
+        QuantizationError: ``program`` does not come from :func:`prepare_qat`.
     """
     _check(program)
     for module in program.modules():
@@ -107,12 +107,12 @@ def freeze_observers(program: GraphModule) -> None:
 
 
 def freeze_batch_norm(program: GraphModule) -> None:
-    """Let batch norms normalize with the statistics that they have from now on, in training mode too.
+    """Freeze the statistics of batch norms, in training mode too.
 
-    Their parameters stay the same ones, and are still trained.
+    Their parameters stay the same objects, and are still trained.
 
     Raises:
-        QuantizationError: ``program`` is none that :func:`prepare_qat` returned.
+        QuantizationError: ``program`` does not come from :func:`prepare_qat`.
     """
     _check(program)
     for path, module in list(program.named_modules()):
@@ -121,27 +121,27 @@ def freeze_batch_norm(program: GraphModule) -> None:
 
 
 def is_trained(program: GraphModule) -> bool:
-    """Return whether :func:`prepare_qat` made a program."""
+    """Return whether a program comes from :func:`prepare_qat`."""
     return bool(program.meta.get(_TRAINED))
 
 
 def prepared_as_trained(program: GraphModule) -> GraphModule:
-    """Return what :func:`~fx.quantize.preparation.prepare` makes of a program as it is trained so far.
+    """Return the prepared form of a program in its present state of training.
 
-    Its observers are those that watched the training, and its tensors are copies.
+    Its observers are those of the training, and its tensors are copies.
 
     Raises:
-        QuantizationError: operations were added or removed that change what is to be observed.
+        QuantizationError: operations were added or removed, so that other values would be observed.
     """
     scheme = scheme_of(program)
     plain = copy.deepcopy(program).eval()
     observers = take_out_rounding(plain)
     prepared = prepare(plain, scheme)
-    wanted = {str(node.target) for node in prepared.graph.nodes if is_observer(node)}
-    if wanted != observers.keys():
+    expected = {str(node.target) for node in prepared.graph.nodes if is_observer(node)}
+    if expected != observers.keys():
         raise QuantizationError(
             "the program that was trained has other operations than when it was prepared",
-            value=", ".join(sorted(wanted ^ observers.keys())[:10]),
+            value=", ".join(sorted(expected ^ observers.keys())[:10]),
             remedy="rewrite programs before prepare_qat or after convert",
         )
     for path, observer in observers.items():

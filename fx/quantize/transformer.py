@@ -1,4 +1,4 @@
-"""The modules of ``nn.Transformer`` as calls of the modules that they consist of (paper, section 6.2.1)."""
+"""The modules of ``nn.Transformer`` as calls of their submodules (paper, section 6.2.1)."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from fx.quantize.expansion import CannotExpand, Expansion
 
 @operation
 def zero_padding(input: Tensor, key_padding_mask: Tensor) -> Tensor:
-    """Return zeros where there is padding at the end of each sequence, as encoders with nested tensors leave there.
+    """Set padding at the end of each sequence to zero, as encoders with nested tensors do.
 
-    Where padding stands before other elements, or there is no batch, they use none, and it is returned as it is.
+    Encoders use no nested tensors if padding precedes other elements, or without a batch: then return ``input``.
 
     Args:
         input: of shape (..., sequence, features).
@@ -33,32 +33,32 @@ def zero_padding(input: Tensor, key_padding_mask: Tensor) -> Tensor:
 
 
 def expand_encoder_layer(block: Expansion) -> Any:
-    """Record what an ``nn.TransformerEncoderLayer`` computes."""
-    given = block.arguments(nn.TransformerEncoderLayer.forward)
-    masks = _masks(given, "src_mask", "src_key_padding_mask", "is_causal")
+    """Record the computation of an ``nn.TransformerEncoderLayer``."""
+    arguments = block.arguments(nn.TransformerEncoderLayer.forward)
+    masks = _masks(arguments, "src_mask", "src_key_padding_mask", "is_causal")
     parts = (
         ("norm1", lambda x: _attended(block, "self_attn", "dropout1", x, x, masks)),
         ("norm2", lambda x: _fed_forward(block, x, "dropout2")),
     )
-    return _with_residuals(block, given["src"], parts)
+    return _with_residuals(block, arguments["src"], parts)
 
 
 def expand_decoder_layer(block: Expansion) -> Any:
-    """Record what an ``nn.TransformerDecoderLayer`` computes."""
-    given = block.arguments(nn.TransformerDecoderLayer.forward)
+    """Record the computation of an ``nn.TransformerDecoderLayer``."""
+    arguments = block.arguments(nn.TransformerDecoderLayer.forward)
     own, others = (
-        _masks(given, f"{name}_mask", f"{name}_key_padding_mask", f"{name}_is_causal") for name in ("tgt", "memory")
+        _masks(arguments, f"{name}_mask", f"{name}_key_padding_mask", f"{name}_is_causal") for name in ("tgt", "memory")
     )
     parts = (
         ("norm1", lambda x: _attended(block, "self_attn", "dropout1", x, x, own)),
-        ("norm2", lambda x: _attended(block, "multihead_attn", "dropout2", x, given["memory"], others)),
+        ("norm2", lambda x: _attended(block, "multihead_attn", "dropout2", x, arguments["memory"], others)),
         ("norm3", lambda x: _fed_forward(block, x, "dropout3")),
     )
-    return _with_residuals(block, given["tgt"], parts)
+    return _with_residuals(block, arguments["tgt"], parts)
 
 
-def _masks(given: dict[str, Any], *names: str) -> dict[str, Any]:
-    return dict(zip(("attn_mask", "key_padding_mask", "is_causal"), (given[name] for name in names), strict=True))
+def _masks(arguments: dict[str, Any], *names: str) -> dict[str, Any]:
+    return dict(zip(("attn_mask", "key_padding_mask", "is_causal"), (arguments[name] for name in names), strict=True))
 
 
 def _attended(block: Expansion, name: str, dropout: str, x: Any, memory: Any, masks: dict[str, Any]) -> Any:
@@ -72,32 +72,32 @@ def _fed_forward(block: Expansion, x: Any, dropout: str) -> Any:
 
 
 def _with_residuals(block: Expansion, x: Any, parts: Sequence[tuple[str, Callable[[Any], Any]]]) -> Any:
-    """Add what each part computes to what it is given, and normalize before or after that."""
+    """Add the result of each part to its input, and normalize before or after that."""
     for norm, part in parts:
         x = x + part(block.call(norm, x)) if block.module.norm_first else block.call(norm, x + part(x))
     return x
 
 
 def expand_encoder(stack: Expansion) -> Any:
-    """Record what an ``nn.TransformerEncoder`` computes, with the zeros that it leaves in place of padding."""
-    given = stack.arguments(nn.TransformerEncoder.forward)
-    mask, padding = given["mask"], given["src_key_padding_mask"]
-    x = given["src"]
+    """Record the computation of an ``nn.TransformerEncoder``, with its zeros in place of padding."""
+    arguments = stack.arguments(nn.TransformerEncoder.forward)
+    mask, padding = arguments["mask"], arguments["src_key_padding_mask"]
+    x = arguments["src"]
     for layer in _layers(stack):
-        x = stack.call(layer, x, mask, padding, given["is_causal"] is True)
+        x = stack.call(layer, x, mask, padding, arguments["is_causal"] is True)
     if padding is not None and mask is None and not stack.is_trained and stack.module.use_nested_tensor:
         x = zero_padding(x, padding)
     return x if stack.module.norm is None else stack.call("norm", x)
 
 
 def expand_decoder(stack: Expansion) -> Any:
-    """Record what an ``nn.TransformerDecoder`` computes."""
-    given = stack.arguments(nn.TransformerDecoder.forward)
+    """Record the computation of an ``nn.TransformerDecoder``."""
+    arguments = stack.arguments(nn.TransformerDecoder.forward)
     names = ("tgt_mask", "memory_mask", "tgt_key_padding_mask", "memory_key_padding_mask")
-    causal = (given["tgt_is_causal"] is True, given["memory_is_causal"])
-    x = given["tgt"]
+    causal = (arguments["tgt_is_causal"] is True, arguments["memory_is_causal"])
+    x = arguments["tgt"]
     for layer in _layers(stack):
-        x = stack.call(layer, x, given["memory"], *(given[name] for name in names), *causal)
+        x = stack.call(layer, x, arguments["memory"], *(arguments[name] for name in names), *causal)
     return x if stack.module.norm is None else stack.call("norm", x)
 
 
@@ -105,7 +105,7 @@ def _layers(stack: Expansion) -> list[str]:
     """Return the paths of layers.
 
     Raises:
-        CannotExpand: they are of other classes than torch's.
+        CannotExpand: a layer's class is not torch's.
     """
     layers = stack.module.layers
     if any(type(layer) not in (nn.TransformerEncoderLayer, nn.TransformerDecoderLayer) for layer in layers):
@@ -114,11 +114,15 @@ def _layers(stack: Expansion) -> list[str]:
 
 
 def expand_transformer(whole: Expansion) -> Any:
-    """Record what an ``nn.Transformer`` computes."""
-    given = whole.arguments(nn.Transformer.forward)
+    """Record the computation of an ``nn.Transformer``."""
+    arguments = whole.arguments(nn.Transformer.forward)
     memory = whole.call(
-        "encoder", given["src"], given["src_mask"], given["src_key_padding_mask"], given["src_is_causal"]
+        "encoder",
+        arguments["src"],
+        arguments["src_mask"],
+        arguments["src_key_padding_mask"],
+        arguments["src_is_causal"],
     )
     names = ("tgt_mask", "memory_mask", "tgt_key_padding_mask", "memory_key_padding_mask")
-    causal = (given["tgt_is_causal"], given["memory_is_causal"])
-    return whole.call("decoder", given["tgt"], memory, *(given[name] for name in names), *causal)
+    causal = (arguments["tgt_is_causal"], arguments["memory_is_causal"])
+    return whole.call("decoder", arguments["tgt"], memory, *(arguments[name] for name in names), *causal)

@@ -19,9 +19,9 @@ _TRANSPOSED: dict[int | None, Any] = {row.dims: row.function for row in operator
 
 @operation
 def swap_channels(weight: Tensor, groups: int) -> Tensor:
-    """Return the weight of a transposed convolution with output channels as its first dimension, as other layers have.
+    """Return the weight of a transposed convolution with output channels first, as other layers have them.
 
-    Of such a weight, return the one with input channels first again.
+    A second call swaps the channels back.
 
     >>> swap_channels(torch.zeros(4, 3, 2), groups=2).shape
     torch.Size([6, 2, 2])
@@ -33,8 +33,8 @@ def swap_channels(weight: Tensor, groups: int) -> Tensor:
 class QuantizedConvTranspose(QuantizedConv):
     """Transposed convolution in one to three dimensions with 8-bit weights, output channels first.
 
-    Kernels compute it as a convolution that has a channel for each of the pixels that a stride skips, which are put
-    beside one another afterwards: no products with the zeros that a transposed convolution stands for.
+    Kernels compute it as a convolution with a channel for each pixel that a stride skips. The pixels are put beside one
+    another afterwards. So there are no products with the zeros that a transposed convolution inserts.
     """
 
     def __init__(
@@ -49,16 +49,16 @@ class QuantizedConvTranspose(QuantizedConv):
         dilation: Sequence[int] = (1,),
         has_bias: bool = True,
     ) -> None:
-        """A layer whose tensors are still to be filled in; sizes have one number for each dimension.
+        """Create a layer whose tensors are still to be filled in; sizes have one number for each dimension.
 
         Args:
             in_channels: channels of the input.
             out_channels: channels of the output.
             kernel_size: size of the window.
             stride: steps of the window in the output.
-            padding: how much is cut off on both sides of the output.
-            output_padding: how much longer the output is at its end.
-            groups: into how many parts the channels are divided.
+            padding: elements cut off on both sides of the output.
+            output_padding: additional elements at the end of the output.
+            groups: the number of parts into which the channels are divided.
             dilation: steps inside the window.
             has_bias: whether there is a bias.
         """
@@ -77,17 +77,17 @@ class QuantizedConvTranspose(QuantizedConv):
         self._check_lengths(self.output_padding)
 
     def extra_repr(self) -> str:
-        """Sizes."""
+        """Return the sizes as text."""
         return f"{super().extra_repr()}, output_padding={self.output_padding}"
 
-    # The convolution. In each dimension a window of `_taps` elements of the input is all that `stride` neighbours of
-    # the output depend on.
+    # The convolution. In each dimension, `stride` neighbours of the output depend only on a window of `_taps` elements
+    # of the input.
 
     @property
     def _windows(self) -> list[int]:
-        """The sizes of windows, with what dilation skips; a longer output is one of windows with zeros at their end."""
+        """The sizes of windows, dilation included; for a longer output, windows have zeros at their end."""
         sizes = zip(self.dilation, self.kernel_size, self.output_padding, strict=True)
-        return [by * (size - 1) + 1 + more for by, size, more in sizes]
+        return [step * (size - 1) + 1 + more for step, size, more in sizes]
 
     @property
     def _taps(self) -> list[int]:
@@ -95,7 +95,7 @@ class QuantizedConvTranspose(QuantizedConv):
 
     @property
     def _left_out(self) -> list[int]:
-        """Return how many elements of the convolution's output on each side are never computed, as they are cut off."""
+        """The number of elements on each side of the convolution's output that are cut off and so never computed."""
         sizes = zip(self._taps, self.padding, self.stride, strict=True)
         return [min(taps - 1, padding // stride) for taps, padding, stride in sizes]
 
@@ -136,9 +136,9 @@ class QuantizedConvTranspose(QuantizedConv):
         return parts.permute(0, *pixels, 1, 2, *taps).flatten(0, dims + 1).contiguous()
 
     def _shaped(self, result: Tensor, input: Tensor) -> Tensor:
-        """Put the channels of pixels beside one another, and cut off what padding does."""
+        """Put the channels of pixels beside one another, and cut off the padding."""
         dims = len(self.stride)
-        rows = result.movedim(1, -1)  # as it lies in memory
+        rows = result.movedim(1, -1)  # the order in memory
         parts = rows.unflatten(-1, (self.groups, *self.stride, -1))
         order = [place for dim in range(dims) for place in (1 + dim, 2 + dims + dim)]
         together = parts.permute(0, *order, 1 + dims, 2 + 2 * dims)

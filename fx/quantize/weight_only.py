@@ -1,4 +1,4 @@
-"""Operations on float values whose weights alone have 8 bits: embeddings and linear layers (paper, section 6.2.1)."""
+"""Operations on float values with 8-bit weights: embeddings and linear layers (paper, section 6.2.1)."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from fx.quantize.arithmetic import dequantize_channels, is_recorded
 from fx.quantize.declaration import operation
 
 _AT_A_TIME = 1 << 19
-"""Elements of a weight that are float values at a time, so that these stay in the cache: of 4096 x 4096, a linear layer
-takes a twentieth of the time for one row, a ninth for 16."""
+"""Elements of a weight dequantized at a time, so that these stay in the cache. With a weight of 4096 x 4096, a linear
+layer takes a twentieth of the time for one row, a ninth for 16."""
 
 
 @operation
 def weight_only_linear(input: Tensor, weight: Tensor, scale: Tensor, bias: Tensor | None = None) -> Tensor:
-    """``F.linear`` with a weight of integers, parts of which become float values as they are needed.
+    """Compute ``F.linear`` with a weight of integers, dequantized part by part.
 
     Args:
         input: float values, of shape (..., inputs).
@@ -44,7 +44,7 @@ def weight_only_linear(input: Tensor, weight: Tensor, scale: Tensor, bias: Tenso
 
 @operation
 def embedding(input: Tensor, weight: Tensor, scale: Tensor) -> Tensor:
-    """The rows of a weight of integers at the indices ``input``, as float values.
+    """Return the rows of a weight of integers at the indices ``input``, as float values.
 
     Args:
         input: integers of any shape.
@@ -68,7 +68,7 @@ def embedding_bag(
     include_last_offset: bool = False,
     padding_idx: int | None = None,
 ) -> Tensor:
-    """Sums, averages or largest values of bags of rows of a weight of integers, as float values.
+    """Return sums, averages or largest values of bags of rows of a weight of integers, as float values.
 
     Args:
         input: indices, of shape (bags, rows in each), or in one dimension with ``offsets``.
@@ -76,7 +76,7 @@ def embedding_bag(
         scale: of each row, float32.
         offsets: where in ``input`` each bag begins.
         mode: ``"sum"``, ``"mean"`` or ``"max"``.
-        per_sample_weights: what each row is multiplied by, for sums.
+        per_sample_weights: the factor of each row, for sums.
         include_last_offset: whether ``offsets`` ends with the end of the last bag.
         padding_idx: a row that does not count.
     """

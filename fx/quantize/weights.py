@@ -1,4 +1,4 @@
-"""``Weights``: the 8-bit weights of a program that is converted, one for all calls that share one."""
+"""``Weights``: the 8-bit weights of a program under conversion, each shared by all calls that share the original."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from fx.quantize.scheme import QuantizationScheme
 from fx.quantize.transposed_convolution import QuantizedConvTranspose, swap_channels
 
 UNNAMED = "to_be_named"
-"""Target of calls of layers until they get their names."""
+"""The target of calls of layers until these get their names."""
 _SIZES = ("stride", "padding", "output_padding", "groups", "dilation")
 
 
 class Weights:
-    """Makes the layers and weights for the calls of a prepared program."""
+    """The 8-bit layers and weights for the calls of a prepared program."""
 
     def __init__(self, prepared: GraphModule, scheme: QuantizationScheme) -> None:
         self._prepared = prepared
@@ -43,14 +43,14 @@ class Weights:
         self._paths: dict[str, Tensor] = {}
 
     def tensors(self, node: Node) -> tuple[Node, Tensor, Tensor | None]:
-        """Return where the weight of a layer is fetched, the weight, and the bias."""
+        """Return the node that fetches the weight of a layer, the weight, and the bias."""
         weight, bias = node.kwargs["weight"], node.kwargs.get("bias")
         assert isinstance(weight, Node)
         fetched = None if bias is None else fetch_attribute(self._prepared, str(bias.target))  # type: ignore[union-attr]
         return weight, fetch_attribute(self._prepared, str(weight.target)), fetched
 
     def quantized(self, node: Node) -> tuple[Tensor, Tensor]:
-        """The weight of a layer, its output channels first, as integers and scales."""
+        """Return the weight of a layer, with output channels first, as integers and scales."""
         choice = self._scheme.choice(node)
         return self._integers(self.tensors(node)[1], choice.weight_bits, choice.per_channel, groups_of_transposed(node))
 
@@ -64,13 +64,13 @@ class Weights:
         return self._quantized[key]
 
     def layer(self, node: Node) -> QuantizedLayer:
-        """The layer for a call, shared with other calls that have the same tensors and sizes."""
+        """Return the layer for a call; calls with the same tensors and sizes share it."""
         fetched, _, bias = self.tensors(node)
         quantized, scale = self.quantized(node)
         sizes = {name: node.kwargs[name] for name in _SIZES if name in node.kwargs}
         key = (id(quantized), tuple(sizes.items()), None if bias is None else id(bias))
         if key not in self._layers:
-            with torch.device("meta"):  # its tensors are given next
+            with torch.device("meta"):  # `fill` sets its tensors
                 layer = _make_layer(quantized, bias is not None, sizes)
             layer.fill(quantized, scale, None if bias is None else bias.detach().float().contiguous())
             self._layers[key] = layer
@@ -78,7 +78,7 @@ class Weights:
         return self._layers[key]
 
     def matrices(self, node: Node) -> Iterator[tuple[Node, Tensor, Tensor]]:
-        """Yield where a recurrence fetches its matrices, with each as integers and scales."""
+        """Yield for each matrix of a recurrence the node that fetches it, its integers and its scales."""
         choice = self._scheme.choice(node)
         for _, fetched in stored_tensors(node):
             weight = fetch_attribute(self._prepared, str(fetched.target))
@@ -86,7 +86,7 @@ class Weights:
                 yield fetched, *self._integers(weight, choice.weight_bits, choice.per_channel)
 
     def recurrent_layer(self, node: Node) -> QuantizedRecurrent:
-        """The layer for a call of a recurrence, shared with other calls that have the same."""
+        """Return the layer for a call of a recurrence; calls with the same tensors and settings share it."""
         settings = {name: value for name, value in node.kwargs.items() if name not in ("input", "state", "weights")}
         matrices = list(self.matrices(node))
         key = (*(id(quantized) for _, quantized, _ in matrices), *settings.items())
@@ -106,7 +106,7 @@ class Weights:
         hidden_size = len(matrices[0][1]) // GATES[settings["mode"]]
         output_size = matrices[1][1].shape[1]
         proj_size = output_size if output_size != hidden_size else 0
-        with torch.device("meta"):  # its tensors are given next
+        with torch.device("meta"):  # `fill` sets its tensors
             layer = QuantizedRecurrent(
                 input_size=matrices[0][1].shape[1], hidden_size=hidden_size, proj_size=proj_size, **settings
             )
@@ -115,29 +115,31 @@ class Weights:
         return layer
 
     def path_of(self, fetched: Node, quantized: Tensor) -> str:
-        """Return where a weight of integers is kept that no layer holds, or several."""
-        known = next((path for path, one in self._paths.items() if one is quantized), None)
-        if known is not None:
-            return known
+        """Return the path of a weight of integers that no single layer holds."""
+        existing = next((path for path, weight in self._paths.items() if weight is quantized), None)
+        if existing is not None:
+            return existing
         path = _free(f"quantized.{_layer_path(str(fetched.target))}", self._paths.__contains__)
         self._paths[path] = quantized
         return path
 
     def named(self, graph: Graph) -> dict[str, PackedModule]:
-        """Give the layers that ``graph`` calls the names that their weights had, if these are free."""
+        """Give the layers that ``graph`` calls the names of their original weights, if these are free."""
         live = dict.fromkeys(graph.nodes)
-        taken = {str(node.target) for node in live if node.op in ("get_attr", "call_module")} - {UNNAMED}
+        used_paths = {str(node.target) for node in live if node.op in ("get_attr", "call_module")} - {UNNAMED}
         named: dict[str, PackedModule] = {}
 
         def is_taken(path: str) -> bool:
-            return any(path == one or one.startswith(f"{path}.") or path.startswith(f"{one}.") for one in taken)
+            return any(
+                path == used or used.startswith(f"{path}.") or path.startswith(f"{used}.") for used in used_paths
+            )
 
-        for layer, made in self.calls.items():
-            calls = [call for call in made if call in live]
+        for layer, all_calls in self.calls.items():
+            calls = [call for call in all_calls if call in live]
             if not calls:
                 continue
             path = _free(self._wishes[layer], is_taken)
-            taken.add(path)
+            used_paths.add(path)
             named[path] = layer
             for call in calls:
                 call.target = path
@@ -145,7 +147,7 @@ class Weights:
 
 
 def _free(wish: str, is_taken: Callable[[str], bool]) -> str:
-    """A path as it is wished for, or with the first number behind it that makes it a free one."""
+    """Return the path ``wish``, or with the first number appended that makes it free."""
     numbered = itertools.chain((wish,), (f"{wish}_{number}" for number in itertools.count(1)))
     return next(path for path in numbered if not is_taken(path))
 
@@ -156,7 +158,7 @@ def _layer_path(weight: str) -> str:
 
 
 def _make_layer(weight: Tensor, bias: bool, sizes: dict[str, Any]) -> QuantizedLayer:
-    """The layer for a weight with output channels first."""
+    """Return a layer for a weight with output channels first."""
     outputs, inputs, *kernel_size = weight.shape
     if not kernel_size:
         return QuantizedLinear(inputs, outputs, bias)

@@ -1,4 +1,4 @@
-"""How much a program computes: the multiplications and additions of each operation, or that they cannot be counted."""
+"""The work of a program: the multiplications and additions of each operation, or that they cannot be counted."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from fx.passes.shape_prop import ShapeProp
 from fx.passes.tensor_metadata import TensorMetadata
 
 WORK = "float_operations"
-"""Where nodes say in ``meta`` how many multiplications and additions they are; None: it cannot be counted."""
+"""The entry of a node's ``meta`` with its multiplications and additions; None if they cannot be counted."""
 _MULTIPLIES: tuple[Family, ...] = ("linear", "convolution", "transposed convolution", "product", "combination")
-"""Families whose work is counted; that of the others of the table is little beside it, and counts as none."""
+"""Families whose work is counted; the work of other families in the table is small and counts as zero."""
 _NOT_COUNTED = frozenset(
     "rnn lstm gru attention transformer linalg fft cholesky svd geqrf ormqr orgqr eig inverse solve cdist "
     "trilinear".split()
 )
-"""Words in the names of operators of torch that do much work for which there is no formula."""
+"""Words in the names of torch's operators that do much work and have no formula."""
 
 _aten: Any = torch.ops.aten
 
@@ -54,37 +54,37 @@ _FORMULAS: dict[Any, Any] = {
     )
     if hasattr(_aten, name)
 }
-"""Formulas, from the shapes of arguments, for operators that ``torch.utils.flop_counter`` leaves out."""
+"""Formulas, from the shapes of arguments, for operators missing in ``torch.utils.flop_counter``."""
 
 
 class WorkCounter(ShapeProp):
-    """Runs a program, records the shape of every value, and how much work each operation is."""
+    """An interpreter that records the shape of every value and the work of each operation."""
 
     def run_node(self, n: Node) -> Any:
-        """Run one node and write its notes."""
+        """Run one node and record its shape and work."""
         if n.op not in ("call_function", "call_method", "call_module"):
             return super().run_node(n)
-        if is_decided_by_values(n.target):  # values decide what it computes, and how often
+        if is_decided_by_values(n.target):  # its branches and loops depend on values
             n.meta[WORK] = None
             return super().run_node(n)
-        counter, seen = FlopCounterMode(display=False, custom_mapping=_FORMULAS), _Seen()
-        with counter, seen:
+        counter, watch = FlopCounterMode(display=False, custom_mapping=_FORMULAS), _OperatorWatch()
+        with counter, watch:
             result = super().run_node(n)
-        is_computed = seen.has_computed or not any(isinstance(one, Tensor) for one in tree_leaves(result))
-        is_known = not seen.has_other and (is_computed or n.op == "call_method" or _is_of_torch(n))
+        is_computed = watch.has_computed or not any(isinstance(leaf, Tensor) for leaf in tree_leaves(result))
+        is_known = not watch.has_other and (is_computed or n.op == "call_method" or _is_of_torch(n))
         n.meta[WORK] = counter.get_total_flops() if is_known else None
         return result
 
 
-class _Seen(TorchDispatchMode):
-    """Notes what of torch's operators runs."""
+class _OperatorWatch(TorchDispatchMode):
+    """A mode that watches which of torch's operators run."""
 
     def __init__(self) -> None:
         super().__init__()
         self.has_other = False
-        """Whether there was work that nobody can count."""
+        """True if there was work that cannot be counted."""
         self.has_computed = False
-        """Whether torch computed anything, other than looking at values in other shapes."""
+        """True if torch computed anything beside views."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         packet = func._overloadpacket
@@ -92,12 +92,12 @@ class _Seen(TorchDispatchMode):
             name = packet.__name__
             self.has_other |= func.namespace not in ("aten", "prim", "prims")
             self.has_other |= not _NOT_COUNTED.isdisjoint(name.split("_")) and not name.startswith("linalg_vec")
-        self.has_computed |= all(one.alias_info is None for one in func._schema.returns)
+        self.has_computed |= all(result.alias_info is None for result in func._schema.returns)
         return func(*args, **(kwargs or {}))
 
 
 def _is_of_torch(node: Node) -> bool:
-    """Return whether a node calls a function of torch's, Python's or this library's, which compute through torch."""
+    """Return whether a node calls a function of torch, Python or this library, which all compute through torch."""
     target = node.target
     if node.op != "call_function":
         return False
@@ -111,9 +111,9 @@ def _row_of(node: Node) -> Operator | None:
 
 
 def work_of(node: Node) -> int | None:
-    """The multiplications and additions of one operation, or None where they are not known.
+    """Return the multiplications and additions of one operation, or None if they are not known.
 
-    Those of functions on each element, of normalization, pooling and the like count as none.
+    Those of elementwise functions, of normalization, pooling and the like count as zero.
     """
     if WORK in node.meta:
         return node.meta[WORK]
@@ -125,12 +125,12 @@ def work_of(node: Node) -> int | None:
 
 
 def work_of_layer(node: Node, weight: Tensor) -> int | None:
-    """The multiplications and additions of a linear layer or convolution, or None where shapes are not known."""
+    """Return the multiplications and additions of a linear layer or convolution, or None if shapes are not known."""
     if WORK in node.meta:
         return node.meta[WORK]
     metadata, source = node.meta.get("tensor_meta"), node.kwargs.get("input")
     row = _row_of(node)
-    if row is not None and row.family == "transposed convolution":  # which goes over its input
+    if row is not None and row.family == "transposed convolution":  # its window moves over the input
         metadata = source.meta.get("tensor_meta") if isinstance(source, Node) else None
     if not isinstance(metadata, TensorMetadata):
         return None

@@ -3,16 +3,16 @@
 The file is a safetensors file. Its tensors are the weights; its metadata entry ``fx`` is the program as JSON::
 
     {"format": "fx", "version": 1,
-     "modules": [...],   # each once, what it holds before it; the program itself is the last
-     "tensors": [...],   # each tensor object once: its memory, whether a parameter, whether it has gradients
-     "memory": [...]}    # each tensor of the file, with strides where they are unusual
+     "modules": [...],   # each once, after the modules that it holds; the last is the program
+     "tensors": [...],   # each tensor object once: memory, whether a parameter, whether it has gradients
+     "memory": [...]}    # each tensor of the file, with unusual strides
 
-A module of ``torch.nn`` is the name of its class and the arguments of its constructor; a program (also one inside
-another) is its graph. Functions, methods, attributes and classes are names, which loading looks up in a fixed list
-(:mod:`fx.serialization.allow_list`) that users extend with :func:`allow`; any other name is a ``LoadError``. So a
-loaded program calls nothing but what is listed, with the arguments that the file gives. Listed are operators that are
-known to check these (:mod:`fx.serialization.safe_operators`); what a program costs to *run* is not bounded.
-``docs/security.md`` says what a file can and cannot do.
+A module of ``torch.nn`` is stored as the name of its class and the arguments of its constructor, a program (also inside
+another) as its graph. Functions, methods, attributes and classes are stored as names. Loading looks names up in a fixed
+list (:mod:`fx.serialization.allow_list`), which users extend with :func:`allow`; any other name is a ``LoadError``. So
+a loaded program calls only listed functions, with arguments from the file. The listed operators are known to check
+their arguments (:mod:`fx.serialization.safe_operators`). The cost of *running* a program is not bounded.
+``docs/security.md`` describes what a file can and cannot do.
 
 >>> import os, tempfile, torch, fx
 >>> from fx import serialization
@@ -48,20 +48,24 @@ _VERSION = 1
 
 
 def save(graph_module: GraphModule, path: Any) -> None:
-    """Write a program, as its graph is now, to a data-only file, or write nothing.
+    """Write a program, with its present graph, to a data-only file, or write nothing.
 
-    Kept are the graph with names, types, sources and those notes (``meta``) that are data, the module hierarchy with
-    training flags, and all tensors with what ties them. Tensors that are different views of one storage become
-    tensors of their own. Not kept are gradients, attributes set on tensors, and which tracer made the graph. The same
-    program gives the same bytes; a file that was there is replaced at once or stays.
+    The file keeps
+
+    - the graph with names, types, sources and those notes (``meta``) that are data;
+    - the module hierarchy with training flags;
+    - all tensors with their ties. Different views of one storage become separate tensors.
+
+    It does not keep gradients, attributes set on tensors, and the tracer of the graph. The same program gives the same
+    bytes. An existing file is replaced at once, or stays.
 
     Args:
         graph_module: the program.
         path: the file.
 
     Raises:
-        SaveError: something in it is not data, or may not be named in a file; the message names the node or module,
-            and what to do about it.
+        SaveError: a part of the program is not data, or may not be named in a file; the message names the node or
+            module, and a remedy.
         GraphError: the graph is not well formed.
         OSError: the file cannot be written.
     """
@@ -77,33 +81,33 @@ def save(graph_module: GraphModule, path: Any) -> None:
 
 
 def load(path: Any, *, device: torch.device | str | int | None = None) -> GraphModule:
-    """Read a program that ``save`` wrote. Files from anyone may be tried.
+    """Read a program that ``save`` wrote. It is safe to try files from anyone.
 
     Args:
         path: the file.
-        device: where its tensors go; by default the CPU, wherever they were. Devices named in the program's own
+        device: the device of its tensors; by default the CPU, wherever they were. Devices named in the program's own
             arguments stay.
 
     Returns:
-        The program, without anything shared with other loads.
+        The program; it shares nothing with other loads.
 
     Raises:
-        LoadError: the file is not a saved program, is damaged, or names something that is not allowed.
-        FileNotFoundError: there is none; or another ``OSError`` where it cannot be read.
+        LoadError: the file is not a saved program, is damaged, or names a function or class that is not allowed.
+        FileNotFoundError: there is no file; another ``OSError`` if it cannot be read.
     """
     expect(path, (str, bytes, os.PathLike), "load takes the path of a file", error=LoadError)
     expect(device, (torch.device, str, int, NoneType), "load takes a device", error=LoadError)
     if isinstance(device, int) and abs(device) >= 2**31:
         raise refusal("load takes a device, or the number of one", device, error=LoadError)
     target = None if device is None else torch.device(device)
-    torch.empty(0, device=target)  # a device that is not there is no fault of the file
+    torch.empty(0, device=target)  # a missing device is no fault of the file
     try:
         return _load(path, target)
     except Refused as refused:
         raise refused.as_error(LoadError, f"cannot load {path}") from refused
     except (LoadError, OSError, torch.OutOfMemoryError):
         raise
-    except Exception as error:  # whatever the bytes, callers handle one error
+    except Exception as error:  # for any bytes, callers handle a single error
         raise LoadError(
             f"cannot load {path}: it is damaged", why=printable(f"{type(error).__name__}: {error}")
         ) from error

@@ -1,9 +1,14 @@
-"""What a data-only file may name: the functions, methods, attributes and classes that ``fx.load`` resolves.
+"""The names that a data-only file may contain: functions, methods, attributes and classes that ``fx.load`` resolves.
 
-A name in a file is looked up in tables of single entries and is never imported, and no path of attributes is followed.
-The tables are made from facts that can be checked, such as whether a function of ``torch`` calls an operator of its
-dispatcher, and leave out what reads or writes files, sets state of the process, makes classes or code, reaches into
-Python's internals, or trusts its arguments with memory. Users add to them with :func:`allow`.
+A name in a file is looked up in tables of single entries. It is never imported, and no path of attributes is followed.
+The tables are built from facts that can be checked, such as whether a function of ``torch`` calls an operator of its
+dispatcher. They omit functions that
+
+- read or write files, or set state of the process;
+- make classes or code, or reach into Python's internals;
+- access memory without checks of their arguments.
+
+Users add names with :func:`allow`.
 """
 
 from __future__ import annotations
@@ -38,9 +43,9 @@ _torch: Any = torch  # for the parts of it that have no types
 
 
 class Refused(Exception):
-    """Something cannot be stored, or a file holds what it may not: whatever writes or reads a part of a file raises it.
+    """The error of writers and readers of a part: the part cannot be stored, or a file may not contain it.
 
-    Whoever knows the place of that part tells the user, by :meth:`as_error`.
+    A caller that knows the place of the part raises the user's error, by :meth:`as_error`.
     """
 
     def __init__(self, what: str, why: str | None = None, remedy: str | None = None) -> None:
@@ -50,24 +55,24 @@ class Refused(Exception):
         self.remedy = remedy
 
     def as_error(self, kind: type[FxError], beginning: str, **place: object) -> FxError:
-        """The error for users, which is in ``place``: ``where``, and the ``value`` there."""
+        """Return the error for users, with its ``place``: ``where``, and the ``value`` there."""
         return kind(f"{beginning}: {self.what}", why=self.why, remedy=self.remedy, **place)
 
 
 _allowed: Registry[Any] = Registry("allowed name", "allowed functions or classes")
 _ROOM = "fx.quantize"
-"""The room of the library whose functions and classes are allowed: it is imported for the first name in it."""
+"""The package of the library whose functions and classes are allowed: it is imported for the first name in it."""
 _own_names: dict[int, str] = {}
-"""Names of what the user allowed, by identity; the registry keeps the objects alive."""
+"""The names of objects that the user allowed, by identity; the registry keeps the objects alive."""
 _own_attributes: set[str] = set()
-"""Fields of the named tuples and dataclasses that the user allowed."""
+"""The fields of named tuples and dataclasses that the user allowed."""
 
 
 def allow(target: T, name: str | None = None) -> T:
     """Let saved programs use ``target``: a function, or a class of modules, named tuples, enums or annotations.
 
-    Usable as a decorator. Whoever loads a program must have allowed the same names before. What is allowed is called
-    with whatever arguments a file holds, so a function that runs commands or a class that opens files is none to allow.
+    Usable as a decorator. Before a program is loaded, the same names must be allowed. Files may call the target with
+    any arguments, so never allow a function that runs commands or a class that opens files.
 
     >>> import fx
     >>> from fx.serialization.allow_list import allow
@@ -78,45 +83,45 @@ def allow(target: T, name: str | None = None) -> T:
     Args:
         target: a function or a class. A class of modules is stored as its name and the arguments of its constructor,
             taken from attributes of the same names.
-        name: what files call it; by default its module and qualified name.
+        name: its name in files; by default its module and qualified name.
 
     Returns:
         ``target``.
 
     Raises:
-        FxError: it is not a function or class, has no name of its own, or the name stands for something else.
+        FxError: it is not a function or class, has no name, or the name belongs to another object.
     """
-    known: Any = target
-    if not callable(known):
+    named: Any = target
+    if not callable(named):
         raise refusal("a file may name functions and classes", target, error=FxError)
     expect(name, (str, NoneType), "a name in files is text", error=FxError)
     if name is None:
-        name = torch_path(known)
+        name = torch_path(named)
     if name is None:
-        module, path = getattr(known, "__module__", None), getattr(known, "__qualname__", None)
+        module, path = getattr(named, "__module__", None), getattr(named, "__qualname__", None)
         if not isinstance(module, str) or not isinstance(path, str) or "<lambda>" in path:
             raise FxError(f"{target!r} has no name that a file could use", remedy='give one: allow(target, "my.name")')
         name = f"{module}.{path}".replace(".<locals>", "")
     if name.partition(".")[0] in _OWN_MODULES and (listed := _listed(name)) is not None:
         if listed[0] is target:
             return target
-        raise FxError(f"{name!r} stands for {listed[0]!r} in saved programs", remedy="pass another name")
-    if _is_redefined(_allowed._entries.get(name), known):
+        raise FxError(f"{name!r} means {listed[0]!r} in saved programs", remedy="pass another name")
+    if _is_redefined(_allowed._entries.get(name), named):
         _own_names.pop(id(_allowed._entries.pop(name)), None)
-    _allowed.register(name, known)
-    _own_names[id(known)] = name
-    _own_attributes.update(getattr(known, "_fields", ()), getattr(known, "__dataclass_fields__", ()))
+    _allowed.register(name, named)
+    _own_names[id(named)] = name
+    _own_attributes.update(getattr(named, "_fields", ()), getattr(named, "__dataclass_fields__", ()))
     return target
 
 
 def _is_redefined(old: Any, new: Any) -> bool:
-    """Return whether ``new`` is ``old`` after its definition ran again, as in a notebook or on a reload."""
-    described = [(getattr(one, "__module__", None), getattr(one, "__qualname__", None)) for one in (old, new)]
+    """Return whether ``new`` comes from another run of the definition of ``old``, as in a notebook or on a reload."""
+    described = [(getattr(kind, "__module__", None), getattr(kind, "__qualname__", None)) for kind in (old, new)]
     return old is not None and described[0] == described[1] and None not in described[0]
 
 
 _OWN_MODULES = frozenset(words("builtins math operator torch types"))
-"""Where the names of the tables begin."""
+"""The first parts of the names in the tables."""
 
 # Python's own.
 
@@ -134,7 +139,7 @@ _PYTHON_FUNCTIONS = words(
     "_assert as_tensor cdist get_device is_tensor lobpcg norm numel pca_lowrank stft svd_lowrank sym_float sym_int "
     "sym_ite sym_max sym_min sym_not sym_sqrt sym_sum tensor tensordot unique unique_consecutive unravel_index"
 )
-"""Functions of torch that call no operator of the same name, in one of its versions, but only compute."""
+"""Functions of torch that only compute, but in some version call no operator of the same name."""
 
 MODES: tuple[Any, ...] = (
     _torch.is_grad_enabled,
@@ -143,7 +148,7 @@ MODES: tuple[Any, ...] = (
     _torch.amp._enter_autocast,
     _torch.amp._exit_autocast,
 )
-"""What a captured program calls where the traced code sets the modes of the thread, or asks for them."""
+"""The functions by which captured programs set or read the modes of the thread."""
 
 _REFUSED_FUNCTIONALS = frozenset(
     words("assert_int_or_pair ctc_loss grouped_mm scaled_grouped_mm scaled_mm triplet_margin_with_distance_loss")
@@ -152,11 +157,11 @@ _PYTHON_METHODS = words(
     "bfloat16 bool byte cdouble cfloat char cpu cuda dim dim_order double element_size float get_device half int "
     "is_contiguous is_shared long lu ndimension nelement new_tensor short storage_offset tolist type unique"
 )
-"""Methods of tensors that call no operator of the same name, in one of torch's versions, but only compute."""
+"""Methods of tensors that only compute, but in some version of torch call no operator of the same name."""
 
 _VALUE_TYPES = (str, bytes, bool, int, float, complex, tuple, list, dict, set, frozenset, slice, range, torch.Size)
 _REFUSED_METHODS = frozenset(words("format format_map indices"))
-"""``str.format`` follows paths of attributes; ``indices`` is of slices, but of sparse tensors too."""
+"""Refused methods: ``str.format`` follows paths of attributes; ``indices`` is of slices, but of sparse tensors too."""
 
 _FIXED_METHODS = words(
     "_asdict _replace __abs__ __bool__ __contains__ __float__ __getitem__ __int__ __len__ __setitem__"
@@ -188,12 +193,12 @@ MODULES = words(
 """Classes of ``torch.nn`` whose constructors take plain values."""
 
 HOLDERS = words("Module ModuleDict ModuleList Sequential")
-"""Classes of ``torch.nn`` that are made empty and given their children one by one."""
+"""Classes of ``torch.nn`` that are created empty and filled with their children one by one."""
 
 
 @lru_cache(maxsize=1)
 def functions() -> dict[str, Any]:
-    """All that may be called, by name, but the overloads in ``torch.ops.aten``, which are looked up one by one."""
+    """Return all callable functions by name, except overloads in ``torch.ops.aten``, which are looked up one by one."""
     listed: dict[str, Any] = {}
     for row in OPERATORS:
         listed[f"operator.{row.name}"] = row.function
@@ -208,7 +213,7 @@ def functions() -> dict[str, Any]:
     for home in (torch.linalg, torch.fft, torch.special, torch.nn.functional):
         own = f"{home.__name__}."
         for name, value in vars(home).items():
-            # The namespace also has what it imports: `boolean_dispatch`, say, which calls any function.
+            # The namespace also has its imports, such as `boolean_dispatch`, which calls any function.
             written = isinstance(value, types.FunctionType) and value.__module__ == "torch.nn.functional"
             if not name.startswith("_") and name not in _REFUSED_FUNCTIONALS and (written or _calls_operator(value)):
                 listed[own + name] = value
@@ -232,9 +237,9 @@ def _calls_operator(function: Any) -> bool:
 
 @lru_cache(maxsize=1)
 def methods() -> frozenset[str]:
-    """Names of the methods that may be called, on whatever the program has."""
-    known = operators()
-    of_tensors = {name for name in dir(torch.Tensor) if name in known and not name.startswith("_")}
+    """Return the names of methods that may be called, on any value of the program."""
+    allowed = operators()
+    of_tensors = {name for name in dir(torch.Tensor) if name in allowed and not name.startswith("_")}
     of_values = {name for kind in _VALUE_TYPES for name in dir(kind) if not name.startswith("_")}
     special = {f"__{row.method}__" for row in OPERATORS} | {f"__r{row.method}__" for row in OPERATORS if row.reflected}
     return frozenset(of_tensors | of_values | special | {*_PYTHON_METHODS, *_FIXED_METHODS}) - _REFUSED_METHODS
@@ -260,7 +265,7 @@ def is_attribute(name: object) -> bool:
 
 @lru_cache(maxsize=1)
 def classes() -> dict[str, Any]:
-    """All classes that may stand as values, annotations or modules, by name."""
+    """Return all classes that may be values, annotations or modules, by name."""
     listed: dict[str, Any] = {f"builtins.{name}": getattr(builtins, name) for name in (*_BUILTIN_CLASSES, "object")}
     listed["types.NoneType"] = type(None)
     listed.update((f"torch.{name}", getattr(torch, name)) for name in _CLASSES)
@@ -272,7 +277,7 @@ def classes() -> dict[str, Any]:
 
 @lru_cache(maxsize=1)
 def _names() -> dict[int, str]:
-    """The names of what is in the tables, by identity; public and short names first."""
+    """Return the names of the objects in the tables, by identity; public and short names first."""
     names: dict[int, str] = {}
     for name, value in (*functions().items(), *classes().items()):
         names.setdefault(id(value), name)
@@ -283,7 +288,7 @@ _OVERLOAD = re.compile(r"torch\.ops\.aten\.([a-z_][a-z0-9_]*)(?:\.([A-Za-z0-9_]+
 
 
 def _listed(name: str) -> tuple[Any] | None:
-    """Return what ``name`` stands for in the tables, in a tuple of one."""
+    """Return the object called ``name`` in the tables, in a tuple of one, or None."""
     if (listed := functions().get(name)) is not None or (listed := classes().get(name)) is not None:
         return (listed,)
     if (match := _OVERLOAD.fullmatch(name)) is not None and match[1] in operators():
@@ -294,7 +299,7 @@ def _listed(name: str) -> tuple[Any] | None:
 
 
 def name_of(value: Any) -> str:
-    """The name by which a file refers to the function or class ``value``."""
+    """Return the name by which a file refers to the function or class ``value``."""
     name = _own_names.get(id(value)) or _names().get(id(value))
     if name is None and isinstance(value, (_torch._ops.OpOverload, _torch._ops.OpOverloadPacket)):
         name = f"torch.ops.{value}"
@@ -305,45 +310,45 @@ def name_of(value: Any) -> str:
 
 
 def own_name(value: Any) -> str | None:
-    """The name of a function or class that was allowed, by users or by other parts of fx; None for others."""
+    """Return the name of a function or class that users or other parts of fx allowed; None for others."""
     return _own_names.get(id(value))
 
 
 def find(name: object) -> Any:
-    """The function or class that a file calls ``name``."""
+    """Return the function or class that a file calls ``name``."""
     if type(name) is not str:
         raise Refused(f"a name is a string, not {type(name).__name__}")
     if name.rpartition(".")[0] == _ROOM:
         importlib.import_module(_ROOM)
     if name in _allowed._entries:
         return _allowed.get(name)
-    found = _listed(name)
-    if found is None:
+    entry = _listed(name)
+    if entry is None:
         raise _not_allowed(name)
-    return found[0]
+    return entry[0]
 
 
 def is_callable_target(value: Any) -> bool:
-    """Return whether what ``find`` returned may be called by a program, rather than only be a value in it."""
+    """Return whether a program may call a result of ``find``, rather than only use it as a value."""
     name = _names().get(id(value))
     return id(value) in _own_names or name is None or name in functions()
 
 
 def find_class(name: object) -> Any:
-    """The class that a file calls ``name``."""
-    found = find(name)
-    if not isinstance(found, type):
+    """Return the class that a file calls ``name``."""
+    kind = find(name)
+    if not isinstance(kind, type):
         raise Refused(f"{name!r} is not a class")
-    return found
+    return kind
 
 
 def _not_allowed(name: str) -> Refused:
-    shown = name if len(name) <= 200 else f"{name[:200]}…"
+    text = name if len(name) <= 200 else f"{name[:200]}…"
     is_path = all(part.isidentifier() for part in name.replace("<locals>", "locals").split("."))
     return Refused(
-        f"{shown!r} is nothing that a saved program may use",
+        f"{text!r} is nothing that a saved program may use",
         why="programs in files name functions and classes of a fixed list, and those that you allow",
-        remedy=f"if you trust what it does with any arguments, allow it first: fx.serialization.allow({shown})"
+        remedy=f"if you trust what it does with any arguments, allow it first: fx.serialization.allow({text})"
         if is_path
         else None,
     )

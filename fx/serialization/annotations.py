@@ -25,15 +25,15 @@ _GENERICS: dict[str, Any] = {
 _ORIGINS: dict[Any, str] = {typing.get_origin(value) or value: name for name, value in _GENERICS.items()}
 _PLAIN = ValueWriter(None)
 _LONGEST_TEXT = 1000
-# Whoever resolves annotations, typing.get_type_hints say, evaluates them. Of these signs nothing in them is called, and
-# without keywords nothing is repeated.
+# Code that resolves annotations, such as typing.get_type_hints, evaluates them. Text of these characters calls nothing,
+# and without keywords it repeats nothing.
 _RUNS_NOTHING = re.compile(r"[\w.,|\[\] '\"-]*")
 _WORD = re.compile(r"\w+")
 _KEYWORDS = frozenset(keyword.kwlist) - {"None", "True", "False"}
 
 
 def encode_annotation(hint: Any, depth: int = 0) -> Json:
-    """``hint`` as JSON."""
+    """Return ``hint`` as JSON."""
     if depth > DEPTH:
         raise Refused(f"an annotation nests more than {DEPTH} levels deep")
     if isinstance(hint, typing.ForwardRef):
@@ -63,7 +63,7 @@ def encode_annotation(hint: Any, depth: int = 0) -> Json:
 
 
 def decode_annotation(stored: Json, depth: int = 0) -> Any:
-    """The annotation that ``stored`` stands for."""
+    """Return the annotation that ``stored`` describes."""
     if depth > DEPTH + 1:
         raise Refused(f"an annotation nests more than {DEPTH} levels deep")
     if type(stored) is list:

@@ -35,25 +35,25 @@ from fx.serialization.values import (
 
 _DATA = ValueWriter(None)
 PathCheck = Callable[[str, str], None]
-"""Refuses an opcode and the path that it may not have."""
+"""A function that refuses invalid paths of an opcode."""
 
 
 # Writing.
 
 
 def encode_graph(graph: Graph, place: str, values: ValueWriter, check_path: PathCheck) -> Json:
-    """``graph``, which is at ``place``, as JSON; ``check_path`` refuses paths of attributes and modules.
+    """Return ``graph``, at ``place`` in the program, as JSON; ``check_path`` refuses paths of attributes and modules.
 
     Raises:
-        SaveError: something in it is not data; the message names the node.
+        SaveError: a part of the graph is not data; the message names the node.
     """
     check_graph(graph)
     writer = _GraphWriter(values, check_path)
     nodes = [writer.node(node) for node in graph.nodes]
     try:
         stored: dict[str, Json] = {"nodes": nodes}
-        held = {name: value for name, value in graph.constants.items() if not isinstance(value, torch.nn.Module)}
-        constants = {name: values.value(value) for name, value in held.items()}  # modules are parts of the program
+        tensors = {name: value for name, value in graph.constants.items() if not isinstance(value, torch.nn.Module)}
+        constants = {name: values.value(value) for name, value in tensors.items()}  # modules are parts of the program
         for key, entries in (("constants", constants), ("sources", writer.sources), ("notes", writer.notes)):
             if entries:
                 stored[key] = entries if isinstance(entries, dict) else list(entries)
@@ -67,7 +67,7 @@ def encode_graph(graph: Graph, place: str, values: ValueWriter, check_path: Path
 
 
 class _GraphWriter:
-    """Writes the nodes of one graph, each place in the user's source and each shared note once."""
+    """The writer of the nodes of one graph; it writes each source location and each shared note once."""
 
     def __init__(self, values: ValueWriter, check_path: PathCheck) -> None:
         self.sources: list[Json] = []
@@ -125,11 +125,11 @@ class _GraphWriter:
         return number
 
     def _note(self, value: dict[Any, Any]) -> Json:
-        known = self._note_numbers.get(id(value))
-        if known is None:
+        numbered = self._note_numbers.get(id(value))
+        if numbered is None:
             self.notes.append(encode_note(value))
-            known = self._note_numbers[id(value)] = (len(self.notes) - 1, value)
-        return {"note": known[0]}
+            numbered = self._note_numbers[id(value)] = (len(self.notes) - 1, value)
+        return {"note": numbered[0]}
 
 
 # Rules for both directions.
@@ -178,10 +178,10 @@ def _check_shape(op: str, args: int, kwargs: int) -> None:
 
 
 def decode_graph(stored: Json, place: str, tensors: list[torch.Tensor], check_path: PathCheck) -> Graph:
-    """The graph that ``encode_graph`` stored.
+    """Return the graph that ``encode_graph`` stored.
 
     Raises:
-        LoadError: one of its nodes is not; the message names it.
+        LoadError: a node is not valid; the message names it.
     """
     fields = stored_object(stored, {"nodes"}, {"constants", "sources", "notes", "history", "codegen"}, "a graph")
     records = fields["nodes"]
@@ -216,7 +216,7 @@ def decode_graph(stored: Json, place: str, tensors: list[torch.Tensor], check_pa
 
 
 class _GraphReader:
-    """Makes the nodes of one graph."""
+    """The reader of the nodes of one graph."""
 
     def __init__(
         self, graph: Graph, tensors: list[torch.Tensor], fields: dict[str, Json], check_path: PathCheck
@@ -252,7 +252,7 @@ class _GraphReader:
         target = self._target(op, record["target"], args, bool(kwargs))
         annotation = decode_annotation(record["type"]) if "type" in record else None
         node = self._graph.create_node(op, target, args, kwargs, name, annotation)
-        if node._name != name:  # one that a person gave, which the graph would not
+        if node._name != name:  # the user set a name that the graph would not choose
             node._name = name
         self._names.add(name)
         if "meta" in record:
@@ -294,16 +294,16 @@ def _location(stored: Json) -> SourceLocation:
     return SourceLocation.of(printable(file), line, printable(function), printable(text))
 
 
-# Notes of analyses and passes (``meta``): what of them is data is kept, the rest is not needed to run.
+# Notes of analyses and passes (``meta``): data is kept, the rest is not needed to run.
 
 
 def encode_note(value: Any) -> Json:
-    """One note as JSON; entries of dicts that are not data are left out."""
+    """Return one note as JSON, without entries of dicts that are not data."""
     return _DATA.value(_plain(value))
 
 
 def encode_notes(meta: dict[str, Any], encode_dict: Callable[[dict[Any, Any]], Json] = encode_note) -> dict[str, Json]:
-    """The entries of ``meta`` that are data; ``encode_dict`` writes those that are dicts."""
+    """Return the entries of ``meta`` that are data; ``encode_dict`` writes dicts."""
     stored: dict[str, Json] = {}
     for key, value in meta.items():
         if type(key) is str:
@@ -314,7 +314,7 @@ def encode_notes(meta: dict[str, Any], encode_dict: Callable[[dict[Any, Any]], J
 
 
 def decode_notes(stored: Json) -> dict[str, Any]:
-    """Return what ``encode_notes`` stored."""
+    """Return the notes that ``encode_notes`` stored."""
     if type(stored) is not dict:
         raise Refused("the notes of a module are not an object")
     data = ValueReader([])
@@ -322,7 +322,7 @@ def decode_notes(stored: Json) -> dict[str, Any]:
 
 
 def _plain(value: Any, depth: int = 0) -> Any:
-    """The part of a note that is data: classes that a file may not name become strings, other entries go."""
+    """Return the part of a note that is data: classes that a file may not name become strings, the rest is dropped."""
     if depth > DEPTH:
         raise Refused("a note nests too deeply")
     if isinstance(value, type):
@@ -337,8 +337,8 @@ def _plain(value: Any, depth: int = 0) -> Any:
         return value
     if not kind.is_keyed:
         return kind.rebuild(value, [_plain(part, depth + 1) for part in kind.parts(value)])
-    kept: dict[Any, Any] = {}
+    entries: dict[Any, Any] = {}
     for key, item in value.items():
         with contextlib.suppress(Refused):
-            kept[_plain(key, depth + 1)] = _plain(item, depth + 1)
-    return kind.rebuild(kept, list(kept.values()))
+            entries[_plain(key, depth + 1)] = _plain(item, depth + 1)
+    return kind.rebuild(entries, list(entries.values()))

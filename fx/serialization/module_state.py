@@ -1,7 +1,7 @@
-"""Modules as the name of a class and the arguments of its constructor, worked out, and proved by making them again.
+"""Modules as the name of a class and the arguments of its constructor, derived and checked by a reconstruction.
 
-A module is made again on the meta device, which has no memory, and is described only if that gives the same attributes
-and tensors of the same names and shapes; its tensors are then put in.
+The reconstruction is on the meta device, which has no memory. The description is valid only if the new module has the
+same attributes, and tensors of the same names and shapes. The tensors are filled in afterwards.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PROGRAM_STATE = frozenset(
 )
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, tuple, list, dict, slice, range, torch.Tensor, torch.dtype)
 FRESH = torch.nn.Module()
-"""What every module has."""
+"""A plain module, with the attributes of every module."""
 
 _STATE = ("training", "_parameters", "_buffers", "_modules")
 """Entries of a module's ``__dict__`` that are described one by one."""
@@ -36,7 +36,7 @@ _DERIVED: dict[type, frozenset[str]] = {_nn.RNNBase: frozenset({"_flat_weights",
 """Entries that follow from the tensors."""
 
 _UNNAMED = frozenset({"device", "dtype", "process_group"})
-"""Arguments of constructors that the tensors themselves, or nothing in a file, can tell."""
+"""Arguments of constructors that follow from the tensors, or that a file cannot express."""
 
 Arguments = dict[str, Any]
 
@@ -67,17 +67,17 @@ _SPECIAL: dict[type, Callable[[Any], Arguments]] = {
         "head_bias": module.head.bias is not None,
     },
 }
-"""Classes some of whose arguments are not attributes of the same names."""
+"""Special functions for classes with arguments that are not attributes of the same names."""
 
 _LAYERS = ("num_layers", "num_encoder_layers", "num_decoder_layers")
-"""Arguments by which a constructor makes many parameters, hence never more than a file has tensors."""
+"""Arguments by which a constructor makes many parameters; they never exceed the number of tensors in the file."""
 _MOST_ITEMS = 10_000
-"""How many numbers a range among a constructor's arguments may have: two numbers in a file can stand for any."""
+"""The largest length of a range among a constructor's arguments: in a file, two numbers can describe any length."""
 _MOST_COUNT = 1_000_000
-"""The largest integer that a constructor of a user's class may get: it may count what it makes."""
+"""The largest integer for a constructor of a user's class, as it may be a number of objects to make."""
 
 
-# Attributes: which names they may have in a file, and which of them a program in a file may read.
+# Attributes: the names that they may have in a file, and those that a program in a file may read.
 
 
 def check_path(root: torch.nn.Module, op: str, path: str) -> None:
@@ -97,7 +97,7 @@ def check_path(root: torch.nn.Module, op: str, path: str) -> None:
         if owner._parameters.get(name) is not None or owner._buffers.get(name) is not None:
             return
         is_state = name in FRESH.__dict__ or name in PROGRAM_STATE
-        if name == "training" and type(owner.training) is bool:  # which programs check that depend on it
+        if name == "training" and type(owner.training) is bool:  # programs that depend on it check it
             return
         if not is_state and isinstance(owner.__dict__.get(name, owner), _PLAIN):
             return
@@ -106,7 +106,7 @@ def check_path(root: torch.nn.Module, op: str, path: str) -> None:
 
 
 def check_attribute(module: torch.nn.Module, name: Any) -> None:
-    """Refuse a name of a parameter, buffer, submodule or attribute that means something else or breaks paths."""
+    """Refuse a name of a parameter, buffer, submodule or attribute that hides another attribute or breaks paths."""
     if not is_name(name) or "." in name:
         raise Refused(f"{ascii(name)[:80]} is not a name of an attribute")
     if hasattr(type(module), name) or name in FRESH.__dict__ or name in PROGRAM_STATE:
@@ -117,7 +117,7 @@ def check_attribute(module: torch.nn.Module, name: Any) -> None:
 
 
 class Budget:
-    """How many functions of torch the constructors of one program may call, by the tensors that it has."""
+    """The number of torch functions that the constructors of one program may call, in proportion to its tensors."""
 
     _BASE: ClassVar[int] = 2_000
     _EACH_TENSOR: ClassVar[int] = 100
@@ -126,11 +126,11 @@ class Budget:
         self._left = self._BASE
 
     def add(self, tensors: int) -> None:
-        """Allow for the tensors of one more module."""
+        """Add the allowance for the tensors of one more module."""
         self._left += self._EACH_TENSOR * tensors
 
     def spend(self) -> None:
-        """Note one call."""
+        """Count one call."""
         self._left -= 1
         if self._left < 0:
             raise Refused(
@@ -141,9 +141,9 @@ class Budget:
 
 
 def constructor_arguments(module: torch.nn.Module, budget: Budget) -> Arguments:
-    """The arguments that make a module like ``module``, those with the default's value left out.
+    """Return the constructor arguments of a module like ``module``, without those that equal their defaults.
 
-    Making it costs some of ``budget``. It is refused if what they make is not the same, its values aside.
+    The check spends some of ``budget``. It refuses if the reconstruction is not the same, except for values.
     """
     kind = type(module)
     special = _SPECIAL[kind](module) if kind in _SPECIAL else {}
@@ -152,14 +152,14 @@ def constructor_arguments(module: torch.nn.Module, budget: Budget) -> Arguments:
         value = special[name] if name in special else _own_value(module, name, parameter.default)
         if value is inspect.Parameter.empty:
             continue
-        # For Python `True == 1 == 1.0`, which modules may tell apart.
+        # For Python `True == 1 == 1.0`, but modules may distinguish these.
         if type(value) is not type(parameter.default) or value != parameter.default:
             arguments[name] = value
     tensors = [value for _, _, _, value in tensor_slots(module) if value is not None]
     check_arguments(kind, arguments, tensors)
     budget.add(len(tensors))
     try:
-        made = make_module(kind, arguments, budget)
+        rebuilt = make_module(kind, arguments, budget)
     except Refused:
         raise
     except Exception as error:
@@ -168,7 +168,7 @@ def constructor_arguments(module: torch.nn.Module, budget: Budget) -> Arguments:
             why=f"{type(error).__name__}: {error}",
             remedy="keep each argument of its constructor as an attribute of that name",
         ) from error
-    if (difference := _difference(made, module)) is not None:
+    if (difference := _difference(rebuilt, module)) is not None:
         raise Refused(
             f"{with_article(kind.__qualname__)} made from its constructor's arguments is not the same", why=difference
         )
@@ -176,11 +176,11 @@ def constructor_arguments(module: torch.nn.Module, budget: Budget) -> Arguments:
 
 
 def _parameters(kind: type) -> Mapping[str, inspect.Parameter]:
-    """The arguments of a constructor that can be given by name."""
+    """Return the parameters of a constructor that can be passed by name."""
     initializer: Any = kind.__init__
     signature = inspect.signature(initializer)
     parameters = dict(itertools.islice(signature.parameters.items(), 1, None))
-    if issubclass(kind, _nn.RNNBase):  # which take *args and pass them on
+    if issubclass(kind, _nn.RNNBase):  # their constructors take *args and pass them on
         parameters = dict(itertools.islice(inspect.signature(_nn.RNNBase.__init__).parameters.items(), 2, None))
         if kind is torch.nn.RNN:
             parameters["nonlinearity"] = inspect.Parameter(
@@ -191,7 +191,7 @@ def _parameters(kind: type) -> Mapping[str, inspect.Parameter]:
 
 
 def _own_value(module: torch.nn.Module, name: str, default: Any) -> Any:
-    """The attribute called ``name``; whether there is one, where it is a tensor; nothing where the default is meant."""
+    """Return the attribute ``name``; for a parameter, whether it exists; ``empty`` if there is neither."""
     if name in module.__dict__:
         return module.__dict__[name]
     if name in module._parameters and isinstance(default, bool):
@@ -200,7 +200,7 @@ def _own_value(module: torch.nn.Module, name: str, default: Any) -> Any:
 
 
 class _WithoutValues(TorchFunctionMode):
-    """Leaves out the filling of new tensors, for which the meta device would load most of torch's compiler."""
+    """A mode that skips the filling of new tensors, for which the meta device would load most of torch's compiler."""
 
     def __init__(self, budget: Budget) -> None:
         super().__init__()
@@ -219,14 +219,14 @@ class _WithoutValues(TorchFunctionMode):
 
 
 def make_module(kind: type, arguments: Arguments, budget: Budget) -> torch.nn.Module:
-    """A module of ``kind`` on the meta device; whatever its constructor raises comes through."""
+    """Return a new module of ``kind`` on the meta device; errors of its constructor propagate."""
     with torch.device("meta"), _WithoutValues(budget), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # its author saw them when the module was made first
+        warnings.simplefilter("ignore")  # its author saw the warnings when the module was first created
         return kind(**arguments)
 
 
 def check_arguments(kind: type, arguments: Arguments, tensors: Sequence[torch.Tensor]) -> None:
-    """Refuse arguments that make a constructor work for longer, or take more memory, than its tensors justify."""
+    """Refuse arguments with which a constructor would take more time or memory than its tensors justify."""
     for name in _UNNAMED & arguments.keys():
         raise Refused(f"{name} is given to a constructor", why="modules are made without memory, and tensors put in")
     for name in _LAYERS:
@@ -240,7 +240,7 @@ def check_arguments(kind: type, arguments: Arguments, tensors: Sequence[torch.Te
 
 
 def _check_argument(name: str, value: Any, most: int | None) -> None:
-    """Refuse what stands for more than a file holds, in ``value`` or inside it."""
+    """Refuse values, ``value`` or inside it, that describe more data than a file holds."""
     if type(value) is range:
         _check_argument(name, [value.start, value.stop, value.step], most)
         if (value.stop - value.start) // value.step > _MOST_ITEMS:
@@ -261,34 +261,36 @@ def _check_argument(name: str, value: Any, most: int | None) -> None:
             _check_argument(name, item, most)
 
 
-def _difference(made: torch.nn.Module, module: torch.nn.Module, path: str = "") -> str | None:
-    """Return where two modules differ, values of tensors aside; None where they do not."""
+def _difference(rebuilt: torch.nn.Module, module: torch.nn.Module, path: str = "") -> str | None:
+    """Return the first difference between two modules, except for values of tensors; None if there is none."""
     where = f"{path}." if path else ""
-    if type(made) is not type(module):
-        kinds = [with_article(type(each).__qualname__) for each in (made, module)]
+    if type(rebuilt) is not type(module):
+        kinds = [with_article(type(each).__qualname__) for each in (rebuilt, module)]
         return f"{path or 'it'} would be {', not '.join(kinds)}"
     derived = next((names for kind, names in _DERIVED.items() if isinstance(module, kind)), frozenset[str]())
     skipped = {*_STATE, *LEFT_BY_SCRIPTING, *derived}
-    left, right = made.__dict__, module.__dict__
-    for name in dict.fromkeys((*left, *right)):
-        if name not in skipped and (name not in left or name not in right or not _equal(left[name], right[name])):
-            return f"{where}{name} would be {_shown(left, name)}, not {_shown(right, name)}"
-    for (name, mine), (other_name, other) in itertools.zip_longest(_slots(made), _slots(module), fillvalue=("", None)):
+    new, old = rebuilt.__dict__, module.__dict__
+    for name in dict.fromkeys((*new, *old)):
+        if name not in skipped and (name not in new or name not in old or not _equal(new[name], old[name])):
+            return f"{where}{name} would be {_shown(new, name)}, not {_shown(old, name)}"
+    for (name, mine), (other_name, other) in itertools.zip_longest(
+        _slots(rebuilt), _slots(module), fillvalue=("", None)
+    ):
         if name != other_name:
             return f"{where}{name or other_name} would be a parameter or buffer of one of them only"
         if mine is None and name in module._buffers:
             continue  # an optional one, such as the weights of a loss
         if getattr(mine, "shape", None) != getattr(other, "shape", None):
             return f"the shape of {where}{name} would be another one"
-    if list(made._modules) != list(module._modules):
-        return f"{path or 'it'} would have the submodules {', '.join(made._modules) or 'none'}"
+    if list(rebuilt._modules) != list(module._modules):
+        return f"{path or 'it'} would have the submodules {', '.join(rebuilt._modules) or 'none'}"
     for name, child in module._modules.items():
-        other_child = made._modules[name]
+        other_child = rebuilt._modules[name]
         if child is None or other_child is None:
             if child is not other_child:
                 return f"{where}{name} would be None in one of them only"
-        elif (found := _difference(other_child, child, f"{where}{name}")) is not None:
-            return found
+        elif (difference := _difference(other_child, child, f"{where}{name}")) is not None:
+            return difference
     return None
 
 
@@ -313,23 +315,23 @@ def _slots(module: torch.nn.Module) -> Iterator[tuple[str, Any]]:
 
 
 def tensor_slots(module: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Module, str, Any]]:
-    """All parameters and buffers of a module and those in it: path, owner, name and value, which may be None."""
+    """Yield all parameters and buffers of a module and its submodules: path, owner, name, and value or None."""
     for path, owner in module.named_modules(remove_duplicate=False):
         for name, value in _slots(owner):
             yield f"{path}.{name}" if path else name, owner, name, value
 
 
 def fill_module(module: torch.nn.Module, tensors: Mapping[str, torch.Tensor]) -> None:
-    """Put ``tensors`` into the places, of their kinds and shapes, of a module that has none on any device yet."""
-    left = dict(tensors)
+    """Fill ``tensors`` into a module without memory, at places of the same kinds and shapes."""
+    rest = dict(tensors)
     for path, owner, name, place in list(tensor_slots(module)):
         is_buffer = name in owner._buffers
-        value = left.pop(path, None)
+        value = rest.pop(path, None)
         if value is None:
             if place is not None:
                 raise Refused(f"there is no tensor for {path}")
             continue
-        # A buffer that is None may be filled in later; a parameter that is None stays so, as with `bias=False`.
+        # A buffer may be None until it is filled in later. A parameter that is None stays None, as with `bias=False`.
         if place is None and not is_buffer:
             raise Refused(f"there is a tensor for {path}, which is None in such a module")
         if isinstance(value, torch.nn.Parameter) is is_buffer:
@@ -339,8 +341,8 @@ def fill_module(module: torch.nn.Module, tensors: Mapping[str, torch.Tensor]) ->
         if place is not None and _is_integral(place) is not _is_integral(value):
             raise Refused(f"the tensor for {path} has {value.dtype}, not {place.dtype}")
         setattr(owner, name, value)
-    if left:
-        raise Refused(f"there is a tensor for {next(iter(left))!r}, which such a module does not have")
+    if rest:
+        raise Refused(f"there is a tensor for {next(iter(rest))!r}, which such a module does not have")
 
 
 def _is_integral(tensor: torch.Tensor) -> bool:

@@ -1,9 +1,9 @@
-"""Which operators of torch's dispatcher a data-only file may name: those that check their arguments.
+"""The operators of torch's dispatcher that a data-only file may name: those that check their arguments.
 
 Documented functions of ``torch``, ``torch.nn.functional``, ``torch.linalg``, ``torch.fft`` and ``torch.special`` and
-documented methods of tensors are made for arguments of users. Other operators, which captures have too, are listed one
-by one. ``tests/fuzz/wild_calls.py`` calls each with wrong shapes, dtypes, sizes and indices, and what was seen to end
-the process or to read other memory is taken out, with the reason.
+documented methods of tensors are made for users' arguments. Other operators in captures are listed one by one.
+``tests/fuzz/wild_calls.py`` calls each with wrong shapes, dtypes, sizes and indices. Operators that ended the process
+or read other memory are excluded, with the reason.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _HOMES: tuple[tuple[Any, str], ...] = (
     (torch.fft, "fft_"),
     (torch.special, "special_"),
 )
-"""Where public functions live, and how the names of the operators that they call begin."""
+"""The modules of public functions, with the prefix of the operators' names in each."""
 
 _WITHOUT_DOCUMENTATION = words(
     "affine_grid_generator alias alpha_dropout_ clamp_max clamp_max_ clamp_min clamp_min_ col2im constant_pad_nd "
@@ -47,10 +47,10 @@ OF_CAPTURES = words(
     "_adaptive_avg_pool2d _adaptive_avg_pool3d _assert_async _assert_scalar _assert_tensor_metadata "
     "_local_scalar_dense _log_softmax _scaled_dot_product_flash_attention_for_cpu _softmax _to_copy _unsafe_view"
 )
-"""Operators with a leading underscore that programs of ``torch.export`` have.
+"""Operators with a leading underscore in programs of ``torch.export``.
 
-Not ``_native_batch_norm_legit_no_training`` and its like, which read as many statistics as there are channels, however
-few they are given; ``batch_norm`` checks that.
+``_native_batch_norm_legit_no_training`` and its like are not among them: they read a statistic for each channel without
+a check that there are enough; ``batch_norm`` checks that.
 """
 
 REFUSED: dict[str, tuple[str, ...]] = {
@@ -77,31 +77,31 @@ REFUSED: dict[str, tuple[str, ...]] = {
     "LAPACK trusts pivots that do not belong together": words("linalg_ldl_solve"),
     "LAPACK reads beyond matrices that hold infinity": words("linalg_eigvals"),
 }
-"""Operators that would be listed otherwise, by the reason why they are not."""
+"""Operators that would be listed otherwise, by the reason of the exclusion."""
 
 _REFUSED_BEGINNINGS = ("cudnn_", "fbgemm_", "miopen_", "mkldnn_", "quantized_")
-"""Operators that begin so belong to one library, and expect what only torch's own code passes."""
+"""Prefixes of operators of a single library, which expect arguments that only torch's own code passes."""
 
 
 @lru_cache(maxsize=1)
 def _overloads() -> frozenset[str]:
-    """Operators of the dispatcher, as ``add.Tensor`` or ``relu``; those of TorchScript alone are not of it."""
+    """Return the operators of the dispatcher, as ``add.Tensor`` or ``relu``, without those of TorchScript alone."""
     names: list[str] = _torch._C._dispatch_get_all_op_names()
     return frozenset(name.removeprefix("aten::") for name in names if name.startswith("aten::"))
 
 
 @lru_cache(maxsize=1)
 def operators() -> frozenset[str]:
-    """Names of the operators that a file may name, without ``aten::`` and overload."""
-    known = {name.partition(".")[0] for name in _overloads()}
-    documented = {name for name in known if not name.startswith("_") and _is_documented(name)}
+    """Return the operators that a file may name, without ``aten::`` and overload."""
+    names_without_overload = {name.partition(".")[0] for name in _overloads()}
+    documented = {name for name in names_without_overload if not name.startswith("_") and _is_documented(name)}
     refused = {name for names in REFUSED.values() for name in names}
     refused |= {name for name in documented if "_backward" in name or name.startswith(_REFUSED_BEGINNINGS)}
-    return frozenset((documented | known & {*_WITHOUT_DOCUMENTATION, *OF_CAPTURES}) - refused)
+    return frozenset((documented | names_without_overload & {*_WITHOUT_DOCUMENTATION, *OF_CAPTURES}) - refused)
 
 
 def is_overload(operator: str, overload: str) -> bool:
-    """Return whether a file may name this overload of an operator that it may name."""
+    """Return whether a file may name this overload of an allowed operator."""
     return (operator if overload == "default" else f"{operator}.{overload}") in _overloads()
 
 

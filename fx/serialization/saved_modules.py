@@ -1,4 +1,4 @@
-"""Module hierarchies as a list of modules in which each refers to earlier ones only, and back."""
+"""Module hierarchies as a list of modules, in which each refers to earlier ones only, and back."""
 
 from __future__ import annotations
 
@@ -30,30 +30,30 @@ from fx.serialization.trusted_arguments import check_trusted_arguments
 from fx.serialization.values import Json, ValueReader, ValueWriter, entry, is_name, printable
 
 _MOST_LEVELS = 100
-"""How deep modules may nest."""
+"""The largest depth of nested modules."""
 _MOST_PATHS = 1_000_000
-"""How many paths may lead to modules: shared ones can be reached by exponentially many."""
+"""The largest number of paths to modules: shared modules can be reached by exponentially many."""
 
 _PROGRAM, _CONTAINER = "fx.GraphModule", "fx.Container"
 _HOLDERS: dict[str, Callable[[], torch.nn.Module]] = {
     _CONTAINER: Container,
     **{f"torch.nn.{name}": getattr(torch.nn, name) for name in HOLDERS},
 }
-"""Modules that are made empty."""
-_HOLDER_NAMES = {made: name for name, made in _HOLDERS.items()}
+"""Modules that are created empty."""
+_HOLDER_NAMES = {make: name for name, make in _HOLDERS.items()}
 
 _STATE = frozenset({"training", "_parameters", "_buffers", "_modules", "_non_persistent_buffers_set"})
 
 
 class _Extent:
-    """How deep modules nest and how many paths there are, from those of what each holds."""
+    """The depth of nested modules and the number of paths, computed from the modules that each holds."""
 
     def __init__(self) -> None:
         self._levels: list[int] = []
         self._paths: list[int] = []
 
     def add(self, children: list[int], tensors: int) -> None:
-        """Note the next module, which holds those of these numbers."""
+        """Add the next module, which holds the modules with these numbers."""
         self._levels.append(1 + max((self._levels[child] for child in children), default=0))
         self._paths.append(1 + tensors + sum(self._paths[child] for child in children))
         if self._levels[-1] > _MOST_LEVELS:
@@ -63,7 +63,7 @@ class _Extent:
 
 
 class ModuleWriter:
-    """Writes a program and what it holds."""
+    """The writer of a program with its modules."""
 
     def __init__(self, tensors: TensorWriter) -> None:
         self._tensors = tensors
@@ -76,18 +76,18 @@ class ModuleWriter:
         self._budget = Budget()
 
     def write(self, program: GraphModule) -> list[Json]:
-        """All modules, the program last.
+        """Return all modules, the program last.
 
         Raises:
-            SaveError: one of them is more than data; the message names its path.
+            SaveError: a module is more than data; the message names its path.
         """
         self._module(program, "")
         return self._stored
 
     def _module(self, module: torch.nn.Module, path: str) -> int:
-        known = self._numbers.get(id(module))
-        if known is not None:
-            return known[0]
+        numbered = self._numbers.get(id(module))
+        if numbered is not None:
+            return numbered[0]
         try:
             if id(module) in self._open:
                 raise Refused("it holds itself")
@@ -107,7 +107,7 @@ class ModuleWriter:
         return len(self._stored) - 1
 
     def _describe(self, module: torch.nn.Module, path: str) -> tuple[Json, list[int]]:
-        """The module as JSON, and the numbers of what it holds."""
+        """Return the module as JSON, and the numbers of the modules that it holds."""
         if isinstance(module, GraphModule):
             if _plain_class(type(module)) is not GraphModule:
                 raise Refused("it is of a subclass of GraphModule", why="which a file cannot make again")
@@ -228,35 +228,35 @@ def _join(path: str, name: str) -> str:
 
 
 class ModuleReader:
-    """Makes the modules that ``ModuleWriter`` wrote."""
+    """The reader of modules that ``ModuleWriter`` wrote."""
 
     def __init__(self, tensors: list[torch.Tensor]) -> None:
         self._tensors = tensors
         self._values = ValueReader(tensors)
-        self._made: list[torch.nn.Module] = []
+        self._modules_read: list[torch.nn.Module] = []
         self._extent = _Extent()
         self._budget = Budget()
 
     def read(self, stored: Json) -> GraphModule:
-        """The program, which is the last module.
+        """Return the program, which is the last module.
 
         Raises:
-            LoadError: a module in it is damaged or not allowed; the message names it.
+            LoadError: a module is damaged or not allowed; the message names it.
         """
         if type(stored) is not list or not stored:
             raise Refused("there is no list of modules")
         for number, described in enumerate(stored):
             place = f"module {number} of {len(stored)}"
             try:
-                self._made.append(self._module(described, place))
+                self._modules_read.append(self._module(described, place))
             except Refused as refused:
                 raise refused.as_error(LoadError, "cannot load the program", where=place) from refused
-        program = self._made[-1]
+        program = self._modules_read[-1]
         if not isinstance(program, GraphModule):
             raise Refused("the last module is not a program")
-        for made in self._made:
-            if isinstance(made, GraphModule):
-                check_trusted_arguments(made, is_outermost=made is program)
+        for module in self._modules_read:
+            if isinstance(module, GraphModule):
+                check_trusted_arguments(module, is_outermost=module is program)
         return program
 
     def _module(self, stored: Json, place: str) -> torch.nn.Module:
@@ -287,7 +287,7 @@ class ModuleReader:
             stored.get("graph"), place, self._tensors, lambda op, target: check_path(module, op, target)
         )
         try:
-            module.__dict__["_graph"] = graph  # not by the setter, which would write the code of nested programs again
+            module.__dict__["_graph"] = graph  # the setter would write the code of nested programs again
             graph.owning_module = module
             module._write()
             module._install()
@@ -317,7 +317,7 @@ class ModuleReader:
         module._non_persistent_buffers_set.update(transient)
         missing = "a module holds number {}, which is none before it"
         for name, number in parts["modules"].items():
-            module._modules[name] = None if number is None else entry(self._made, number, missing)
+            module._modules[name] = None if number is None else entry(self._modules_read, number, missing)
         children = [number for number in parts["modules"].values() if number is not None]
         self._extent.add(children, len(parts["parameters"]) + len(parts["buffers"]))
         for name, value in parts["attributes"].items():
@@ -342,7 +342,8 @@ class ModuleReader:
         if not issubclass(kind, torch.nn.Module) or issubclass(kind, GraphModule):
             raise Refused(f"{stored['class']} is not a class of modules")
         arguments = {name: self._values.value(value) for name, value in arguments.items()}
-        values = {path: entry(self._tensors, one, "there is no tensor number {}") for path, one in tensors.items()}
+        missing = "there is no tensor number {}"
+        values = {path: entry(self._tensors, number, missing) for path, number in tensors.items()}
         check_arguments(kind, arguments, list(values.values()))
         self._budget.add(len(values))
         try:
@@ -350,10 +351,10 @@ class ModuleReader:
         except Refused:
             raise
         except Exception as error:
-            said = str(error).partition("Exception raised from")[0].rstrip()  # and no stack of C++
+            message = str(error).partition("Exception raised from")[0].rstrip()  # without the stack of C++
             raise Refused(
                 f"{stored['class']} cannot be made with these arguments",
-                why=printable(f"{type(error).__name__}: {said}"),
+                why=printable(f"{type(error).__name__}: {message}"),
             ) from error
         fill_module(module, values)
         module.train(stored["training"])

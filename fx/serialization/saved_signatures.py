@@ -13,7 +13,7 @@ from fx.serialization.values import Json, ValueReader, ValueWriter, is_name, sto
 
 
 def encode_codegen(codegen: CodeGen) -> Json:
-    """``codegen`` as JSON; None for the usual one."""
+    """Return ``codegen`` as JSON; None for the usual code generator."""
     if type(codegen) not in (CodeGen, PyTreeCodeGen):
         raise Refused(
             f"its code is written by {with_article(type(codegen).__qualname__)}",
@@ -35,7 +35,7 @@ def encode_codegen(codegen: CodeGen) -> Json:
 
 
 def _encode_structure(spec: pytree.TreeSpec) -> Json:
-    """The structure as that value of it whose leaves are all 0."""
+    """Return the structure as a value of this structure whose leaves are all 0."""
     stored = ValueWriter(None).value(pytree.tree_unflatten([0] * spec.num_leaves, spec))
     if pytree.tree_structure(ValueReader([]).value(stored)) != spec:
         raise Refused(f"an input or the output has the structure {spec}", why="a file names plain containers only")
@@ -43,12 +43,12 @@ def _encode_structure(spec: pytree.TreeSpec) -> Json:
 
 
 def decode_codegen(stored: Json) -> PyTreeCodeGen:
-    """The code generator that ``stored`` stands for."""
+    """Return the code generator that ``stored`` describes."""
     fields = stored_object(stored, {"parameters", "inputs", "outputs"}, set(), "a code generator")
     parameters = list(stored_strings(fields["parameters"]))
     named = [parameter for parameter in parameters if parameter != "*"]
     plain = [parameter.lstrip("*") for parameter in named]
-    # they become source
+    # the parameters become source
     if not all(map(is_name, plain)) or not all(map(is_identifier, plain)) or len(set(plain)) != len(plain):
         raise Refused("the parameters of the program are no different identifiers")
     if any(len(parameter) - len(name) > 2 for parameter, name in zip(named, plain, strict=True)):

@@ -1,4 +1,4 @@
-"""Tensors of a program in a file: each memory once, each tensor object once, so that what is tied stays tied."""
+"""Tensors of a program in a file: each memory once, each tensor object once, so that ties are kept."""
 
 from __future__ import annotations
 
@@ -14,40 +14,40 @@ _STORED = frozenset(DTYPES.values())
 
 
 class TensorWriter:
-    """Collects tensors.
+    """The collection of a program's tensors.
 
-    A tensor object has one number. Tensors that are the same view of the same memory share what is stored; other views
-    of one storage become tensors of their own. Order in memory and dimensions expanded without memory are kept.
+    A tensor object has one number. Equal views of the same memory share stored data; other views of one storage become
+    separate tensors. The order in memory, and dimensions expanded without memory, are kept.
     """
 
     def __init__(self) -> None:
         self.stored: dict[str, torch.Tensor] = {}
-        """What the file holds, by name; contiguous."""
+        """The contiguous tensors of the file, by name."""
         self._memory: list[Json] = []
         self._records: list[Json] = []
         self._numbers: dict[int, tuple[int, torch.Tensor]] = {}
         self._memories: dict[Any, int] = {}
 
     def index(self, tensor: torch.Tensor, path: str) -> int:
-        """The number of ``tensor``, which is stored under ``path`` where that is still free."""
-        known = self._numbers.get(id(tensor))
-        if known is None:
+        """Return the number of ``tensor``, which is stored under ``path`` if that is still free."""
+        numbered = self._numbers.get(id(tensor))
+        if numbered is None:
             _check(tensor)
             record = {"memory": self._memory_of(tensor, path), "parameter": isinstance(tensor, torch.nn.Parameter)}
             if tensor.requires_grad:
                 record["requires_grad"] = True
-            known = self._numbers[id(tensor)] = (len(self._records), tensor)
+            numbered = self._numbers[id(tensor)] = (len(self._records), tensor)
             self._records.append(record)
-        return known[0]
+        return numbered[0]
 
     def tables(self) -> dict[str, Json]:
-        """Return what the text of the file says about tensors."""
+        """Return the tables of tensors for the text of the file."""
         return {"memory": self._memory, "tensors": self._records}
 
     def _memory_of(self, tensor: torch.Tensor, path: str) -> int:
         place = (tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype, tensor.device)
         key = (*place, tensor.is_conj(), tensor.is_neg())
-        # All tensors without elements may have the address 0: they are not the same memory.
+        # Tensors without elements may all have the address 0: they are not the same memory.
         if tensor.numel() and key in self._memories:
             return self._memories[key]
         name, number = path, 0
@@ -102,22 +102,22 @@ def _is_dense(shape: list[int], stride: list[int]) -> bool:
 def restore_tensors(
     tables: dict[str, Json], stored: dict[str, torch.Tensor], device: torch.device | None
 ) -> list[torch.Tensor]:
-    """The tensors that ``TensorWriter`` numbered, from what the file holds."""
+    """Return the tensors that ``TensorWriter`` numbered, from the stored tensors of the file."""
     memory, records = tables.get("memory"), tables.get("tensors")
     if type(memory) is not list or type(records) is not list:
         raise Refused("the tables of tensors are not lists")
-    left = dict(stored)
-    restored = [_restore_memory(described, left, device) for described in memory]
-    if left:
-        raise Refused(f"tensor {next(iter(left))!r} belongs to nothing")
+    rest = dict(stored)
+    restored = [_restore_memory(described, rest, device) for described in memory]
+    if rest:
+        raise Refused(f"tensor {next(iter(rest))!r} belongs to nothing")
     return [_restore_record(record, restored) for record in records]
 
 
-def _restore_memory(described: Json, left: dict[str, torch.Tensor], device: torch.device | None) -> torch.Tensor:
+def _restore_memory(described: Json, rest: dict[str, torch.Tensor], device: torch.device | None) -> torch.Tensor:
     if type(described) is not dict or not described.keys() <= {"name", "complex", "expanded", "stride"}:
         raise Refused("an entry of the table of memory has other parts")
     name: Any = described.get("name")
-    value = left.pop(name, None) if type(name) is str else None
+    value = rest.pop(name, None) if type(name) is str else None
     if value is None:
         raise Refused(f"the file has no tensor {ascii(name)[:80]}, or it is used twice")
     if device is not None:

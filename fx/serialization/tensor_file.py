@@ -1,9 +1,9 @@
-"""One safetensors file that holds tensors and a text: ``header length, JSON header, bytes of the tensors``.
+"""One safetensors file with tensors and a text: ``header length, JSON header, bytes of the tensors``.
 
 The text, JSON itself, is the header's metadata entry ``fx``. Any reader of safetensors sees the tensors. Files are read
-here and not by the safetensors package, which maps them into memory, so that all tensors share one storage and a file
-cut short later ends the process, and which lets keys repeat. Every number in a header is checked against the size of
-the file before anything is allocated.
+here and not by the safetensors package, for two reasons. It maps files into memory, so that all tensors share one
+storage, and a file that is cut short later ends the process. And it accepts repeated keys. Every number in a header is
+checked against the size of the file before any memory is allocated.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ import torch
 from fx.serialization.allow_list import Refused
 
 HEADER_LIMIT = 100_000_000
-"""Most bytes that a header may have; the same as in the safetensors package."""
+"""The largest size of a header in bytes; the same as in the safetensors package."""
 
 _DTYPE_NAMES = {
     "F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16", "I64": "int64", "I32": "int32",
@@ -44,15 +44,15 @@ _SHORT_NAMES = {dtype: short for short, dtype in DTYPES.items()}
 _TEXT = "fx"
 _MOST_DIMENSIONS = 64
 _DEEPEST = 256
-"""How deep JSON may nest: values nest 64 levels, and a level of theirs takes up to three."""
+"""The largest depth of JSON: values nest 64 levels, and each of these takes up to three levels."""
 _STRING = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 _STEPS = {"[": 1, "{": 1, "]": -1, "}": -1}
 
 
 def write_tensor_file(path: Any, text: str, tensors: Mapping[str, torch.Tensor]) -> None:
-    """Write ``text`` and ``tensors``, all of which are contiguous, to ``path``, or nothing if that fails.
+    """Write ``text`` and contiguous ``tensors`` to ``path``, or nothing if that fails.
 
-    The same contents give the same bytes. The file appears whole, in the place of one that was there.
+    The same contents give the same bytes. The file appears whole, and replaces an existing one.
 
     Raises:
         Refused: the text is too long for the format.
@@ -99,11 +99,11 @@ def _write_whole(path: Any, head: list[bytes], tensors: Iterable[torch.Tensor]) 
 
 
 def read_tensor_file(path: Any) -> tuple[str, dict[str, torch.Tensor]]:
-    """The text and the tensors of the file at ``path``, on the CPU, each with memory of its own.
+    """Return the text and the tensors of the file at ``path``, on the CPU, each with its own memory.
 
     Raises:
-        Refused: it is no such file, or is damaged.
-        OSError: it cannot be read.
+        Refused: the file is not a safetensors file with a text, or is damaged.
+        OSError: the file cannot be read.
     """
     if sys.byteorder != "little":
         raise Refused("this machine stores numbers with the high byte first", why="the format has the low byte first")
@@ -129,7 +129,7 @@ def read_tensor_file(path: Any) -> tuple[str, dict[str, torch.Tensor]]:
 
 
 def _read_header(file: BufferedReader, size: int) -> tuple[dict[str, Any], int]:
-    """The header, and where the bytes of the tensors begin."""
+    """Return the header, and the offset of the bytes of the tensors."""
     if size < 8:
         raise Refused("it is empty" if size == 0 else "it is cut off")
     length = int.from_bytes(file.read(8), "little")
@@ -152,7 +152,7 @@ def _read_header(file: BufferedReader, size: int) -> tuple[dict[str, Any], int]:
 
 
 def _entry(item: tuple[str, Any]) -> tuple[str, torch.dtype, list[int], int, int]:
-    """One entry of the header: name, type of the elements, shape, first byte and end."""
+    """Return one entry of the header: name, dtype, shape, first byte and end."""
     name, entry = item
     if type(entry) is not dict or entry.keys() != {"dtype", "shape", "data_offsets"}:
         raise Refused(f"the entry of tensor {_shown(name)} is not one of dtype, shape and data_offsets")
@@ -175,7 +175,7 @@ def _shown(name: str) -> str:
 
 
 def are_sizes(value: Any) -> bool:
-    """Return whether ``value`` is a list of numbers that sizes or strides of a tensor can be."""
+    """Return whether ``value`` is a list of numbers that can be sizes or strides of a tensor."""
     if type(value) is not list or len(value) > _MOST_DIMENSIONS:
         return False
     if not all(type(size) is int and 0 <= size < 1 << 63 for size in value):
@@ -198,12 +198,12 @@ def _read_tensor(file: BufferedReader, name: str, dtype: torch.dtype, shape: lis
 
 
 def parse_json(text: str) -> Any:
-    """``text`` as JSON, strictly.
+    """Parse ``text`` as JSON, strictly.
 
     Raises:
-        Refused: it is not JSON, nests too deeply, repeats a key, or has a number that no program has.
+        Refused: the text is not JSON, nests too deeply, repeats a key, or has a number that no program has.
     """
-    # counted first: json follows brackets as deep as the interpreter lets it, whose limit may be any
+    # brackets are counted first: json recurses as deep as the interpreter allows, and its limit may be anything
     brackets = re.sub(r"[^\[\]{}]+", "", _STRING.sub("", text))
     if max(itertools.accumulate(map(_STEPS.__getitem__, brackets)), default=0) > _DEEPEST:
         raise Refused("its JSON nests too deeply", why=f"it has more than {_DEEPEST} levels")
@@ -216,10 +216,10 @@ def parse_json(text: str) -> Any:
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    made = dict(pairs)
-    if len(made) != len(pairs):
+    entries = dict(pairs)
+    if len(entries) != len(pairs):
         raise Refused("its JSON has a key twice")
-    return made
+    return entries
 
 
 def _integer(text: str) -> int:

@@ -1,9 +1,10 @@
 """Arguments of allowed functions that torch does not check, and that programs in files may therefore not choose.
 
-``torch.nn.functional.embedding_bag`` looks at the first offset and the last one; one between them that is out of range
-makes it read other memory. A program may pass on offsets that its caller gives, but not make any. Dividing the smallest
-integer by -1 and truncating ends the process, so integers are divided with ``rounding_mode="floor"``. And functions of
-functions call programs of the file alone, of which the same is asked.
+- ``torch.nn.functional.embedding_bag`` checks only the first offset and the last. Any other offset that is out of range
+  makes it read other memory. So a program may pass on offsets of its caller, but not compute any.
+- The division of the smallest integer by -1 with truncation ends the process. So integers are divided with
+  ``rounding_mode="floor"``.
+- Higher-order functions may call only programs of the file, which are checked in the same way.
 """
 
 from __future__ import annotations
@@ -19,14 +20,14 @@ from fx.node import Node
 from fx.serialization.allow_list import Refused, own_name
 
 _OWN_BAGS: dict[str | None, int] = {"fx.quantize.embedding_bag": 3}
-"""Our own embedding bags, and where their offsets are."""
+"""Our own embedding bags, with the positions of their offsets."""
 _DIVISIONS = frozenset({"div", "div_", "divide", "divide_"})
 
 
 def check_trusted_arguments(program: GraphModule, *, is_outermost: bool) -> None:
-    """Refuse a program that gives a function of torch what that trusts and a file could choose badly.
+    """Refuse a program that passes unchecked arguments, which a file could choose badly, to a function of torch.
 
-    The inputs of one that ``is_outermost`` are what the user passes, and not what a program around it does.
+    The inputs of a program that ``is_outermost`` come from the user, not from a program around it.
     """
     for node in program.graph.nodes:
         if node.op == "call_function" and node.target in BODIES:
@@ -38,11 +39,11 @@ def check_trusted_arguments(program: GraphModule, *, is_outermost: bool) -> None
 
 
 def _check_bodies(program: GraphModule, node: Node) -> None:
-    """Refuse a call of a function of functions that is given anything but programs, which are checked as this is."""
+    """Refuse a call of a higher-order function with anything but programs of the file, which are checked, too."""
     for place in BODIES[node.target]:
         read = node.args[place] if place < len(node.args) else None
-        held = find_attribute(program, str(read.target)) if isinstance(read, Node) and read.op == "get_attr" else None
-        if not isinstance(held, GraphModule):
+        body = find_attribute(program, str(read.target)) if isinstance(read, Node) and read.op == "get_attr" else None
+        if not isinstance(body, GraphModule):
             raise Refused(
                 f"{node.name!r} is given something else than a program of this one to call",
                 why="what functions of functions call in a file is a program of the file, whose calls are checked",
@@ -71,7 +72,7 @@ def _check_offsets(program: GraphModule, node: Node, position: int, is_outermost
 
 
 def _position_of_offsets(program: GraphModule, node: Node) -> int | None:
-    """Return which argument of a node gives the offsets of bags, if it calls an embedding bag."""
+    """Return the position of the offsets among a node's arguments, if it calls an embedding bag."""
     if node.op == "call_function":
         return 2 if node.target is torch.nn.functional.embedding_bag else _OWN_BAGS.get(own_name(node.target))
     if node.op != "call_module":
@@ -80,9 +81,7 @@ def _position_of_offsets(program: GraphModule, node: Node) -> int | None:
 
 
 def _is_untouched_input(program: GraphModule, value: object) -> bool:
-    """Return whether ``value`` is an input without a default that nothing but embedding bags takes, so that none writes
-    it.
-    """
+    """Return whether ``value`` is an input without a default that only embedding bags read: nothing writes it."""
     if not isinstance(value, Node) or value.op != "placeholder" or value.args or value.target.startswith("*"):
         return False
     return all(_position_of_offsets(program, user) is not None for user in value.users)

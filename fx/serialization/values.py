@@ -1,7 +1,7 @@
 """Arguments and other values of a program as JSON and back, a tag for each kind of value.
 
-``null``, booleans, integers of 64 bits, finite floats, strings and lists stand for themselves. Everything else is an
-object with one key that says what it is: ``{"node": 3}``, ``{"tuple": [...]}``, ``{"dtype": "float32"}``. Functions and
+``null``, booleans, integers of 64 bits, finite floats, strings and lists are themselves in JSON. Any other value is an
+object with its tag as the only key: ``{"node": 3}``, ``{"tuple": [...]}``, ``{"dtype": "float32"}``. Functions and
 classes are names that :mod:`fx.serialization.allow_list` resolves.
 """
 
@@ -27,9 +27,9 @@ Json: TypeAlias = Any
 T = TypeVar("T")
 
 DEPTH = 64
-"""How deep values may nest."""
+"""The largest depth of nested values."""
 LONGEST_NAME = 1000
-"""Most characters that the name of a node or attribute may have in a file."""
+"""The largest length of the name of a node or attribute in a file, in characters."""
 
 _MOST_TAGGED_KEYS = 1000
 _FLOATS = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
@@ -38,36 +38,36 @@ _INT64 = range(-(1 << 63), 1 << 63)
 
 
 class TensorPlaces(Protocol):
-    """Where tensors are while values are written."""
+    """The numbering of tensors while values are written."""
 
     def index(self, tensor: torch.Tensor, path: str) -> int:
-        """The number by which the file refers to ``tensor``."""
+        """Return the number by which the file refers to ``tensor``."""
         ...
 
 
 class ValueWriter:
-    """Writes values as JSON; raises ``Refused`` for what is not data."""
+    """The writer of values as JSON; it raises ``Refused`` for values that are not data."""
 
     def __init__(self, tensors: TensorPlaces | None, numbers: dict[Node, int] | None = None) -> None:
-        """Write values that hold no tensors if ``tensors`` is None, and no nodes but those of ``numbers``."""
+        """Create a writer; values may hold tensors only if ``tensors`` is not None, and only nodes of ``numbers``."""
         self._tensors = tensors
         self._numbers = {} if numbers is None else numbers
 
     def value(self, value: Any, depth: int = 0) -> Json:
-        """``value`` as JSON."""
-        of = type(value)
-        if of is str or of is bool or value is None:
+        """Return ``value`` as JSON."""
+        cls = type(value)
+        if cls is str or cls is bool or value is None:
             return value
-        if depth > DEPTH and of is not Node:
+        if depth > DEPTH and cls is not Node:
             raise Refused(f"a value nests more than {DEPTH} levels deep")
-        if (of is int and value in _INT64) or (of is float and math.isfinite(value)):
+        if (cls is int and value in _INT64) or (cls is float and math.isfinite(value)):
             return value
-        kind = _BY_CLASS.get(of)
+        kind = _BY_CLASS.get(cls)
         if kind is None and (container := held_kind(value)) is not None and container.tag is not None:
             return self._container(container, value, depth + 1)
         if kind is None and (kind := next((kind for kind in _OTHERS if kind.is_of(value)), None)) is None:
             raise Refused(
-                with_article(f"{of.__module__}.{of.__qualname__} is not data"),
+                with_article(f"{cls.__module__}.{cls.__qualname__} is not data"),
                 remedy="make it an input of the program, or compute it in a function: fx.serialization.allow(function)",
             )
         return {kind.tag: kind.encode(self, value, depth + 1)}
@@ -93,7 +93,7 @@ class ValueWriter:
 
     def _tensor(self, tensor: torch.Tensor, depth: int) -> int:
         if self._tensors is None:
-            raise Refused("a tensor stands where only plain values can")
+            raise Refused("a tensor is at a place for plain values only")
         return self._tensors.index(tensor, "constant")
 
     def _member(self, value: enum.Enum, depth: int) -> Json:
@@ -104,25 +104,25 @@ class ValueWriter:
 
 
 class ValueReader:
-    """Makes values of JSON; raises ``Refused`` for what is not a value."""
+    """The reader of values from JSON; it raises ``Refused`` for JSON that is not a value."""
 
     def __init__(self, tensors: list[torch.Tensor], nodes: list[Node] | None = None) -> None:
-        """Read values that may refer to ``tensors``, and to ``nodes``, a list that grows meanwhile."""
+        """Create a reader; values may refer to ``tensors``, and to ``nodes``, a list that grows meanwhile."""
         self._tensors = tensors
         self._nodes: list[Node] = [] if nodes is None else nodes
 
     def value(self, stored: Json, depth: int = 0) -> Any:
-        """The value that ``stored`` stands for."""
-        of = type(stored)
-        if of is str or of is int or of is bool or stored is None:
+        """Return the value that ``stored`` describes."""
+        cls = type(stored)
+        if cls is str or cls is int or cls is bool or stored is None:
             return stored
-        if of is float:
+        if cls is float:
             if not math.isfinite(stored):
                 raise Refused("a number is out of range")
             return stored
         if depth > DEPTH + 1:
             raise Refused(f"a value nests more than {DEPTH} levels deep")
-        if of is list:
+        if cls is list:
             return [self.value(item, depth + 1) for item in stored]
         if len(stored) == 1:
             ((tag, content),) = stored.items()
@@ -130,10 +130,10 @@ class ValueReader:
                 return kind.decode(self, content, depth + 1)
             if (container := kind_by_tag(tag)) is not None:
                 return self._container(container, content, depth + 1)
-        raise Refused(f"an object with the keys {shown(list(stored))} stands for no value")
+        raise Refused(f"an object with the keys {shown(list(stored))} is not a value")
 
     def items(self, stored: Json, depth: int) -> list[Any]:
-        """The values in a list."""
+        """Return the values in a list."""
         if type(stored) is not list:
             raise Refused(f"a list is expected, not {shown(stored)}")
         return [self.value(item, depth) for item in stored]
@@ -205,24 +205,23 @@ class ValueReader:
 
 @dataclass(frozen=True, slots=True)
 class ValueKind:
-    """How files hold one kind of value: as an object whose only key is the tag."""
+    """The form of one kind of value in files: an object whose only key is the tag."""
 
     tag: str
     """The key."""
     is_of: type | Callable[[Any], bool]
-    """The class of the values, without subclasses; or returns whether a value without a row of its own is of the
-    kind."""
+    """The class of the values, without subclasses; or a check for values whose class has no row."""
     encode: Callable[[ValueWriter, Any, int], Json]
-    """Returns the JSON behind the key."""
+    """The function that returns the JSON for the key."""
     read: Callable[[ValueReader, Json, int], Any]
-    """Returns the value, or its parts for ``make``; refuses JSON of another form."""
+    """The function that returns the value, or its parts for ``make``, and refuses JSON of another form."""
     make: Callable[[Any], Any] | None = None
-    """Returns the value of these parts, or raises an error where they are out of its limits."""
+    """The function that returns the value of these parts, or raises an error if they are out of its limits."""
     limit: str = ""
-    """The limit, for messages, with the JSON in the place of braces."""
+    """The message about the limit, with braces for the JSON."""
 
     def decode(self, reader: ValueReader, stored: Json, depth: int) -> Any:
-        """The value for the JSON behind the key."""
+        """Return the value for the JSON of the key."""
         parts = self.read(reader, stored, depth)
         try:
             return parts if self.make is None else self.make(parts)
@@ -251,7 +250,7 @@ def _size(sizes: list[int]) -> torch.Size:
 
 
 def _constant(tag: str, kind: type) -> ValueKind:
-    """A row for constants of torch, which are stored by name."""
+    """Return a row for constants of torch, which are stored by name."""
 
     def make(name: str) -> Any:
         value = getattr(torch, name, None) if name.isidentifier() else None
@@ -264,7 +263,7 @@ def _constant(tag: str, kind: type) -> ValueKind:
 
 def _no_getattr(value: T) -> T:
     if value is getattr:
-        raise Refused("the function getattr stands as a value")
+        raise Refused("the function getattr is used as a value")
     return value
 
 
@@ -295,7 +294,7 @@ VALUE_KINDS: tuple[ValueKind, ...] = (
     ValueKind("name", lambda value: isinstance(value, type) or callable(value),
               lambda w, v, d: name_of(_no_getattr(v)), lambda r, s, d: _no_getattr(find(s))),
 )  # fmt: skip
-"""Every kind of value but containers (:mod:`fx.container_kinds`) and those that JSON has itself."""
+"""Every kind of value except containers (:mod:`fx.container_kinds`) and JSON's own."""
 _BY_TAG = {kind.tag: kind for kind in VALUE_KINDS}
 _BY_CLASS: dict[Any, ValueKind] = {kind.is_of: kind for kind in VALUE_KINDS}
 _OTHERS = [kind for kind in VALUE_KINDS if not isinstance(kind.is_of, type)]
@@ -307,45 +306,45 @@ def is_name(text: object) -> bool:
 
 
 def _check_keys(keys: list[Json]) -> None:
-    """Refuse many keys whose hashes a file can choose: a dict of ones that are all alike takes quadratic time."""
+    """Refuse many keys whose hashes a file can choose: a dict with equal hashes takes quadratic time."""
     if sum(type(key) is dict for key in keys) > _MOST_TAGGED_KEYS:
         raise Refused(f"a dict or set has more than {_MOST_TAGGED_KEYS} keys that are not plain numbers or strings")
 
 
 def entry(table: list[T], number: Json, missing: str) -> T:
-    """The entry of that number; ``missing`` says what is wrong if there is none, with the number in its place."""
+    """Return the entry of that number; ``missing`` is the message if there is none, with braces for the number."""
     if type(number) is not int or not 0 <= number < len(table):
         raise Refused(missing.format(shown(number)))
     return table[number]
 
 
 def stored_object(stored: Json, required: set[str], optional: set[str], what: str) -> dict[str, Json]:
-    """``stored`` as an object that has the keys ``required``, and besides them only ``optional`` ones."""
+    """Return ``stored`` as an object with the keys ``required`` and perhaps those in ``optional``; refuse others."""
     if type(stored) is not dict or not required <= stored.keys() <= required | optional:
         raise Refused(f"{what} is not an object with {', '.join(sorted(required))}")
     return stored
 
 
 def stored_strings(stored: Json) -> tuple[str, ...]:
-    """``stored`` as strings."""
+    """Return ``stored`` as strings; refuse other values."""
     if type(stored) is not list or not all(type(text) is str for text in stored):
         raise Refused("a list of strings is something else")
     return tuple(stored)
 
 
 def pair(stored: Json) -> list[Json]:
-    """``stored`` as a list of two."""
+    """Return ``stored`` as a list of two; refuse other values."""
     if type(stored) is not list or len(stored) != 2:
         raise Refused(f"a pair is expected, not {shown(stored)}")
     return stored
 
 
 def shown(stored: Json) -> str:
-    """A part of a file for a message: short, and with nothing unprintable."""
+    """Return a part of a file for a message: short and printable."""
     text = ascii(stored) if isinstance(stored, (str, int, float, bool, type(None))) else type_in_words(stored)
     return text if len(text) <= 80 else f"{text[:80]}…"
 
 
 def printable(text: str) -> str:
-    """``text`` for messages and listings: what moves a terminal's cursor or ends a line is a blank."""
+    """Return ``text`` for messages and listings, with blanks for characters that move the cursor or end a line."""
     return "".join(sign if sign.isprintable() else " " for sign in text)

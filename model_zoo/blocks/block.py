@@ -1,4 +1,4 @@
-"""What a block is: a function with the inputs and layers that it is called with, as a class of modules."""
+"""Blocks: functions with their inputs and layers, each as a class of modules."""
 
 from __future__ import annotations
 

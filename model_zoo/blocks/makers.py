@@ -1,4 +1,4 @@
-"""What inputs and layers of blocks are made by, each called when a block is built."""
+"""Makers of the inputs and layers of blocks, each called when a block is built."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Maker = Callable[[], Any]
 
 
 def deferred(make: Callable[..., Any]) -> Callable[..., Maker]:
-    """Return a function that takes the arguments of ``make``, and returns what calls it with them."""
+    """Return a function that takes the arguments of ``make``, and returns a maker that calls it with them."""
 
     def with_arguments(*arguments: Any, **options: Any) -> Maker:
         return lambda: make(*arguments, **options)

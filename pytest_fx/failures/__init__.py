@@ -1,1 +1,1 @@
-"""What is said of a pass that fails: the edit and the node to blame, and a test file that shows it alone."""
+"""Reports on a pass that fails: the edit and the node to blame, and a test file that reproduces the failure."""

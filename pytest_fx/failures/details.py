@@ -1,4 +1,4 @@
-"""Everything that is known of a failure, in a file beside the test that shows it: more than fits on a screen."""
+"""Everything that is known about a failure, in a file beside the test that reproduces it: more than fits a screen."""
 
 from __future__ import annotations
 
@@ -21,43 +21,43 @@ def describe_failure(failure: Failure, story: str, compared: list[tuple[str, Loc
     """Return the text of the file, in Markdown.
 
     Args:
-        failure: what failed.
-        story: what was found out, as the terminal shows it.
-        compared: for each comparison of all nodes, what it was made in, and what was found.
+        failure: the failure to describe.
+        story: the findings, as the terminal shows them.
+        compared: for each comparison of all nodes: its title, which names the dtypes, and its result.
     """
     sections = [f"# {failure.first_line}", _block(f"{failure.error}\n{story}")]
     if failure.test:
         sections.append(
             f"Found by `{failure.test}`. Errors are against eager in float64, or bit by bit if that is meant."
         )
-    for title, found in compared:
-        sections += [f"## Error of each node, {title}", _block(format_errors(found.errors))]
+    for title, localization in compared:
+        sections += [f"## Error of each node, {title}", _block(format_errors(localization.errors))]
     sections += [text for title, text in _programs(failure) for text in (f"## {title}", text)]
     sections += ["## Versions", _block(json.dumps(describe_machine(), indent=2, default=str))]
     return "\n\n".join(sections) + "\n"
 
 
 def format_errors(errors: tuple[NodeError, ...]) -> str:
-    """Return a table of what each node adds to the error that comes in with its inputs, in the order of the program.
+    """Return a table of the error that each node adds to that of its inputs, in the order of the program.
 
-    A ``*`` marks those that do more than is allowed.
+    A ``*`` marks the nodes that add more than the limit.
     """
-    rows = [("", "added here", "ulp", "by inputs", "rounding", "stands for", "node")]
+    rows = [("", "added here", "ulp", "by inputs", "rounding", "original", "node")]
     for error in errors:
-        made = "another kind" if error.mismatch is not None else f"{error.made:.2g}"
+        added = "another kind" if error.mismatch is not None else f"{error.made:.2g}"
         own = "-" if error.eager is None else f"{error.eager:.2g}"
         ulps = "-" if error.ulps is None else f"{error.ulps:.3g}"
         mark = "*" if error.wrong else ""
-        rows.append((mark, made, ulps, f"{error.inherited:.2g}", own, error.original, error.node))
+        rows.append((mark, added, ulps, f"{error.inherited:.2g}", own, error.original, error.node))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join("  ".join([*map(str.rjust, row[:5], widths[:5]), row[5].ljust(widths[5]), row[6]]) for row in rows)
 
 
 def shortened(text: str) -> str:
-    """Return ``text`` as the terminal shows it, which breaks its lines.
+    """Return ``text`` as the terminal shows it, line by line.
 
-    Paths are shown from the folder that pytest runs in. A node that is longer than :data:`LONGEST`, as one with many
-    arguments is, is cut: the file has the whole. Sentences are not, nor what torch says, which may end with a hint.
+    Paths are relative to the working directory. A node longer than :data:`LONGEST`, such as one with many arguments,
+    is cut; the file has it in full. Sentences, and messages of torch, which may end with a hint, are not cut.
     """
     return "\n".join(map(_cut, text.replace(f"{Path.cwd()}{os.sep}", "").split("\n")))
 
@@ -68,7 +68,7 @@ def _cut(line: str) -> str:
 
 
 def _programs(failure: Failure) -> Iterator[tuple[str, str]]:
-    """Yield the program before and after the pass as code, and what a pipeline did, as far as they can be had."""
+    """Yield the program before and after the pass as code, and the report of a pipeline, as far as they exist."""
     pass_ = failure.pass_
     before = partial(failure.subject.capture, leaves=failure.leaves, pass_=pass_)
     yield "The program before the pass", _block(before().code.strip(), "python")

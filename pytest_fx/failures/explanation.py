@@ -1,4 +1,4 @@
-"""Why a pass fails on a model: the edit and the node that go wrong first, and files that show it alone and in full."""
+"""The cause of a failure on a model: the first wrong edit and node, a test that reproduces it, and all details."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ from pytest_fx.laws import law_called
 from pytest_fx.records.journal import ignore_in_git
 
 OF_NODES = ("values", "kinds")
-"""What laws judge that nodes compute in a run of the program."""
+"""The subjects of laws (see :class:`~pytest_fx.laws.Law`) that are compared node by node in a run of the program."""
 IN_FLOAT64 = "both in float64"
-"""What the comparison of both programs in float64 is called."""
+"""The title of the comparison of both programs in float64."""
 DETAILS = "failure.md"
-"""File beside the test that shows a failure alone, with everything that is known of it."""
+"""The file beside the reproducing test, with everything that is known about the failure."""
 
 
 def locate_in(pass_run: PassRun, law: str) -> tuple[NodeError | None, list[str]]:
-    """Return the first node that goes wrong in a captured program made elsewhere, if there is one, and lines on it.
+    """Return the first wrong node of a captured program made elsewhere, if there is one, and lines that describe it.
 
-    It is run in its own dtype, beside the model in float64.
+    The program runs in its own dtype; its reference is the model in float64.
     """
     program, subject = pass_run.program, pass_run.subject
     if law_called(law).judges not in OF_NODES or not isinstance(program, GraphModule) or subject.capture_error:
@@ -56,21 +56,21 @@ def locate_in(pass_run: PassRun, law: str) -> tuple[NodeError | None, list[str]]
         for input_set in range(pass_run.input_set_count):
             dtypes = torch.float64, subject.dtype
             limit = partial(rounding_limit, contract=pass_run.contract)
-            found = localize(
+            wrong_node = localize(
                 captured64, program, subject.arguments(input_set), limit, captured, dtypes=dtypes
             ).first_wrong
-            if found is not None:
-                return found, ["the first node that goes wrong:", _indented(found)]
+            if wrong_node is not None:
+                return wrong_node, ["the first node that goes wrong:", _indented(wrong_node)]
     except Exception as error:  # the failure itself must not be lost
         return None, [f"the node that goes wrong could not be found: {type(error).__name__}"]
     return None, []
 
 
 class FailureExplanation:
-    """What has been found out about where a pass goes wrong.
+    """The findings about where a pass goes wrong.
 
-    The pass is applied again to fresh captures. Whatever goes wrong on the way ends in a line that says so: the
-    failure itself must not be lost.
+    The pass is applied again to fresh captures. An exception in a step becomes a line of the report: the failure itself
+    must not be lost.
     """
 
     def __init__(self, failure: Failure) -> None:
@@ -79,56 +79,56 @@ class FailureExplanation:
         self.subject = failure.subject.at(failure.error.inputs) if failure.error.inputs else failure.subject
         """The model, called with inputs that show the failure."""
         self.judged = law_called(failure.error.law).judges
-        """What is compared, node by node if there is something to compare; see :class:`~pytest_fx.laws.Law`."""
+        """The subject of the law, compared node by node where nodes have it; see :class:`~pytest_fx.laws.Law`."""
         self.lines: list[str] = []
         self.compared: list[tuple[str, Localization]] = []
-        """Each comparison of all nodes, with what it was made in."""
+        """Each comparison of all nodes: its title and its result."""
         self.wrong: NodeError | GradientError | None = None
         self.input_set = 0
-        """Which inputs of the model show the failure."""
+        """The index of the input set that shows the failure."""
         self.attempt("the edit that goes wrong could not be found", self.find_edit)
         self.attempt("the node that goes wrong could not be found", self.find_node)
 
     @property
     def cause(self) -> tuple[str, str, str]:
-        """The law, how it is broken and the user's line of the first wrong node: those of one failure."""
+        """The law, how it is broken, and the user's line of the first wrong node: equal for equal failures."""
         error = self.failure.error
         return error.law, error.kind, "" if self.wrong is None else str(self.wrong.where)
 
     def write(self, folder: Path, *, small_test: bool = True) -> None:
-        """Write down all there is, and add lines on where that is.
+        """Write the reproducing test and the file of details, and add lines that say where they are.
 
         Args:
-            folder: where a folder is made with a test that shows the failure alone, and a file of details. That of an
-                earlier run of the same test is replaced in one step.
-            small_test: whether such a test is looked for.
+            folder: the parent of the new folder for both files, which replaces that of an earlier run of the same test
+                in one step.
+            small_test: whether to look for a small reproducing test.
         """
         failure = self.failure
         target = folder / failure.slug
         ignore_in_git(folder)
-        made = Path(tempfile.mkdtemp(prefix=f".{failure.slug}.", dir=folder))
+        temporary = Path(tempfile.mkdtemp(prefix=f".{failure.slug}.", dir=folder))
         try:
             if small_test:
-                self.attempt("no test file could be made of it", lambda: self.reproduce(made, target))
+                self.attempt("no test file could be made of it", lambda: self.reproduce(temporary, target))
             self.lines.append(f"details: {_shown(target / DETAILS)}")
             text = describe_failure(failure, "\n".join(self.lines), self.compared)
-            (made / DETAILS).write_text(text, encoding="utf-8")
-            _replace(target, made)
+            (temporary / DETAILS).write_text(text, encoding="utf-8")
+            _replace(target, temporary)
         finally:
-            shutil.rmtree(made, ignore_errors=True)
+            shutil.rmtree(temporary, ignore_errors=True)
 
     def attempt(self, otherwise: str, act: Callable[[], None]) -> None:
-        """Do ``act``; if it raises, say so in a line that starts with ``otherwise``."""
+        """Do ``act``; if it raises, add a line that starts with ``otherwise``."""
         try:
             act()
         except Exception as error:
             self.lines.append(f"{otherwise}: {type(error).__name__}: {str(error).partition(chr(10))[0]}")
-        self.failure.subject.tidy_up()  # what is large is there for one of these at a time
+        self.failure.subject.tidy_up()  # large tensors exist for one step at a time
 
     def find_edit(self) -> None:
-        """Name the edit with which the program goes wrong, for passes that say which edits they make.
+        """Name the first edit that makes the program wrong, for passes that report their edits.
 
-        What is approximate by design goes a little wrong with each of them, so none is named.
+        An approximate pass goes a little wrong with each edit, so none is named.
         """
         subject, pass_, contract = self.subject, self.failure.pass_, self.failure.contract
         if not isinstance(pass_, (RewritingPass, PassPipeline)) or isinstance(contract, Approximate):
@@ -148,7 +148,7 @@ class FailureExplanation:
             self.lines.append(f"the first edit that goes wrong: {culprit}")
 
     def values_are_kept(self, dtype: torch.dtype) -> Callable[[GraphModule], bool]:
-        """Return whether a program computes what the model does, on all input sets."""
+        """Return a predicate: true if a program computes the model's outputs on all input sets."""
         subject, float64 = self.subject, dtype == torch.float64
         input_sets = range(subject.input_set_count)
         expected = [subject.eager(input_set, float64).output for input_set in input_sets]
@@ -166,7 +166,7 @@ class FailureExplanation:
         return is_good
 
     def limits(self, leaf: Leaf) -> torch.Tensor:
-        """The error that each element of an output may have in the dtype that edits are tried in."""
+        """Return the error allowed for each element of an output, in the dtype in which edits are tried."""
         contract = self.failure.contract
         return leaf.limits(contract.rtol, contract.atol) if isinstance(contract, Close) else _no_error(leaf, 0.0)
 
@@ -178,25 +178,25 @@ class FailureExplanation:
         if pass_run.after is None:
             return  # there is no program to look into
         if self.judged == "gradients":
-            found = localize_gradient(pass_run)
-            if found is not None:
-                self.wrong = found
+            gradient_error = localize_gradient(pass_run)
+            if gradient_error is not None:
+                self.wrong = gradient_error
                 what = (
                     "backward raises" if self.failure.error.kind == "cannot be differentiated" else "gradient differs"
                 )
-                self.lines += [f"the first node whose {what}, from the output on:", _indented(found)]
+                self.lines += [f"the first node whose {what}, from the output on:", _indented(gradient_error)]
             return
         for input_set in range(self.subject.input_set_count):
             self.compared, self.input_set = [], input_set
-            found = [located.first_wrong for located in self.compare(pass_run, input_set)]
-            self.wrong = next((error for error in reversed(found) if error is not None), None)
+            wrong_nodes = [located.first_wrong for located in self.compare(pass_run, input_set)]
+            self.wrong = next((error for error in reversed(wrong_nodes) if error is not None), None)
             if self.wrong is not None:
                 self.lines += ["the first node that goes wrong:", _indented(self.wrong)]
                 return
         self.input_set = 0
         largest = self.compared[-1][1].largest
         if not self.compared[-1][1].errors:
-            text = "no node of the transformed program stands for one of the original, so none could be compared"
+            text = "no node of the transformed program matches one of the original, so none could be compared"
             self.lines.append(text)
         elif largest is not None and largest.made > 0 and self.judged != "kinds":
             text = "no node alone is wrong by more than is allowed; the one that adds most:"
@@ -205,9 +205,9 @@ class FailureExplanation:
             self.lines.append("no node computes another value: what differs is what the program returns or writes to")
 
     def compare(self, pass_run: PassRun, input_set: int) -> Iterator[Localization]:
-        """The errors of all nodes in one comparison after the other, until one has a wrong node.
+        """Yield the errors of all nodes, one comparison after the other, until one has a wrong node.
 
-        One whose value is of another kind in float64, a cast say, is looked for in the user's own dtype, too.
+        A value whose kind differs in float64, such as the result of a cast, is compared in the user's dtype, too.
         """
         arguments = self.subject.arguments(input_set)
         for title, original, transformed, eager, limit in self.programs(pass_run):
@@ -222,7 +222,7 @@ class FailureExplanation:
                 return
 
     def programs(self, pass_run: PassRun) -> Iterator[tuple[str, GraphModule, GraphModule, GraphModule | None, Limit]]:
-        """A title, original, transformed and eager program and the limit, in the order in which the contract asks."""
+        """Yield title, original, transformed and eager program, and limit, in the order in which the contract asks."""
         contract, after = self.failure.contract, pass_run.after
         assert after is not None
         dtype = str(self.subject.dtype).removeprefix("torch.")
@@ -232,11 +232,11 @@ class FailureExplanation:
             limit: Limit = _no_error if isinstance(contract, Exact) else lambda leaf, eager: self.limits(leaf)
             yield f"{dtype} beside {dtype}", captured, after, None, limit
             return
-        # A large model is not there in float64 twice. Where the capture names its dtype, another one is needed.
+        # A large model is not held in float64 twice. A capture that names its dtype needs a separate one in float64.
         arguments = [(node.args, node.kwargs) for node in captured.graph.nodes]
         names_dtype = any(value is self.subject.dtype for _, value in leaves(arguments))
         shares = self.subject.is_large and not names_dtype
-        # First, where it is kept: the pass may write to what captures in float64 share until then.
+        # Before the capture, where the result is kept: the pass may write to tensors that captures in float64 share.
         after_float64 = pass_run.after_float64 if isinstance(contract, Close) and not self.subject.is_large else None
         captured64 = captured if shares else pass_run.capture(float64=True)
         if isinstance(contract, Close) and self.subject.is_large:
@@ -248,8 +248,8 @@ class FailureExplanation:
         pass_run.let_go_of_float64()
         yield f"{dtype} beside float64", captured64, after, captured, limit
 
-    def reproduce(self, made: Path, target: Path) -> None:
-        """Write a test file to ``made``, which will be moved to ``target``, and say where it is."""
+    def reproduce(self, folder: Path, target: Path) -> None:
+        """Write a test file to ``folder``, which will be moved to ``target``, and add a line that says where it is."""
         if self.failure.pass_name is None:
             self.lines.append("no test file was made of it: the pass cannot be imported by name")
             return
@@ -260,7 +260,7 @@ class FailureExplanation:
         why = f"no part fails alone in the same way ({budget})"
         if part is not None:
             try:
-                path = write_test(made, self.failure, part, None if self.wrong is None else self.wrong.where)
+                path = write_test(folder, self.failure, part, None if self.wrong is None else self.wrong.where)
                 file = path if error_on(self.failure, written_part(path)) >= 0 else None
             except FxError as error:
                 file, why = None, str(error).partition("\n")[0]
@@ -270,27 +270,27 @@ class FailureExplanation:
                 if budget.is_spent:
                     self.lines.append(f"  note   there may be a smaller one: {budget}")
                 return
-        for file in made.iterdir():  # of a part that does not show it
+        for file in folder.iterdir():  # of a part that does not reproduce the failure
             file.unlink()
         if not self.failure.keywords:
             self.lines.append(f"no test file was made of it: {why}, and the model cannot be imported by name")
             return
-        path = write_test_of_model(made, self.failure, why)
+        path = write_test_of_model(folder, self.failure, why)
         self.lines += [f"a test of the whole model that shows it: {_shown(target / path.name)}", f"  why    {why}"]
 
 
 def _shown(path: Path) -> str:
-    """A path as pytest shows them: from the folder that it runs in, if it is below that."""
+    """Return a path as pytest shows it: relative to the working directory if it is below that."""
     relative = os.path.relpath(path)
     return str(path) if relative.startswith("..") else relative
 
 
-def _replace(target: Path, made: Path) -> None:
-    """Put the folder ``made`` in the place of ``target``."""
-    old = made.with_name(f"{made.name}.old")
+def _replace(target: Path, new: Path) -> None:
+    """Replace the folder ``target`` by ``new``."""
+    old = new.with_name(f"{new.name}.old")
     with contextlib.suppress(FileNotFoundError):
         target.rename(old)
-    made.rename(target)
+    new.rename(target)
     shutil.rmtree(old, ignore_errors=True)
 
 
@@ -298,5 +298,5 @@ def _no_error(leaf: Leaf, eager: float) -> torch.Tensor:
     return torch.zeros_like(leaf.errors)
 
 
-def _indented(found: object) -> str:
-    return textwrap.indent(str(found), "  ")
+def _indented(value: object) -> str:
+    return textwrap.indent(str(value), "  ")

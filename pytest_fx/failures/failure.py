@@ -1,4 +1,4 @@
-"""A pass that fails on a model: all that it takes to see it fail again, and whether another failure is the same one."""
+"""A pass that fails on a model: all that reproduces the failure, and a test of whether another failure is the same."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ LONGEST_NAME = 40
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """What was found, and how."""
+    """A failure of a pass on a model, and how it was found."""
 
     subject: Subject
     """The model."""
     pass_: Pass
     """The pass."""
     contract: Contract
-    """What it was held to."""
+    """The contract that it was checked against."""
     error: LawViolation
-    """How it failed."""
+    """The violation that was found."""
     label: str
-    """What messages call the pass."""
+    """The pass as messages call it."""
     pass_name: str | None
     """The pass as ``--fx-pass`` takes it; None if it cannot be imported."""
     leaves: bool = True
@@ -39,7 +39,7 @@ class Failure:
     test: str = ""
     """The test that found it."""
     keywords: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """Keywords of the marker ``fx`` that ask for the model as the test did; empty if it cannot be imported by name."""
+    """Keywords of the marker ``fx`` that select the model as the test did; empty if it cannot be imported by name."""
 
     @property
     def first_line(self) -> str:
@@ -48,27 +48,27 @@ class Failure:
 
     @property
     def slug(self) -> str:
-        """A name for files, the same whenever the same test finds a failure of the same pass on the same model."""
+        """A name for files: the same whenever the same test finds a failure of the same pass on the same model."""
         model = self.subject.name.rpartition(":")[2]
         name = re.sub(r"\W+", "_", f"{self.label}_{model}").strip("_").lower()[:LONGEST_NAME]
         return f"{name}_{hashlib.sha1(f'{self.test} {self.label}'.encode()).hexdigest()[:6]}"
 
     def applied(self, subject: Subject | None = None, *, leaves: bool | None = None, **how: Any) -> PassRun:
-        """The pass, applied once more, to ``subject`` in the place of the model if that is given."""
+        """Apply the pass once more, to ``subject`` in the place of the model if it is not None."""
         leaves = self.leaves if leaves is None else leaves
         return PassRun(
             subject or self.subject, self.pass_, contract=self.contract, leaves=leaves, label=self.label, **how
         )
 
     def error_on(self, subject: Subject, *, looks_twice: bool = True) -> float | None:
-        """Return how far outputs are off, beside their size, where the pass fails on ``subject`` as it did; or None.
+        """Return the error of the outputs relative to their size if the pass fails on ``subject`` as it did, or None.
 
-        It does so where it breaks the same law in the same way. For laws that are not about values it is 0.
+        It fails as it did if it breaks the same law in the same way. For laws that do not judge values the error is 0.
 
         Args:
             subject: a part of the model.
-            looks_twice: whether it is called with all of its input sets, and what is wrong is looked at twice, as on a
-                model; that takes most of the time.
+            looks_twice: whether to use all of its input sets and to check each violation a second time, as on a model;
+                that takes most of the time.
         """
         law = law_called(self.error.law)
         try:
@@ -76,12 +76,12 @@ class Failure:
             pass_run.looks_twice = looks_twice
             alike = [each for each in broken_laws([law], pass_run) if _way(each.kind) == _way(self.error.kind)]
             return None if not alike else _error(pass_run, alike[0].inputs) if law.judges == "values" else 0.0
-        except Exception:  # whatever a part of a model raises that cannot be captured or called
+        except Exception:  # a part that cannot be captured or called may raise anything
             return None
 
 
 def _way(kind: str) -> str:
-    """Return the way in which a law is broken. A violation in float64 may be one of rounding in a part of the model.
+    """Return a kind of violation without its dtype: one in float64 may be of rounding in a part of the model.
 
     >>> _way("rounding of output")
     'values of output'
@@ -90,7 +90,7 @@ def _way(kind: str) -> str:
 
 
 def _error(pass_run: PassRun, inputs: Inputs) -> float:
-    """Return the largest error of an output, in parts of its largest element."""
+    """Return the largest error of an output, relative to its largest element."""
     pairs = pair_leaves(pass_run.eager(inputs).output, pass_run.actual(inputs).output)
     if isinstance(pairs, Mismatch):
         return float("inf")

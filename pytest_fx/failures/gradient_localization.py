@@ -1,4 +1,4 @@
-"""Which node's gradient differs: both programs run forward and backward, and gradients are compared from the end on."""
+"""The node whose gradient differs: both programs run forward and backward, compared from the output back."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ from pytest_fx.laws.law import in_brief
 
 @dataclass(frozen=True, slots=True)
 class GradientError:
-    """A node that hands back another gradient than in the original, though it is given the right one.
+    """A node that returns another gradient than in the original, although the gradient of its own value is right.
 
-    Where that is not known of one node, it is the value whose gradient differs while those behind it are right.
+    If no such node is known, it is the value whose gradient differs while those after it are right.
     """
 
     node: str
     """The node as printed."""
     original: str
-    """Name of the node of the original that it stands for."""
+    """The name of the node of the original that it matches."""
     origins: frozenset[str]
-    """Names of all nodes of the original whose work is done between it and what reads it."""
+    """Names of all nodes of the original whose work is done between it and its readers."""
     where: SourceLocation | None
     """The user's line that the node comes from."""
     users: tuple[str, ...]
-    """The readers of the value, as printed, if it is not known which of them hands back another gradient."""
+    """The readers of the value, as printed, if it is unknown which of them returns another gradient."""
     shown: str
     """The element that differs most."""
 
@@ -50,15 +50,15 @@ class GradientError:
             lines.append(f"  where  {self.where}")
         lines.append(f"  value  {self.shown}")
         if self.users:
-            lines.append(f"  read   by {', '.join(self.users)}, which hands it back")
+            lines.append(f"  read   by {', '.join(self.users)}, whose backward computes it")
         return "\n".join(lines)
 
 
 def localize_gradient(pass_run: PassRun) -> GradientError | None:
-    """Return the last node whose gradient differs where those behind it are right, or None if none does.
+    """Return the last node whose gradient differs while those after it are right, or None if none does.
 
-    Gradients are those of the sum by which the law on them judges, with respect to each value that a node computes, in
-    float64 if both programs exist there.
+    Gradients are of the sum that the law on gradients uses, with respect to the value of each node. They
+    are in float64 if both programs exist there.
     """
     float64 = pass_run.has_float64
     transformed = pass_run.after_float64 if float64 else pass_run.after
@@ -69,7 +69,7 @@ def localize_gradient(pass_run: PassRun) -> GradientError | None:
     arguments = pass_run.subject.arguments(float64=float64)
     dtype = torch.float64 if float64 else pass_run.subject.dtype
     before, after = _Backward(original, arguments, dtype), _Backward(transformed, arguments, dtype)
-    expected, found = before.gradients, after.gradients
+    expected, actual = before.gradients, after.gradients
     partners = NodePairs(original, transformed).partners
     if after.error is not None:
         raising = after.raising()
@@ -78,18 +78,18 @@ def localize_gradient(pass_run: PassRun) -> GradientError | None:
         partner = partners.get(node)
         if partner is None or partner not in expected:
             continue
-        # What does not require a gradient gets none.
-        gradient = found.get(node, torch.zeros_like(expected[partner]))
+        # A value that does not require a gradient gets none.
+        gradient = actual.get(node, torch.zeros_like(expected[partner]))
         if expected[partner].shape != gradient.shape:
             continue
         leaf = Leaf(partner.name, expected[partner], gradient)
         if differ(leaf):
-            readers = [user for user in node.users if user in found and node in found]
-            wrong = [user for user in readers if _hands_back_another(user, node, before, after, partners)]
+            readers = [user for user in node.users if user in actual and node in actual]
+            wrong = [user for user in readers if _returns_another(user, node, before, after, partners)]
             if len(wrong) == 1 or len(readers) == 1:
                 return _of_node((wrong or readers)[0], partners, _shown(leaf))
             origins = {partner.name, *(name for user in node.users for name in user.origins or (user.name,))}
-            users = tuple(describe(user) for user in node.users if user.op != "output" and node in found)
+            users = tuple(describe(user) for user in node.users if user.op != "output" and node in actual)
             return GradientError(describe(node), partner.name, frozenset(origins), node.source, users, _shown(leaf))
     for name, wanted in before.of_parameters.items():
         leaf = Leaf(name, wanted, after.of_parameters.get(name, wanted))
@@ -100,22 +100,20 @@ def localize_gradient(pass_run: PassRun) -> GradientError | None:
 
 
 def _of_node(node: Node, partners: dict[Node, Node], shown: str) -> GradientError:
-    """Return the error of a node that hands back another gradient."""
+    """Return the error of a node that returns another gradient."""
     partner = partners.get(node, node)
     origins = frozenset({partner.name, *(node.origins or ())})
     return GradientError(describe(node), partner.name, origins, node.source, (), shown)
 
 
-def _hands_back_another(
-    user: Node, node: Node, before: _Backward, after: _Backward, partners: dict[Node, Node]
-) -> bool:
-    """Return whether ``user`` hands back another gradient to ``node`` than in the original, given the same one."""
+def _returns_another(user: Node, node: Node, before: _Backward, after: _Backward, partners: dict[Node, Node]) -> bool:
+    """Return whether ``user`` computes another gradient for ``node`` than in the original from the same gradient."""
     original = partners.get(user)
     if original is None or original not in before.gradients:
         return True
-    given = before.gradients[original]
+    gradient = before.gradients[original]
     try:
-        wanted, actual = before.handed_back(original, partners[node], given), after.handed_back(user, node, given)
+        wanted, actual = before.through(original, partners[node], gradient), after.through(user, node, gradient)
     except RuntimeError:  # a reentrant checkpoint refuses this
         return True
     return wanted.shape != actual.shape or differ(Leaf(node.name, wanted, actual))
@@ -129,15 +127,15 @@ def _shown(leaf: Leaf) -> str:
     return f"the gradient of {leaf.path}{worst.element} is {worst.expected!r} in the original, {here}"
 
 
-class _Keeping(Interpreter):
-    """Runs a program and keeps the tensors that can be differentiated, as they were computed."""
+class _RecordingInterpreter(Interpreter):
+    """An interpreter that records the tensors that can be differentiated, as they were computed."""
 
     def __init__(self, program: GraphModule) -> None:
         super().__init__(program)
         self.values: dict[Node, torch.Tensor] = {}
 
     def run_node(self, n: Node) -> Any:
-        """Run the node, and let what reads its value read a view of what is kept."""
+        """Run the node and record its value; readers of a placeholder get a copy."""
         value = super().run_node(n)
         if n.op == "output" or not isinstance(value, torch.Tensor) or not value.is_floating_point():
             return value
@@ -153,16 +151,16 @@ class _Backward:
     """One run of a program forward and backward."""
 
     def __init__(self, program: GraphModule, arguments: Arguments, dtype: torch.dtype) -> None:
-        """Run ``program``, whose buffers are put back."""
+        """Run ``program``, and restore its buffers."""
         self.gradients: dict[Node, torch.Tensor] = {}
         """The gradient with respect to the value of each node, zeros where there is none."""
         self.of_parameters: dict[str, torch.Tensor] = {}
-        """That of each parameter."""
+        """The gradient of each parameter."""
         self.error: Exception | None = None
         """The exception that the backward raises."""
         copies = arguments.copies()
-        running = _Keeping(program)
-        kept = {name: tensor.detach().clone() for name, tensor in program.named_buffers()}
+        running = _RecordingInterpreter(program)
+        buffers = {name: tensor.detach().clone() for name, tensor in program.named_buffers()}
         try:
             with torch.enable_grad(), default_dtype(dtype), same_random_numbers(arguments), warnings.catch_warnings():
                 warnings.simplefilter("ignore")
@@ -170,31 +168,31 @@ class _Backward:
         finally:
             with torch.no_grad():
                 for name, tensor in program.named_buffers():
-                    tensor.copy_(kept[name])
+                    tensor.copy_(buffers[name])
         self._values = running.values
-        parameters = {name: each for name, each in program.named_parameters() if each.requires_grad}
+        parameters = {name: value for name, value in program.named_parameters() if value.requires_grad}
         if self._total is None:
             return
         try:
-            found: dict[Node | str, torch.Tensor] = gradients_at(
+            gradients: dict[Node | str, torch.Tensor] = gradients_at(
                 self._total, {**self._values, **parameters}, retain_graph=True
             )
         except Exception as error:  # whatever somebody's backward raises
             self.error = error
             return
-        self.gradients = {node: found[node] for node in self._values}
-        self.of_parameters = {name: found[name] for name in parameters}
+        self.gradients = {node: gradients[node] for node in self._values}
+        self.of_parameters = {name: gradients[name] for name in parameters}
 
-    def handed_back(self, user: Node, node: Node, given: torch.Tensor) -> torch.Tensor:
-        """Return the gradient of ``node`` that comes of the gradient ``given`` of ``user``."""
+    def through(self, user: Node, node: Node, gradient: torch.Tensor) -> torch.Tensor:
+        """Return the gradient of ``node`` that results from ``gradient``, the gradient of ``user``."""
         value, output = self._values[node], self._values[user]
         gradients: Any = torch.autograd.grad(
-            output, [value], given.to(output.dtype), allow_unused=True, retain_graph=True
+            output, [value], gradient.to(output.dtype), allow_unused=True, retain_graph=True
         )
         return torch.zeros_like(value) if gradients[0] is None else gradients[0].detach()
 
     def raising(self) -> Node | None:
-        """Return the last node whose backward raises, None where it is not known."""
+        """Return the last node whose backward raises, or None if it is unknown."""
         for node in reversed(self._values):
             try:
                 assert self._total is not None, "there is nothing that could raise"
@@ -205,22 +203,22 @@ class _Backward:
 
 
 def gradients_are_kept(subject: Subject) -> Callable[[GraphModule], bool]:
-    """Return what says whether a program in float64 has the gradients of the model, as far as they share parameters."""
+    """Return a predicate: true if a program in float64 has the model's gradients for the parameters that they share."""
     arguments = subject.arguments(float64=True)
     expected = gradients_of(subject.eager_runner(float64=True), arguments, torch.float64)
 
     def is_good(program: GraphModule) -> bool:
-        found = gradients_of(subject.runner(program, float64=True), arguments, torch.float64)
-        if isinstance(found, Exception) or isinstance(expected, Exception):
+        actual = gradients_of(subject.runner(program, float64=True), arguments, torch.float64)
+        if isinstance(actual, Exception) or isinstance(expected, Exception):
             return isinstance(expected, Exception)
-        if expected and not found:  # nothing can be differentiated any more
+        if expected and not actual:  # nothing can be differentiated any more
             return False
-        held = tensors_of(program)
+        tensors = tensors_of(program)
         own = tensors_of(subject.eager_runner(float64=True).program)
         return not any(
-            differ(Leaf(name, wanted, found[name]))
+            differ(Leaf(name, wanted, actual[name]))
             for name, wanted in expected.items()
-            if name in found and (name not in own or torch.equal(own[name], held[name]))
+            if name in actual and (name not in own or torch.equal(own[name], tensors[name]))
         )
 
     return is_good

@@ -1,9 +1,9 @@
-"""Which node goes wrong: a transformed program beside the original, value by value, in one walk over both.
+"""The node that goes wrong: a transformed program beside the original, value by value, in one walk over both.
 
-Nodes are matched by what they stand for (:mod:`pytest_fx.failures.pairing`). The error of each value is split into what
-came in with its inputs and what the node adds, by running the node a second time on the inputs that it should have had.
-A node is to blame if its value is wrong, if it makes an error of its own, and if that gets to the outputs by something
-else than values that are right. A value is kept only until the last node that needs it has run.
+Nodes are matched with those of the original (:mod:`pytest_fx.failures.pairing`). The error of each value is split into
+the part that its inputs cause and the part that the node adds: the node is run a second time, on the right inputs. A
+node is to blame if its value is wrong, if it adds an error of its own, and if the error reaches the outputs through
+values that are wrong, too. A value is kept only until the last node that needs it has run.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ def localize(
 ) -> Localization:
     """Compare two programs node by node on one set of inputs, without changing either.
 
-    Nodes that change state and those that draw random numbers are compared but not run a second time: an error of
-    theirs counts as added there if their inputs are right.
+    Nodes that change state or draw random numbers are compared but not run a second time: their error counts as
+    added there if their inputs are right.
 
     Args:
         original: the captured program before the pass, in float64 or in the dtype of ``transformed``.
         transformed: the program after it.
         arguments: the inputs, as the model takes them.
-        limit: the largest error allowed, given a value and eager's own error there.
+        limit: the largest error allowed, from a value and eager's own error there.
         eager: the captured program in the working dtype, for eager's own error.
-        to_float64: run ``original``, which is in the working dtype, in float64: each module and tensor of it is
-            converted when it is needed, and not kept.
-        dtypes: what ``original`` and ``transformed`` compute in, where they have no tensors that say so.
+        to_float64: run ``original``, which is in the working dtype, in float64. Its modules and tensors are converted
+            when they are needed, and not kept.
+        dtypes: the dtypes in which ``original`` and ``transformed`` compute if they have no tensors that decide.
     """
     programs = [program for program in (original, transformed, eager) if program is not None]
     devices = sorted({tensor.device.index for tensor in arguments.tensors if tensor.device.type == "cuda"})
@@ -64,12 +64,12 @@ def localize(
     with torch.no_grad(), random_state:
         if match.unsure:
             with buffers_kept(programs):
-                known = started(original).fingerprints()
+                fingerprints = started(original).fingerprints()
             with buffers_kept(programs):
-                match.add_by_value(known, started(transformed).fingerprints())
+                match.add_by_value(fingerprints, started(transformed).fingerprints())
         with buffers_kept(programs):
             before, after = started(original), started(transformed)
-            is_accumulated = before.dtype != after.dtype  # else no limit is about rounding
+            is_accumulated = before.dtype != after.dtype  # with one dtype, no limit depends on rounding
             own_program = None if eager is None else StepwiseProgram(eager, arguments, own)
             rounding = (
                 None if own_program is None else RoundingErrors(own_program, match, is_accumulated=is_accumulated)

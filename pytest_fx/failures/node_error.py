@@ -1,4 +1,4 @@
-"""What each node of a transformed program makes of its inputs, beside the original."""
+"""The error that each node of a transformed program adds to that of its inputs, beside the original."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from pytest_fx.harness.equality import Difference, Leaf
 from pytest_fx.harness.heat_map import HeatMap
 
 Limit = Callable[[Leaf, float], torch.Tensor]
-"""From a value beside its reference, and eager's own largest error there, to the error that each element may have."""
+"""From a value beside its reference, and eager's own largest error there, to the error allowed for each element."""
 
 
 def any_error(leaf: Leaf, eager: float) -> torch.Tensor:
-    """A limit for passes that promise a ratio for the whole program, and so none for a node but to stay finite."""
+    """Return a limit that any finite error meets: a ratio for the whole program bounds no single node."""
     return torch.full_like(leaf.errors, torch.finfo(leaf.errors.dtype).max)
 
 
 @dataclass(frozen=True, slots=True)
 class NodeError:
-    """What one node of the transformed program makes of its inputs."""
+    """The error of one node of the transformed program: the part that its inputs cause, and the part that it adds."""
 
     node: str
     """The node as printed."""
@@ -34,29 +34,29 @@ class NodeError:
     where: SourceLocation | None
     """The user's line that the node comes from."""
     inherited: float
-    """Largest change of its value that wrong inputs cause; 0 where all inputs are right."""
+    """Largest change of its value caused by wrong inputs; 0 if all inputs are right."""
     made: float
-    """Largest error of its value when it is given the right inputs."""
+    """Largest error of its value on the right inputs."""
     eager: float | None
-    """Largest error that eager makes there in the working dtype, given the right inputs; None if that is not known."""
+    """Largest error that eager makes there in the working dtype, on the right inputs; None if it is unknown."""
     scale: float
     """Largest magnitude of the value."""
     difference: Difference | None = None
-    """The worst element, where the error that the node adds is larger than allowed."""
+    """The worst element, if the error that the node adds exceeds the limit."""
     heat_map: HeatMap | None = None
-    """Where in the tensor of that element errors are larger than allowed."""
+    """The places in the tensor of that element where errors exceed the limit."""
     ulps: int | None = None
-    """The error that the node adds at its largest, in steps of the value's dtype; None for integers and NaNs."""
+    """The largest error that the node adds, in steps of the value's dtype; None for integers and NaNs."""
     in_float64: bool = False
-    """Whether values are those that both programs have when they are run in float64, whatever dtype they are in."""
+    """True if the values are from a run of both programs in float64, whatever their own dtype."""
     mismatch: str | None = None
-    """Why the values cannot be compared at all: another structure, shape or dtype, or the node raises."""
+    """The reason why the values cannot be compared: another structure, shape or dtype, or the node raises."""
     excused: bool = False
-    """Whether what goes wrong here does no harm: the value is right, or only right values are computed of it."""
+    """True if the error does no harm: the value is right, or only right values are computed from it."""
 
     @property
     def wrong(self) -> bool:
-        """Return whether more goes wrong here than is allowed."""
+        """Return whether the node is to blame: its error exceeds the limit, or cannot be measured, and does harm."""
         return not self.excused and (self.difference is not None or self.mismatch is not None)
 
     def __str__(self) -> str:
@@ -66,15 +66,15 @@ class NodeError:
         if self.mismatch is not None:
             lines.append(f"  why    {self.mismatch}")
             return "\n".join(lines)
-        found = self.difference
-        if found is not None:
-            place = f"{self.original}{found.path}{found.element}"
-            lines.append(f"  value  {place} is {found.expected!r} in the original, {found.actual!r} here")
-            extent = f"{found.extent}: {found.steps}".removesuffix(": ")
+        worst = self.difference
+        if worst is not None:
+            place = f"{self.original}{worst.path}{worst.element}"
+            lines.append(f"  value  {place} is {worst.expected!r} in the original, {worst.actual!r} here")
+            extent = f"{worst.extent}: {worst.steps}".removesuffix(": ")
             if self.in_float64:
-                extent = f"{found.count_wrong}, both in float64"
+                extent = f"{worst.count_wrong}, both in float64"
             lines.append(f"         {extent}")
-        if found is not None and found.sqnr_db is None:  # integers have no error that could be more or less
+        if worst is not None and worst.sqnr_db is None:  # an error of integers has no size
             return "\n".join(lines)
         own = "" if self.eager is None else f", rounding {self.eager:.2g}"
         lines.append(f"  error  added by this node {self.made:.2g}, by its inputs {self.inherited:.2g}{own}")
@@ -86,15 +86,15 @@ class Localization:
     """The errors of all nodes that could be compared, in the order of the transformed program."""
 
     errors: tuple[NodeError, ...]
-    """One entry for each node that stands for one of the original."""
+    """One entry for each node that matches one of the original."""
 
     @property
     def first_wrong(self) -> NodeError | None:
-        """The first node that makes an error of its own; what is wrong behind it may be its doing."""
+        """The first node that adds an error of its own; later errors may follow from it."""
         return next((error for error in self.errors if error.wrong), None)
 
     @property
     def largest(self) -> NodeError | None:
-        """The node that makes the largest finite error for the size of its value."""
+        """The node that adds the largest finite error, relative to its value."""
         finite = (error for error in self.errors if math.isfinite(error.made))
         return max(finite, key=lambda error: error.made / (error.scale or 1.0), default=None)

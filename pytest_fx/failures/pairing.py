@@ -1,4 +1,4 @@
-"""Which nodes of a transformed program stand for which of the original: by origins, by place, and by value."""
+"""Pairs of nodes of a transformed program and of the original: by origins, by inputs, and by value."""
 
 from __future__ import annotations
 
@@ -13,109 +13,109 @@ from fx.origins import EarlierNode, complete_origins, match_origins, record_orig
 from pytest_fx.harness.structure import leaves
 
 NEAR = 1e-3
-"""How far fingerprints of two values may be apart, for the size of the values, for these to be compared."""
+"""The distance of two values' fingerprints, relative to their size, up to which the values are compared."""
 AT_ONCE = 1 << 16
-"""Elements of a value that are summed up at a time."""
+"""Elements of a value that are summed at a time."""
 
 
 def complete(transformed: GraphModule, original: GraphModule) -> None:
-    """Let every node of the transformed program know which nodes of the original it stands for."""
+    """Record for every node of the transformed program which nodes of the original it comes from."""
     record_origins(original.graph)
     match_origins(transformed.graph, EarlierNode.all_of(original.graph))
     complete_origins(transformed.graph)
 
 
 class NodePairs:
-    """Which nodes of two programs should have the same value."""
+    """The nodes of two programs that should have the same value."""
 
     def __init__(self, original: GraphModule, transformed: GraphModule) -> None:
-        """Match by origins: a node that does the work of several is compared with the last of them."""
+        """Match by origins: a node that does the work of several nodes is compared with the last of them."""
         by_name = {node.name: node for node in original.graph.nodes}
         self._positions = {node: position for position, node in enumerate(original.graph.nodes)}
         self.partners: dict[Node, Node] = {}
-        """For each node of the transformed program that has one: the node of the original with its value."""
+        """From a node of the transformed program to the node of the original that has its value."""
         self.alternatives: dict[Node, tuple[Node, ...]] = {}
-        """Others whose value a node may have as well: what is not sure to be what it stands for."""
+        """From a node to other nodes of the original whose value it may have as well: the uncertain matches."""
         self.groups: dict[Node, Node] = {}
-        """For nodes of the original whose work one node does together: the last of them."""
+        """From nodes of the original whose work a single node does to the last of them."""
         last: dict[Node, Node] = {}
         for node in transformed.graph.nodes:
-            found = [by_name[name] for name in _origins(node) if name in by_name]
-            if not found or node.op == "output":
+            sources = [by_name[name] for name in _origins(node) if name in by_name]
+            if not sources or node.op == "output":
                 continue
-            partner = max(found, key=self._positions.__getitem__)
+            partner = max(sources, key=self._positions.__getitem__)
             if (before := last.get(partner)) is not None:
-                # Of several nodes, what is computed last is what the others were computed for.
+                # If several nodes have one partner, the last of them has its value; the others compute inputs of that.
                 del self.partners[before]
                 self.alternatives[before] = (partner, *self.alternatives.get(before, ()))
             last[partner] = node
             self.partners[node] = partner
-            if beside := tuple(_not_before(partner, found)):
+            if beside := tuple(_not_before(partner, sources)):
                 self.alternatives[node] = beside
-            self.groups.update(dict.fromkeys(found, partner))
+            self.groups.update(dict.fromkeys(sources, partner))
 
     @property
     def unsure(self) -> list[Node]:
-        """Nodes of the transformed program that stand for none of the original for sure."""
+        """Nodes of the transformed program that have no certain match."""
         graphs = {node.graph for node in (*self.partners, *self.alternatives)}
         nodes = (node for graph in graphs for node in graph.nodes)
         return [node for node in nodes if node not in self.partners and node.op.startswith("call")]
 
     def add_by_value(self, original: dict[Node, Fingerprint], transformed: dict[Node, Fingerprint]) -> None:
-        """Let nodes that are unsure also be compared with that of the original whose value is nearest to theirs."""
+        """Match each uncertain node also with the node of the original whose value is nearest to its own."""
         near_to: dict[Node, Node] = {}
         for node in self.unsure:
             fingerprint = transformed.get(node)
             if fingerprint is None:
                 continue
-            nearby = [(fingerprint.distance(other), self._positions[each], each) for each, other in original.items()]
+            nearby = [(fingerprint.distance(value), self._positions[each], each) for each, value in original.items()]
             distance, _, nearest = min(nearby, default=(1.0, 0, node))
             if distance <= NEAR:
-                known = [each for each in self.alternatives.get(node, ()) if each is not nearest]
-                self.alternatives[node] = (*known, nearest)
+                alternatives = [each for each in self.alternatives.get(node, ()) if each is not nearest]
+                self.alternatives[node] = (*alternatives, nearest)
                 near_to[node] = nearest
 
         self._add_by_inputs(near_to, original.keys(), transformed.keys())
 
     def _add_by_inputs(self, near: dict[Node, Node], tensors: Set[Node], also_tensors: Set[Node]) -> None:
-        """Let nodes stand for what reads the same in the original, where no other node does or is near it.
+        """Match nodes with those of the original that read the same values, unless others match these or are near them.
 
-        A number is no part of a layer's result: ``x.dim()``, which the code of a layer asks for, reads what it reads.
+        A number does not match a tensor: ``x.dim()`` in the code of a layer reads the same value as the layer.
         """
-        taken = {*self.partners.values(), *near.values()}
+        unavailable = {*self.partners.values(), *near.values()}
         free: dict[frozenset[Node | None], list[Node]] = {}
         for original in self._positions:
-            if original not in taken and original.op.startswith("call"):
+            if original not in unavailable and original.op.startswith("call"):
                 free.setdefault(frozenset[Node | None](_values_read(original)), []).append(original)
-        known = {**near, **self.partners}
+        partners = {**near, **self.partners}
         for node in self.unsure:
-            read = [known.get(used) for used in _values_read(node)]
-            found = free.get(frozenset(read), []) if read and node not in near else []
-            if len(found) == 1 and (node in also_tensors or found[0] not in tensors):
+            read = [partners.get(used) for used in _values_read(node)]
+            candidates = free.get(frozenset(read), []) if read and node not in near else []
+            if len(candidates) == 1 and (node in also_tensors or candidates[0] not in tensors):
                 del free[frozenset(read)]
-                self.partners[node] = known[node] = found[0]
+                self.partners[node] = partners[node] = candidates[0]
                 self.alternatives.pop(node, None)
 
     def compared(self, node: Node) -> tuple[Node, ...]:
-        """The nodes of the original whose value ``node`` may have, the one that it should have first."""
+        """Return the nodes of the original whose value ``node`` may have, its partner first."""
         partner = self.partners.get(node)
         return (*(() if partner is None else (partner,)), *self.alternatives.get(node, ()))
 
-    def stands_for(self, node: Node, original: Node) -> bool:
+    def does_work_of(self, node: Node, original: Node) -> bool:
         """Return whether ``node`` does the work of a node of the original."""
         return original in self.compared(node) or original.name in _origins(node)
 
 
 @dataclass(frozen=True, slots=True)
 class Fingerprint:
-    """What is remembered of a value, to find values that are about the same."""
+    """A summary of a value, for matching values that are about equal."""
 
     kind: tuple[Any, ...]
     """The shapes of its tensors."""
     size: float
     """The sum of all magnitudes."""
     sums: tuple[float, ...]
-    """Sums of the elements of each tensor, with weights that tell their places apart."""
+    """Sums of the elements of each tensor, with weights that differ by place."""
 
     @classmethod
     def of(cls, value: Any) -> Fingerprint | None:
@@ -128,15 +128,15 @@ class Fingerprint:
         return cls(shapes, sum(size for size, _ in sums), tuple(weighted for _, weighted in sums))
 
     def distance(self, other: Fingerprint) -> float:
-        """Return how far they are apart, for the size of the values; 1 if they are of other shapes."""
+        """Return the distance of both, relative to the size of the values; 1 if their shapes differ."""
         if self.kind != other.kind:
             return 1.0
         size = max(self.size, other.size) or 1.0
-        return max(abs(one - two) for one, two in zip(self.sums, other.sums, strict=True)) / size
+        return max(abs(own - others) for own, others in zip(self.sums, other.sums, strict=True)) / size
 
 
 def _sums(tensor: torch.Tensor) -> tuple[float, float]:
-    """The sum of the magnitudes, and that of the elements with weights; of parts, as large tensors are not copied."""
+    """Return the sum of the magnitudes, and the weighted sum of the elements; in parts, without a copy of the whole."""
     flat = tensor.detach().reshape(-1)
     flat = torch.view_as_real(flat.resolve_conj()).reshape(-1) if flat.is_complex() else flat
     size = weighted = 0.0
@@ -152,13 +152,13 @@ def _values_read(node: Node) -> list[Node]:
 
 
 def _origins(node: Node) -> tuple[str, ...]:
-    """The names of what ``node`` stands for; what fetches a value stands for itself only."""
+    """Return the names of the nodes that ``node`` comes from; a placeholder or an attribute comes from itself only."""
     return (node.name,) if node.op in ("placeholder", "get_attr") else node.origins or (node.name,)
 
 
-def _not_before(last: Node, found: Iterable[Node]) -> Iterator[Node]:
-    """Those of ``found`` that ``last`` does not depend on: one node that does the work of both has either value."""
-    others = [node for node in found if node is not last]
+def _not_before(last: Node, nodes: Iterable[Node]) -> Iterator[Node]:
+    """Yield the nodes that ``last`` does not depend on: one node that does the work of both has either value."""
+    others = [node for node in nodes if node is not last]
     if not others:
         return
     needed, pending = {last}, [last]

@@ -1,10 +1,10 @@
-"""A failure made small: the part of a model that a pass gets wrong, cut out, with inputs as simple as still show it.
+"""A failure made small: the part of a model that a pass gets wrong, with the simplest inputs that still show it.
 
-The part starts as the nodes that go wrong first; its inputs are the values that the model computes before them. It
-grows to both sides until the pass goes wrong on it alone. Where no node is known, it starts as a beginning of the
-program. Then operations are left out, and inputs made shorter and plainer. "Goes wrong" always means: in the same way
-as on the model. A try is judged once; the smallest part is judged again as a model is, beside eager with its values
-perturbed. If it is right then, the search starts again, and judges each part so.
+The part starts as the first wrong nodes; its inputs are the values that the model computes before them. It grows to
+both sides until the pass fails on it alone. If no node is known, the part starts as a beginning of the program. Then
+operations are left out, and inputs made shorter and plainer. The pass must always fail in the same way as on the
+model. A try is judged once. The smallest part is judged again as a model is, beside eager with its values perturbed.
+If it is right then, the search starts again, and judges each part in that way.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from pytest_fx.harness.structure import map_tensors
 from pytest_fx.harness.subject import Subject, is_training
 
 SECONDS = 20.0
-"""Seconds of the process's own time after which no smaller part is tried; what else the machine does is not counted."""
+"""Seconds of the process's own CPU time after which no smaller part is tried; other load does not count."""
 TRIES = 400
-"""Parts that are tried at most."""
+"""The largest number of parts that are tried."""
 FADING = 10.0
 """The factor by which the error, relative to the output, may shrink while inputs are made shorter and plainer."""
 
 Change = Callable[[torch.Tensor], torch.Tensor]
-"""Makes a tensor shorter or plainer."""
+"""A function that makes a tensor shorter or plainer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,14 +42,14 @@ class ProgramPart:
     """A part of a program, as a program."""
 
     program: GraphModule
-    """The part; what it reads from the rest of the program are its inputs."""
+    """The part; its inputs are the values that it reads from the rest of the program."""
     inputs: tuple[Any, ...]
-    """Values of those, as the whole program computes them."""
+    """The values of its inputs, as the whole program computes them."""
 
     def subject(self, name: str, threads: int | None = None, tracing: Tracing = USUAL) -> Subject:
-        """Return the part as a model under test; the second input set and those behind it vary the first."""
-        given = Arguments(self.inputs)
-        inputs = lambda input_set: given.shrunk(seed=input_set) if input_set else given  # noqa: E731
+        """Return the part as a model under test; the first input set is as recorded, later ones vary it."""
+        arguments = Arguments(self.inputs)
+        inputs = lambda input_set: arguments.shrunk(seed=input_set) if input_set else arguments  # noqa: E731
         mode = "train" if is_training(self.program) else "eval"
         return Subject(name, self.program, inputs, threads=threads, mode=mode, keeps_dtypes=True, tracing=tracing)
 
@@ -68,7 +68,7 @@ class TrialBudget:
         return self.tried >= self.tries or time.process_time() - self._started >= self.seconds
 
     def __str__(self) -> str:
-        """Say how many parts were tried, and whether that was the most."""
+        """Return the number of parts tried, with a note if that was the most."""
         if not self.is_spent:
             return f"{self.tried} parts tried"
         time_is_over = "" if self.tried >= self.tries else f" in {self.seconds:g} s of CPU time"
@@ -82,25 +82,25 @@ def find_part(
 
     Args:
         failure: the pass that fails, and how.
-        names: nodes of the captured model that the part should hold.
-        input_set: which inputs of the model show the failure.
-        budget: what may be spent; once it is, the smallest part is returned on which the pass was seen to fail, or the
+        names: nodes of the captured model that the part should contain.
+        input_set: the index of the inputs of the model that show the failure.
+        budget: the limit of the search. Once it is spent, the smallest failing part so far is returned, or the
             whole program.
     """
     search = _PartSearch(failure, input_set, budget or TrialBudget())
     try:
         return search.run(names)
     finally:
-        search.runner.restore()  # others have the tensors that it has written to
+        search.runner.restore()  # others use the tensors that it has written to
 
 
 def error_on(failure: Failure, part: ProgramPart, *, looks_twice: bool = True) -> float:
-    """Return how far outputs are off, beside their size; below 0 where the pass does not fail on ``part`` as it did.
+    """Return the error of the outputs relative to their size; negative if the pass does not fail on ``part`` as it did.
 
     ``looks_twice`` asks for a judgement like that of a model.
     """
     model = failure.subject
-    # A part is a program that was captured, whichever way the model came in.
+    # A part is a captured program, however the model itself is captured.
     subject = part.subject(model.name, model.threads, replace(model.tracing, how="symbolic"))
     with model.set_aside():  # the part has tensors of its own
         error = failure.error_on(subject, looks_twice=looks_twice)
@@ -109,13 +109,13 @@ def error_on(failure: Failure, part: ProgramPart, *, looks_twice: bool = True) -
 
 
 class _PartSearch:
-    """Ever smaller parts of one model."""
+    """The search for ever smaller parts of one model."""
 
     def __init__(self, failure: Failure, input_set: int, budget: TrialBudget) -> None:
         self.failure = failure
         self.budget = budget
         self.looks_twice = False
-        """Whether tries are judged beside eager with its values perturbed."""
+        """True if tries are judged beside eager with its values perturbed."""
         subject = failure.subject
         self.original = subject.capture(subject.shared_copy(), leaves=failure.leaves, pass_=failure.pass_)
         self.before = _links(self.original.graph)
@@ -130,7 +130,7 @@ class _PartSearch:
         """Values of nodes, as the whole program computes them."""
 
     def run(self, names: frozenset[str]) -> ProgramPart | None:
-        """Return the smallest part on which the pass fails also where eager is perturbed."""
+        """Return the smallest part on which the pass still fails when eager is perturbed."""
         for self.looks_twice in (False, True):
             whole = list(self.before)
             nodes = next(filter(self.shows, self.candidates(names)), whole)
@@ -140,14 +140,14 @@ class _PartSearch:
         return None
 
     def candidates(self, names: frozenset[str]) -> Iterator[list[Node]]:
-        """Parts of the program in which to look, the smaller ones first."""
+        """Yield parts of the program to look in, the smaller ones first."""
         calls = [node for node in self.before if node.op != "output"]
         wanted = [node for node in calls if node.name in names]
         yield from self.growing(wanted, calls) if wanted else self.beginnings(calls)
         yield list(self.before)
 
     def beginnings(self, calls: list[Node]) -> Iterator[list[Node]]:
-        """Yield the output alone, and the shortest beginning that fails, if a longer one does so, too."""
+        """Yield the output alone, and the shortest beginning that fails, if a longer one fails, too."""
         yield list(self.before)[-1:]
         low, high = 0, len(calls)
         while low < high:
@@ -160,7 +160,7 @@ class _PartSearch:
             yield calls[: low + 1]
 
     def growing(self, wanted: list[Node], calls: list[Node]) -> Iterator[list[Node]]:
-        """Yield ever larger surroundings of the nodes ``wanted``: their inputs and users, then those of these."""
+        """Yield ever larger neighbourhoods of the nodes ``wanted``: their inputs and users, then those of these."""
         size, steps = 0, 0
         while size < len(calls) and steps <= 2 * len(calls):
             for back, ahead in dict.fromkeys([(steps, steps // 2), (steps // 2, steps), (steps, steps)]):
@@ -175,14 +175,14 @@ class _PartSearch:
         return self.error_on(self.part(nodes)) >= 0
 
     def error_on(self, part: ProgramPart) -> float:
-        """Return how far outputs are off; below 0 where the pass does not fail as it did, or all is spent."""
+        """Return the relative error of the outputs; negative if the pass does not fail as it did, or all is spent."""
         if self.budget.is_spent:
             return -1.0
         self.budget.tried += 1
         return error_on(self.failure, part, looks_twice=self.looks_twice)
 
     def part(self, nodes: list[Node]) -> ProgramPart:
-        """Return ``nodes`` as a program; its results are the values without user, unless the output is among them."""
+        """Return ``nodes`` as a program; it returns the values without users, or the output if that is among them."""
         boundary, inside = _boundary(nodes), set(nodes)
         self.know(boundary)
         graph = Graph()
@@ -200,7 +200,7 @@ class _PartSearch:
         return ProgramPart(GraphModule(self.original, graph), values)
 
     def know(self, wanted: Iterable[Node]) -> None:
-        """Find out what the program computes at some nodes."""
+        """Record the values that the program computes at some nodes."""
         missing = {node for node in wanted if node not in self.known}
 
         def keep(node: Node, value: Any) -> None:
@@ -214,7 +214,7 @@ class _PartSearch:
             torch.set_rng_state(state)
 
     def shrunk(self, nodes: list[Node]) -> list[Node]:
-        """As few of ``nodes`` as still fail, the value of each left out being an input (Zeller's delta debugging)."""
+        """Return as few of ``nodes`` as still fail; each omitted value becomes an input (Zeller's delta debugging)."""
         ends = [node for node in nodes if set(nodes).isdisjoint(self.after[node])]
         for end in ends if len(ends) > 1 else ():
             needed = _within(self.before, [end], len(nodes))
@@ -234,7 +234,7 @@ class _PartSearch:
         return nodes
 
     def simplified(self, part: ProgramPart) -> ProgramPart:
-        """The same program with inputs as short and as plain as still show the error, which must not all but vanish."""
+        """Return the same program with the shortest and plainest inputs that still show most of the error."""
         error = self.error_on(part)
         for change in _changes(part.inputs):
             while True:
@@ -247,7 +247,7 @@ class _PartSearch:
 
 
 def _links(graph: Graph) -> dict[Node, list[Node]]:
-    """Return for each operation, and the output, the operations that compute or have written what it reads."""
+    """Map each operation, and the output, to the operations that compute or have written the values that it reads."""
     dependences = Dependences(graph)
     links: dict[Node, list[Node]] = {}
     writers: dict[int, Node] = {}
@@ -263,7 +263,7 @@ def _links(graph: Graph) -> dict[Node, list[Node]]:
 
 
 def _within(links: Mapping[Node, list[Node]], nodes: Iterable[Node], steps: int) -> set[Node]:
-    """Return ``nodes`` and the operations that are so many steps away."""
+    """Return ``nodes`` and the operations at most so many steps away."""
     near = edge = set(nodes)
     for _ in range(steps):
         edge = {other for node in edge for other in links[node] if other.op != "output"} - near
@@ -274,16 +274,16 @@ def _within(links: Mapping[Node, list[Node]], nodes: Iterable[Node], steps: int)
 
 
 def _boundary(nodes: list[Node]) -> list[Node]:
-    """Return what ``nodes`` read that none of them computes, attributes aside."""
+    """Return the values that ``nodes`` read and do not compute, attributes aside."""
     inside = set(nodes)
     read = (used for node in nodes for used in node.all_input_nodes)
     return list(dict.fromkeys(used for used in read if used not in inside and used.op != "get_attr"))
 
 
 def _changes(inputs: tuple[Any, ...]) -> Iterator[Change]:
-    """Yield what makes inputs simpler, in the order to try: one sample, shorter dimensions, plain numbers.
+    """Yield changes that make inputs simpler, in the order to try: one sample, shorter dimensions, plain numbers.
 
-    A size is cut wherever it occurs in a dimension of that number from the end, so that what is added stays in step.
+    A dimension is cut in all inputs, counted from the end, so that operands of an addition stay in step.
     """
     shapes = [tensor.shape for tensor in Arguments(inputs).tensors]
     cuts = dict.fromkeys((axis - len(shape), size) for shape in shapes for axis, size in enumerate(shape))
@@ -298,7 +298,7 @@ def _changes(inputs: tuple[Any, ...]) -> Iterator[Change]:
 
 
 def _cut(axis: int, shorter: Callable[[int], int]) -> Change:
-    """To fewer elements along one dimension, counted from the end."""
+    """Return a change that shortens one dimension, counted from the end."""
 
     def cut(tensor: torch.Tensor) -> torch.Tensor:
         if tensor.dim() < -axis or tensor.shape[axis] < 2:
@@ -309,6 +309,6 @@ def _cut(axis: int, shorter: Callable[[int], int]) -> Change:
 
 
 def _same(inputs: tuple[Any, ...], others: tuple[Any, ...]) -> bool:
-    """Return whether a change left everything as it was."""
+    """Return whether a change had no effect."""
     pairs = zip(Arguments(inputs).tensors, Arguments(others).tensors, strict=True)
     return all(left.shape == right.shape and torch.equal(left, right) for left, right in pairs)

@@ -1,4 +1,4 @@
-"""A failing part of a model as a test file that stands alone, with its weights and inputs beside it."""
+"""A failing part of a model as a test file of its own, with its weights and inputs beside it."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def write_test(folder: Path, failure: Failure, part: ProgramPart, where: object 
 
     Args:
         folder: where to write; made if it does not exist.
-        failure: what the test shows; its pass has a name.
+        failure: the failure that the test shows; its pass has a name.
         part: the program and its inputs.
         where: the user's line.
 
@@ -83,8 +83,8 @@ def write_test(folder: Path, failure: Failure, part: ProgramPart, where: object 
     """
     tensors: dict[str, torch.Tensor] = {}
     inputs = [_spell(value, tensors) for value in part.inputs]
-    with tempfile.TemporaryDirectory() as made:
-        package = Path(made) / "package"
+    with tempfile.TemporaryDirectory() as temporary:
+        package = Path(temporary) / "package"
         part.program.to_folder(package, "Program")
         source = (package / "module.py").read_text(encoding="utf-8")
         source = source.partition('"""\n')[2] if source.startswith('"""') else source
@@ -95,7 +95,7 @@ def write_test(folder: Path, failure: Failure, part: ProgramPart, where: object 
     save_file(tensors, folder / "inputs.safetensors")
     pass_name = name_without_hooks(str(failure.pass_name), failure.pass_)
     capturing, named = _capturing(failure.subject.tracing, part.program)
-    of_model = type(failure.subject.shared_copy()).__module__  # which that of the pass may import
+    of_model = type(failure.subject.shared_copy()).__module__  # the module of the pass may import it
     imports = [node for node in ast.parse(source).body if isinstance(node, (ast.Import, ast.ImportFrom))]
     imported = [str(getattr(statement, "module", statement.names[0].name)) for statement in imports]
     modules = [*modules_in(pass_name), *imported, *named, of_model]
@@ -105,7 +105,7 @@ def write_test(folder: Path, failure: Failure, part: ProgramPart, where: object 
         what=failure.first_line, model=failure.subject.name, where="" if where is None else f" at {where}",
         source=source.strip() + "\n", path=_import_paths(modules, folder),
         inputs="".join(f"{value}, " for value in inputs).rstrip(" "), slug=failure.slug,
-        # What the ini file may say of models, their size and how they are captured, is not for a part of one.
+        # The ini file's settings of models, their size and their capture do not apply to a part.
         options=", ".join(
             ["model=part_of_model", *options, 'size="full"', "batch=None", f"mode={mode!r}", 'capture="symbolic"']
         ),
@@ -116,7 +116,7 @@ def write_test(folder: Path, failure: Failure, part: ProgramPart, where: object 
 
 
 def written_part(path: Path) -> ProgramPart:
-    """Return the program and the inputs of a test that :func:`write_test` has written, as the test gets them."""
+    """Return the program and the inputs of a test written by :func:`write_test`, as the test gets them."""
     before = list(sys.path)
     try:
         program, inputs = runpy.run_path(str(path))["part_of_model"]()
@@ -126,7 +126,7 @@ def written_part(path: Path) -> ProgramPart:
 
 
 def write_test_of_model(folder: Path, failure: Failure, why: str) -> Path:
-    """Write a test that names the model and the pass, and return its path; ``why`` says why it is of no part."""
+    """Write a test that names the whole model and the pass, and return its path; ``why``: the reason for no part."""
     pass_name = name_without_hooks(str(failure.pass_name), failure.pass_)
     named = [str(value) for key, value in failure.keywords.items() if key in ("model", "tracer")]
     modules = [*modules_in(pass_name), *(name.partition(":")[0] for name in named if ":" in name)]
@@ -141,16 +141,16 @@ def write_test_of_model(folder: Path, failure: Failure, why: str) -> Path:
 
 
 def _capturing(tracing: Tracing, program: GraphModule) -> tuple[list[str], list[str]]:
-    """Keywords that let a program be captured as the run did, and the modules that they and its own modules are of.
+    """Return keywords that capture a program as the run did, and the modules of these objects and of its own modules.
 
-    Of the leaves of the run, those are named that are in the program; what is not would be refused.
+    Only the leaves of the run that the program contains are named; others would be refused.
     """
-    held = dict(program.named_modules())
-    modules = [type(module).__module__ for module in held.values()]
+    by_path = dict(program.named_modules())
+    modules = [type(module).__module__ for module in by_path.values()]
     keywords: list[str] = []
     if tracing.leaves:
-        kept = [leaf for leaf in tracing.leaves if any(tracing.keeps(leaf, held[path], path) for path in held)]
-        named = [f"{leaf.__module__}.{leaf.__name__}" if isinstance(leaf, type) else leaf for leaf in kept]
+        leaves = [leaf for leaf in tracing.leaves if any(tracing.keeps(leaf, by_path[path], path) for path in by_path)]
+        named = [f"{leaf.__module__}.{leaf.__name__}" if isinstance(leaf, type) else leaf for leaf in leaves]
         keywords.append(f"leaf={named!r}")
     if tracing.tracer is not None:
         tracer: Any = tracing.tracer
@@ -163,9 +163,9 @@ def _capturing(tracing: Tracing, program: GraphModule) -> tuple[list[str], list[
 
 
 def _import_paths(names: list[str], folder: Path) -> str:
-    """The lines that let the modules called ``names`` be found from any folder if they are not installed.
+    """Return lines that let the modules called ``names`` be imported from any folder if they are not installed.
 
-    Where they are above ``folder``, both can be moved together; and the file can be moved away from them.
+    For modules above ``folder`` a relative path is added, too: the test can be moved together with them, or alone.
     """
     homes: dict[Path, str] = {}
     ours = home_of("pytest_fx")
@@ -183,7 +183,7 @@ def _import_paths(names: list[str], folder: Path) -> str:
 
 
 def _spell(value: Any, tensors: dict[str, torch.Tensor]) -> str:
-    """Python that makes ``value``; its tensors go to ``tensors`` by the names that the text has for them."""
+    """Return a Python expression for ``value``; its tensors are added to ``tensors`` by the names in the text."""
     if isinstance(value, torch.Tensor):
         return _spell_tensor(value, tensors)
     if isinstance(value, float) and value - value != 0:  # infinite or not a number
@@ -214,7 +214,7 @@ def _unwritten(kind: type) -> FxError:
 
 
 def _spell_tensor(tensor: torch.Tensor, tensors: dict[str, torch.Tensor]) -> str:
-    """As above, with the strides that the tensor has."""
+    """Return an expression for a tensor with its strides, and add its values to ``tensors``."""
     name = str(len(tensors))
     text = f'tensors["{name}"]'
     values = tensor.contiguous()

@@ -1,4 +1,4 @@
-"""Eager's own error at each node: what rounding in the working dtype does to right inputs, and to eager's own."""
+"""Eager's own error at each node: the effect of rounding in the working dtype on right inputs, and on eager's own."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from pytest_fx.harness.structure import map_tensors
 
 
 class RoundingErrors:
-    """The errors of a program in the working dtype, found out while that in float64 is run."""
+    """The errors of a program in the working dtype, measured while the program in float64 runs."""
 
     def __init__(self, eager: StepwiseProgram, match: NodePairs, *, is_accumulated: bool) -> None:
-        """Take the program; with ``is_accumulated`` it is run on what it computes itself, too."""
+        """Take the program; with ``is_accumulated`` it is also run on its own values."""
         self.made: dict[Node, float] = {}
-        """For nodes of the original: the error that is made of right inputs."""
+        """For nodes of the original: their error on right inputs."""
         self.accumulated: dict[Node, float] = {}
-        """The error that eager has there, with those of the nodes before it."""
+        """For nodes of the original: eager's error there, with those of the nodes before."""
         self._eager = eager
         self._nodes = {node.name: node for node in eager.graph.nodes}
         self._match = match
         self._is_accumulated = is_accumulated
         self._inside: dict[Node, Any] = {}
-        """Rounded values of nodes whose work one node does together with that of later ones."""
+        """Rounded values of nodes inside a group whose work a single node does."""
 
     def step(self, node: Node, expected: Any, right: dict[Node, Any]) -> None:
-        """Round what ``node``, which was just run with the value ``expected``, makes of its inputs in ``right``."""
+        """Record the rounding error of ``node`` on its inputs in ``right``; its exact value was ``expected``."""
         own = self._nodes.get(node.name)
         if own is None:
             return
@@ -53,7 +53,7 @@ class RoundingErrors:
                 del self._inside[inner]
 
     def _inputs(self, node: Node, group: Node, right: dict[Node, Any]) -> dict[Node, Any]:
-        """The inputs of ``node`` by the nodes of the program in the working dtype."""
+        """Return the inputs of ``node``, keyed by the nodes of the program in the working dtype."""
         inputs: dict[Node, Any] = {}
         for used in node.all_input_nodes:
             inside = self._match.groups.get(used) is group and used in self._inside
@@ -62,13 +62,13 @@ class RoundingErrors:
 
 
 def distance(expected: Any, actual: Any) -> float:
-    """The largest distance of two values, element by element; infinite where they cannot be compared.
+    """Return the largest distance of two values, element by element; infinite if they cannot be compared.
 
-    Integers have none: an index or a class is another one, or is not.
+    Integers have no distance: an index or a class is equal or not.
     """
     try:
         pairs = pair_leaves(expected, actual, same_dtype=False)
-    except ComparisonError:  # what cannot be compared by its kind is taken for equal
+    except ComparisonError:  # values of a kind that cannot be compared count as equal
         return 0.0
     if isinstance(pairs, Mismatch):
         return float("inf")

@@ -12,7 +12,8 @@ import torch
 from torch import nn
 from torch.export import ExportedProgram
 
-from fx.interop.exporting import Call, export_program, quiet
+from fx.capture.quiet_export import quiet_export
+from fx.interop.exporting import Call, export_program
 
 Level = Literal["exported", "decomposed", "inductor"]
 """As ``torch.export`` gives it; after ``run_decompositions()``; after that with Inductor's decompositions."""
@@ -61,7 +62,7 @@ class ExportedSource:
     def _made(self, level: Level) -> ExportedProgram:
         if level == "exported":
             return export_program(self.module, *self.call)[0]
-        with quiet():
+        with quiet_export():
             if level == "decomposed":
                 return self.exported("exported").run_decompositions()
             decompositions: Any = importlib.import_module("torch._inductor.decomposition")

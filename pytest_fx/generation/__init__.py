@@ -1,4 +1,4 @@
-"""Random programs for property tests: ``programs()`` and the smaller strategies it is made of."""
+"""Random programs for property tests: ``programs()`` and the smaller strategies that it uses."""
 
 from typing import Any, NamedTuple
 
@@ -13,6 +13,6 @@ class Pair(NamedTuple):
     """A named tuple that drawn programs return."""
 
     first: Any
-    """A value."""
+    """The first value."""
     rest: Any
-    """The others."""
+    """All other values."""

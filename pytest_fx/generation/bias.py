@@ -1,4 +1,4 @@
-"""What a pass looks for, as rows of the grammar: single operations, and chains of them."""
+"""The operations that a pass looks for, as rows of the grammar: single operations, and chains of them."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ from pytest_fx.generation.spelled_targets import Target, path_of, targets_of
 from pytest_fx.generation.torch_operators import has_dynamic_size, is_listed, torch_operators
 
 ATTRIBUTE = "get_attr"
-"""Stands for buffers that programs write to, as a name of an operation."""
+"""The name of an operation for buffers that programs write to."""
 LONGEST = 4
-"""The longest way through a program that is taken for a chain."""
+"""The longest path through a program that becomes a chain."""
 LONGEST_WALK = 6
-"""The longest chain against the order in which operations are asked for."""
+"""The longest chain in the reverse of the order in which operations are asked for."""
 MOST_STEPS = 12
-"""There are none of these where more are asked for."""
+"""The number of operations above which there are no reversed chains."""
 MOST_OPERANDS = 5
 _BROADCAST = (FLOAT, *(OTHER_FLOAT,) * (MOST_OPERANDS - 1))
 _MATRICES = (MATRICES, *(SAME_FLOAT,) * (MOST_OPERANDS - 1))
@@ -51,18 +51,18 @@ _INPUTS: tuple[tuple[str, tuple[tuple[Operand, ...], ...]], ...] = (
     (r" @ |matmul\(|mm\(|attention\(|einsum\(", (_MATRICES, (VECTORS, FACTOR))),
     ("", (_BROADCAST,)),
 )
-"""Kinds of inputs that a pattern may have, by the first of these that is found in its text."""
+"""Kinds of inputs of a pattern; the first pattern that its text contains decides."""
 _CONDITIONS = frozenset({torch.where})
 _FILLS = frozenset({torch.masked_fill, "masked_fill", "masked_fill_"})
 OTHERS_OF_OUT = 3
-"""Where ``out=`` is one way to call a function, there are so many of each other."""
+"""The number of other calls of a function for each call with ``out=``."""
 MOST_CHAINS = 60
 MOST_FORMULAS = 12
-"""A pass that is about more kinds of formulas is about none."""
+"""The number of kinds of formulas above which a pass concerns none in particular."""
 MOST_OF_IT = 0.6
-"""The part of a formula's functions that is called most of them."""
+"""The share of a formula's functions that counts as most of them."""
 _ARITHMETIC = frozenset("add sub mul truediv neg pow abs gt ge lt le eq and_ or_ invert getitem getattr size".split())
-"""What formulas of all kinds are made of, by name."""
+"""Names of functions that occur in formulas of all kinds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,12 +79,12 @@ class SpelledRow:
 
 
 Chain = tuple[tuple[SpelledRow, ...], ...]
-"""Operations one after the other, each on the result of the one before it; for each the ways to write it."""
+"""Operations in a row, each on the result of the one before it, and for each its alternative forms."""
 
 
 @functools.cache
 def _choices() -> list[tuple[frozenset[Target], SpelledRow]]:
-    """All choices of the grammar, with what they call."""
+    """Return all choices of the grammar, with their targets."""
     # a layer whose parameters a function takes is not called itself
     return [
         (targets_of(row.call if "{module}." in row.call else spelling, len(row.operands)), SpelledRow(row, spelling))
@@ -95,11 +95,11 @@ def _choices() -> list[tuple[frozenset[Target], SpelledRow]]:
 
 @functools.cache
 def _index() -> dict[Target, list[tuple[bool, SpelledRow]]]:
-    """For each target the choices that call it, and whether they do little else but to take a part of something."""
+    """Map each target to the choices that call it, and whether they do little else but take a part of something."""
     index: dict[Target, list[tuple[bool, SpelledRow]]] = {}
-    for found, choice in _choices():
-        main = found - {operator.getitem} or found
-        for target in found:
+    for called, choice in _choices():
+        main = called - {operator.getitem} or called
+        for target in called:
             index.setdefault(target, []).append((main == frozenset({target}), choice))
     return index
 
@@ -118,29 +118,29 @@ def updating_layers() -> tuple[type[nn.Module], ...]:
 
 
 def compounds(targets: Set[Target]) -> tuple[Chain, ...]:
-    """The rows that call two or more of the targets, and nothing else: ``torch.max({0}, 1)[0]``; once and twice."""
-    found: dict[frozenset[Target], list[SpelledRow]] = {}
+    """Return the rows that call several targets and nothing else, as ``torch.max({0}, 1)[0]``, once and twice."""
+    by_targets: dict[frozenset[Target], list[SpelledRow]] = {}
     for called, choice in _choices():
         if len(called) > 1 and called <= targets:
-            found.setdefault(called, []).append(choice)
-    once = [((*alternatives,),) for alternatives in found.values()]
+            by_targets.setdefault(called, []).append(choice)
+    once = [((*alternatives,),) for alternatives in by_targets.values()]
     return (*once, *(chain * 2 for chain in once))
 
 
 def formulas_about(targets: Set[Target]) -> tuple[Chain, ...]:
-    """The formulas most of whose functions are targets, or else the nearest to that; none if these are many.
+    """Return the formulas most of whose functions are targets, or the nearest to that; none if these are many.
 
-    In whatever spelling; operators count where a formula has nothing else.
+    The spelling does not matter. Operators count only in a formula without functions.
     """
     wanted = set(map(_name, targets))
-    found: dict[frozenset[str], list[SpelledRow]] = {}
+    by_names: dict[frozenset[str], list[SpelledRow]] = {}
     for called, choice in _choices():
         if choice.row.tags >= FORMULA:
             names = frozenset(_name(target) for target in called if getattr(target, "__module__", "") != "math")
-            found.setdefault(names - _ARITHMETIC or names, []).append(choice)
-    parts = {names: len(names & wanted) / len(names) for names in found if names & wanted}
+            by_names.setdefault(names - _ARITHMETIC or names, []).append(choice)
+    parts = {names: len(names & wanted) / len(names) for names in by_names if names & wanted}
     parts = {names: part for names, part in parts.items() if part == 1 or not names <= _ARITHMETIC}
-    near = [((*found[names],),) for names, part in parts.items() if part >= min(MOST_OF_IT, max(parts.values()))]
+    near = [((*by_names[names],),) for names, part in parts.items() if part >= min(MOST_OF_IT, max(parts.values()))]
     return tuple(near) if len(near) <= MOST_FORMULAS else ()
 
 
@@ -149,10 +149,10 @@ def _name(target: Target) -> str:
 
 
 def walks(ops: Iterable[Target]) -> tuple[Chain, ...]:
-    """The operations in the opposite order: passes look from a result back to what it is made of.
+    """Return the operations in reverse order: passes look from a result back to its operands.
 
-    Those of one name (``F.softmax``, ``torch.softmax``, ``"softmax"``) are alternatives. There are none where a pass
-    names so many that it does not look for all of them in a row.
+    Operations of one name (``F.softmax``, ``torch.softmax``, ``"softmax"``) are alternatives. There are no chains if a
+    pass names so many operations that it does not look for all of them in a row.
     """
     groups: dict[str, list[SpelledRow]] = {}
     for target in ops:
@@ -164,29 +164,29 @@ def walks(ops: Iterable[Target]) -> tuple[Chain, ...]:
 
 
 def choices_for(target: Target) -> tuple[SpelledRow, ...]:
-    """The ways to call ``target``: rows of the grammar, or for an unknown one a row that tries it on tensors."""
+    """Return the ways to call ``target``: rows of the grammar, or for an unknown one a row that tries it on tensors."""
     if target == ATTRIBUTE:
         return tuple(choice for _, choice in _choices() if "state" in choice.row.tags)
     rows = _index().get(target, [])
-    known = [each for each in rows if each[1].row.operands] or rows  # a trace records no call of constants alone
-    direct = tuple(choice for is_direct, choice in known if is_direct)
-    if not known:
+    candidates = [each for each in rows if each[1].row.operands] or rows  # a trace records no call of constants alone
+    direct = tuple(choice for is_direct, choice in candidates if is_direct)
+    if not candidates:
         return tuple(SpelledRow(row, row.spellings[0]) for row in rows_of(target)) or tuple(_tried(target))
     others = rows_of(target, FEW_CALLS) if callable(target) else ()
     into = tuple(SpelledRow(row, row.spellings[0]) for row in others if "out={0}" in row.spellings[0])
-    return (*direct * OTHERS_OF_OUT, *into) if direct and into else direct or tuple(choice for _, choice in known)
+    return (*direct * OTHERS_OF_OUT, *into) if direct and into else direct or tuple(choice for _, choice in candidates)
 
 
 @functools.cache
 def unlisted() -> tuple[Target, ...]:
-    """The operators of torch that no row of the grammar calls, but for those where values decide on sizes."""
+    """Return the operators of torch that no row of the grammar calls, except those whose sizes depend on values."""
     others = (target for target in torch_operators().values() if target not in _index() and is_listed(target))
     return tuple(target for target in others if not has_dynamic_size(target))
 
 
 def _tried(target: Target) -> Iterator[SpelledRow]:
     form, imports = (f".{target}", "") if isinstance(target, str) else path_of(target) or ("", "")
-    if not form or imports == "math":  # nothing that a source could spell; of numbers, which passes ask about constants
+    if not form or imports == "math":  # no source can spell it; or a function of numbers, for a pass on constants
         return
     if inspect.isclass(target) and issubclass(target, nn.Module):
         form = f"{MODULE}{form}"
@@ -196,7 +196,7 @@ def _tried(target: Target) -> Iterator[SpelledRow]:
 
 
 def chains(ops: Iterable[Any], like: Any = None) -> tuple[Chain, ...]:
-    """Return what to make frequent.
+    """Return the chains to make frequent.
 
     Args:
         ops: targets, and tuples or lists of targets that follow each other.
@@ -204,14 +204,14 @@ def chains(ops: Iterable[Any], like: Any = None) -> tuple[Chain, ...]:
     """
     wanted = [tuple(entry) if isinstance(entry, tuple | list) else (entry,) for entry in ops]
     wanted += [] if like is None else _paths(like)
-    found = [tuple(map(choices_for, path)) for path in dict.fromkeys(wanted)]
+    chains_found = [tuple(map(choices_for, path)) for path in dict.fromkeys(wanted)]
     whole = () if like is None else (tuple(_whole(like)),)
-    kept = tuple(chain for chain in found if chain and all(chain))
-    return (*(whole,) * (1 + len(kept) // 2), *kept) if any(whole) else kept
+    usable = tuple(chain for chain in chains_found if chain and all(chain))
+    return (*(whole,) * (1 + len(usable) // 2), *usable) if any(whole) else usable
 
 
 def _whole(program: Any) -> list[SpelledRow]:
-    """A program with one result, constants included, as a row for each kind of inputs; none for others."""
+    """Return a row for each kind of inputs of a program with one result, constants included; none for others."""
     texts: dict[Any, str] = {}
     shared: list[str] = []
     inputs = program.graph.find_nodes(op="placeholder")
@@ -221,7 +221,7 @@ def _whole(program: Any) -> list[SpelledRow]:
         text = f"{{{inputs.index(node)}}}" if node.op == "placeholder" else _call(node, texts)
         if text is None:
             return []
-        # What is used twice stands as `<0>` in the text, and is given a name where it is first used.
+        # A value that is used twice is `<0>` in the text, and gets a name at its first use.
         if node.op != "placeholder" and len(node.users) > 1:
             shared.append(text)
             text = f"<{len(shared) - 1}>"
@@ -240,7 +240,7 @@ def _whole(program: Any) -> list[SpelledRow]:
 
 
 def _is_mask(node: Any) -> bool:
-    """Return whether an input of a pattern is taken for a mask."""
+    """Return whether an input of a pattern counts as a mask."""
     return any(
         is_one_of(user.target, "logic")
         or (user.target in _CONDITIONS and user.args[:1] == (node,))
@@ -254,7 +254,7 @@ def _with_masks(operands: tuple[Operand, ...], masks: list[int]) -> tuple[Operan
 
 
 def _named_once(text: str, shared: list[str], named: set[int]) -> str:
-    """The text with each shared part written where it is first needed, and named there; ``named``: those that are."""
+    """Return the text with each shared part written and named at its first use; ``named``: those already written."""
 
     def part(match: re.Match[str]) -> str:
         number = int(match.group(1))
@@ -267,10 +267,10 @@ def _named_once(text: str, shared: list[str], named: set[int]) -> str:
 
 
 def _call(node: Any, texts: dict[Any, str]) -> str | None:
-    """A call of torch's or an operator with its arguments, as text; None for one that is not so simple."""
-    given = [_argument(value, texts) for value in (*node.args, *node.kwargs.values())]
-    parts = [part for part in given if part is not None]
-    if len(parts) < len(given):
+    """Return a call of torch or an operator with its arguments, as text; None for other calls."""
+    texts_of_arguments = [_argument(value, texts) for value in (*node.args, *node.kwargs.values())]
+    parts = [part for part in texts_of_arguments if part is not None]
+    if len(parts) < len(texts_of_arguments):
         return None
     positional = len(node.args)
     if node.target is getattr:
@@ -290,7 +290,7 @@ def _call(node: Any, texts: dict[Any, str]) -> str | None:
 
 
 def _argument(value: Any, texts: dict[Any, str]) -> str | None:
-    """An argument as text: a value of the program, a constant, or several; None for anything else."""
+    """Return an argument as text: a value of the program, a constant, or several; None for anything else."""
     if hasattr(value, "users"):
         return texts.get(value)
     if isinstance(value, tuple | list):
@@ -305,7 +305,7 @@ def _argument(value: Any, texts: dict[Any, str]) -> str | None:
 
 def _paths(program: Any) -> list[tuple[Target, ...]]:
     paths: list[tuple[Target, ...]] = []
-    seen: set[tuple[Target, ...]] = set()
+    distinct: set[tuple[Target, ...]] = set()
     for node in program.graph.nodes:
         path: list[Target] = []
         while node is not None and node.op.startswith("call_") and len(path) < LONGEST:
@@ -313,7 +313,7 @@ def _paths(program: Any) -> list[tuple[Target, ...]]:
             node = next(iter(node.users), None)
         for length in {1, len(path)} - {0}:
             part = tuple(path[:length])
-            if part not in seen and len(paths) < MOST_CHAINS:
-                seen.add(part)
+            if part not in distinct and len(paths) < MOST_CHAINS:
+                distinct.add(part)
                 paths.append(part)
     return paths

@@ -1,4 +1,4 @@
-"""Steps that are more than an operation: modules called again or made twice, tied weights, nested modules."""
+"""Steps of several operations: modules called or made twice, tied weights, nested modules."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from pytest_fx.generation.bias import Chain, SpelledRow, unlisted
 from pytest_fx.generation.grammar import FAMILIES
 from pytest_fx.generation.operands import FLOAT, MATRICES, VECTORS
 from pytest_fx.generation.productions import Production, compiled
-from pytest_fx.generation.program_builder import MOST_INPUTS, Held, Line, ProgramBuilder, Value, made
+from pytest_fx.generation.program_builder import MOST_INPUTS, Line, ProgramBuilder, Submodule, Value, made
 from pytest_fx.generation.schema_rows import FEW_CALLS, rows_of
 from pytest_fx.generation.siblings import FORMULA, siblings
 from pytest_fx.generation.tensor_expressions import draw_tensor
 
 TRIES = 3
-"""How often an operation that is wanted is tried with other operands and constants."""
+"""The number of tries of a wanted operation with other operands and constants."""
 WRITTEN = FAMILIES["writes"][1]
 """Writes in place."""
 VIEWED, READ = FAMILIES["views"][1], FAMILIES["reductions"][1]
-"""Views, and what reads all of a value."""
+"""Views, and reductions, which read all of a value."""
 
 
 def repeat_line(builder: ProgramBuilder) -> bool:
-    """Write an earlier line once more, with the same operands: a common subexpression, a module called twice.
+    """Write an earlier line once more, with the same operands: a common subexpression, or a module called twice.
 
-    Now and then one of its constants is another.
+    Sometimes one of its constants differs.
     """
     if not builder.lines:
         return False
@@ -48,7 +48,7 @@ def call_any(builder: ProgramBuilder) -> bool:
 
 
 def write_between(builder: ProgramBuilder) -> bool:
-    """Write an earlier line once more after a write to what it reads."""
+    """Write an earlier line once more after a write to one of its operands."""
     lines = [line for line in builder.lines if line.operands and FLOAT.fits(line.operands[0].object, [])]
     if not lines:
         return False
@@ -58,7 +58,7 @@ def write_between(builder: ProgramBuilder) -> bool:
 
 
 def read_after_write(builder: ProgramBuilder) -> bool:
-    """Write to a value or to a view of it, also to one of a view, and read another of them afterwards."""
+    """Write to a value, to a view of it, or to a view of a view, and read another of these afterwards."""
     base = builder.operand(MATRICES, [])
     if base is None:
         return False
@@ -80,49 +80,51 @@ def _write_again(builder: ProgramBuilder, line: Line) -> bool:
 
 
 def call_again(builder: ProgramBuilder) -> bool:
-    """Call an earlier module, on any value that fits, now and then on the same one."""
+    """Call an earlier module, on any value that fits, sometimes on the same one."""
     if not builder.modules:
         return False
-    held = builder.choices.recent(builder.modules)
-    return _call_again(builder, held, held.calls[-1][0] if held.calls and builder.choices.sometimes(3) else None)
+    submodule = builder.choices.recent(builder.modules)
+    return _call_again(
+        builder, submodule, submodule.calls[-1][0] if submodule.calls and builder.choices.sometimes(3) else None
+    )
 
 
-def _call_again(builder: ProgramBuilder, held: Held, value: Value | None) -> bool:
-    operand = held.operation.operands[0]
+def _call_again(builder: ProgramBuilder, submodule: Submodule, value: Value | None) -> bool:
+    operand = submodule.operation.operands[0]
     if value is None or not operand.fits(value.object, []):
         value = builder.operand(operand, [])
     if value is None:
         return False
     builder.features.add("shared-module")
-    return builder.call(held, [value])
+    return builder.call(submodule, [value])
 
 
 def make_sibling(builder: ProgramBuilder) -> bool:
-    """Make a layer like an earlier one, call it on the same value, and most often combine both results.
+    """Make a layer like an earlier one, call it on the same value, and in most cases combine both results.
 
-    Its settings are the same, all but one, or its own.
+    All its settings are the same, or all but one, or they are drawn.
     """
-    layers = [held for held in builder.modules if "layer" in held.operation.tags and held.calls]
+    layers = [submodule for submodule in builder.modules if "layer" in submodule.operation.tags and submodule.calls]
     if not layers:
         return False
     like = builder.choices.recent(layers)
-    given, one = like.calls[0]
+    value, result = like.calls[0]
     kind = builder.choices.below(6)
     if kind == 5 or like.form is None:
-        return builder.perform(like.operation, None, [given])
-    if not builder.write(like.form if kind < 3 else builder.vary(like.form, [given]), [given]):
+        return builder.perform(like.operation, None, [value])
+    if not builder.write(like.form if kind < 3 else builder.vary(like.form, [value]), [value]):
         return False
     builder.features.add("parallel-layers")
     other = builder.values[-1]
     if builder.choices.mostly(4):
         form = builder.choices.pick(("{0} + {1}", "{0} * {1}.sigmoid()", "torch.cat([{0}, {1}], dim=-1)"))
-        text, combine = form.format(one.name, other.name), compiled(form)
-        builder.attempt(lambda: builder.append(text, [one, other], lambda objects: combine(objects, {})))
+        text, combine = form.format(result.name, other.name), compiled(form)
+        builder.attempt(lambda: builder.append(text, [result, other], lambda objects: combine(objects, {})))
     return True
 
 
 def read_optional(builder: ProgramBuilder) -> bool:
-    """Add an input that may be None, and use it where it is not."""
+    """Add an input that may be None, and use it if it is not."""
     if builder.inner or len(builder.inputs) >= MOST_INPUTS:
         return False
     base = builder.operand(FLOAT, [])
@@ -132,44 +134,46 @@ def read_optional(builder: ProgramBuilder) -> bool:
     recipe = draw_tensor(
         builder.choices, tuple(base.object.shape), base.object.dtype, extreme_values=builder.extreme_values
     )
-    given = builder.input(recipe, default="None", passed=is_passed)
+    optional = builder.input(recipe, default="None", passed=is_passed)
     builder.features.add("optional-input")
-    text = f"{base.name} if {given.name} is None else {base.name} + {given.name}"
-    operands = [base, given] if is_passed else [base]
+    text = f"{base.name} if {optional.name} is None else {base.name} + {optional.name}"
+    operands = [base, optional] if is_passed else [base]
     return builder.append(text, operands, lambda objects: sum(objects[1:], objects[0]))
 
 
 def tie_weights(builder: ProgramBuilder) -> bool:
     """Make a layer like an earlier one, with the same weight, and call it."""
-    layers = [held for held in builder.modules if held.form and isinstance(_weight(held), nn.Parameter)]
+    layers = [
+        submodule for submodule in builder.modules if submodule.form and isinstance(_weight(submodule), nn.Parameter)
+    ]
     if not layers:
         return False
-    held = builder.choices.recent(layers)
-    value = builder.operand(held.operation.operands[0], [])
-    form = held.form
-    if value is None or form is None or len(held.operation.operands) > 1 or not builder.write(form, [value]):
+    submodule = builder.choices.recent(layers)
+    value = builder.operand(submodule.operation.operands[0], [])
+    form = submodule.form
+    if value is None or form is None or len(submodule.operation.operands) > 1 or not builder.write(form, [value]):
         return False
     twin = builder.modules[-1]
-    if _weight(twin).shape != _weight(held).shape:
+    if _weight(twin).shape != _weight(submodule).shape:
         return False
-    setattr(twin.module, "weight", _weight(held))  # noqa: B010
-    builder.state.append(f"self.{twin.name}.weight = self.{held.name}.weight")
+    setattr(twin.module, "weight", _weight(submodule))  # noqa: B010
+    builder.state.append(f"self.{twin.name}.weight = self.{submodule.name}.weight")
     builder.features.add("tied-weights")
     return True
 
 
-def _weight(held: Held) -> Any:
-    return getattr(held.module, "weight", None)
+def _weight(submodule: Submodule) -> Any:
+    return getattr(submodule.module, "weight", None)
 
 
 def nest(builder: ProgramBuilder, step: Callable[[ProgramBuilder], object]) -> bool:
     """Define a module of up to four lines, and call it."""
     if builder.inner:
         return False
-    given = builder.operand(VECTORS, [])
-    if given is None:
+    value = builder.operand(VECTORS, [])
+    if value is None:
         return False
-    outer = given.object
+    outer = value.object
     name = f"Block{len(builder.nested)}"
     inner = ProgramBuilder(
         builder.choices, name, builder.extreme_values, inner=True, features=builder.features, imports=builder.imports
@@ -188,24 +192,24 @@ def nest(builder: ProgramBuilder, step: Callable[[ProgramBuilder], object]) -> b
     builder.state.append(f"self.{attribute} = {name}()")
     builder.features.add("nested-module")
     tags = frozenset({"nested-module"}).union(*(line.tags & {"in-place", "random"} for line in inner.lines))
-    held = Held(attribute, lambda x: inner.replay(x, result), Production(("nn.Module",), (FLOAT,), (), tags))
-    builder.modules.append(held)
-    return builder.call(held, [given])
+    submodule = Submodule(attribute, lambda x: inner.replay(x, result), Production(("nn.Module",), (FLOAT,), (), tags))
+    builder.modules.append(submodule)
+    return builder.call(submodule, [value])
 
 
 def follow(builder: ProgramBuilder, chain: Chain) -> bool:
-    """Write operations one after the other, now and then not all of them.
+    """Write operations in a row, sometimes not all of them.
 
-    Each is on the result of the one before it, or now and then on what the first one read; where it takes more, these
-    are often other values of the chain: ``x * rsqrt(mean(x))``.
+    Each reads the result of the one before it, or sometimes the first operand of the chain. Its further operands are
+    often other values of the chain: ``x * rsqrt(mean(x))``.
     """
     values: list[Value] = []
-    for left, alternatives in zip(range(len(chain) - 1, -1, -1), chain, strict=True):
-        if not values and left and not builder.choices.mostly(16):
+    for remaining, alternatives in zip(range(len(chain) - 1, -1, -1), chain, strict=True):
+        if not values and remaining and not builder.choices.mostly(16):
             continue
         if values and not builder.choices.mostly(8):
             break
-        step = functools.partial(_write_one, builder, alternatives, chain, values)
+        step = functools.partial(_write_choice, builder, alternatives, chain, values)
         if any(builder.attempt(step) for _ in range(TRIES)):
             line = builder.lines[-1]
             results = made(line.targets)[::-1] or (builder.values[-1:] if line.targets is not None else [])
@@ -214,7 +218,7 @@ def follow(builder: ProgramBuilder, chain: Chain) -> bool:
 
 
 def _start(builder: ProgramBuilder, chain: Chain) -> Value | None:
-    """A value that all operations of a chain could begin with, if there is one or can be made."""
+    """Return a value that all operations of a chain could start from, if there is one or can be made."""
     operands = [alternatives[0].row.operands[0] for alternatives in chain if alternatives[0].row.operands]
     suitable = [value for value in builder.values if all(operand.fits(value.object, []) for operand in operands)]
     if suitable or len(operands) < 2:
@@ -223,8 +227,10 @@ def _start(builder: ProgramBuilder, chain: Chain) -> Value | None:
     return builder.operand(hardest, [])
 
 
-def _write_one(builder: ProgramBuilder, alternatives: Sequence[SpelledRow], chain: Chain, values: list[Value]) -> bool:
-    """Do what one of the choices says, now and then by calling a module once more that an earlier one has made."""
+def _write_choice(
+    builder: ProgramBuilder, alternatives: Sequence[SpelledRow], chain: Chain, values: list[Value]
+) -> bool:
+    """Write one of the choices, sometimes as another call of a module that an earlier one has made."""
     first = values[0 if builder.choices.sometimes(6) else -1] if values else _start(builder, chain)
     fitting = [
         choice
@@ -232,7 +238,7 @@ def _write_one(builder: ProgramBuilder, alternatives: Sequence[SpelledRow], chai
         if first is not None and choice.row.operands and choice.row.operands[0].fits(first.object, [])
     ]
     choice = builder.choices.pick(fitting or alternatives)
-    called = [held for held in builder.modules if held.operation is choice.row]
+    called = [submodule for submodule in builder.modules if submodule.operation is choice.row]
     if called and builder.choices.sometimes(3):
         return _call_again(builder, builder.choices.recent(called), first)
     return write(builder, choice.row, choice.spelling, [] if first is None else [first], values)
@@ -241,7 +247,7 @@ def _write_one(builder: ProgramBuilder, alternatives: Sequence[SpelledRow], chai
 def write(
     builder: ProgramBuilder, row: Production, spelling: str, first: Sequence[Value] = (), others: Sequence[Value] = ()
 ) -> bool:
-    """Do what a row says; in place of a formula, or beside it on the same values, mostly write a sibling of it."""
+    """Write a row; of a formula, mostly a sibling instead of it, or beside it on the same values."""
     kinds = siblings(row, spelling) if row.tags >= FORMULA else ()
     kind = builder.choices.below(6) if kinds else 0
     if kind == 0:

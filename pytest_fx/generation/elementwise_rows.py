@@ -73,7 +73,7 @@ ELEMENTS = [
     row("{0}.clamp(max={number}); torch.clamp({0}, max={number}); {0}.clamp(min={number}); {0}.clamp_min({number})",
         FLOAT, NUMBERS),
     row("torch.fake_quantize_per_tensor_affine({0}, {scale}, {zero_point}, 0, 255)", FLOAT, SCALE, ZERO_POINT),
-    # deprecated: for passes that ask for it
+    # deprecated: for passes that look for it
     row("torch.quantize_per_tensor({0}, {scale}, {zero_point}, torch.quint8).dequantize()", FLOAT, SCALE, ZERO_POINT,
         weight=0),
     row("torch.nan_to_num", FLOAT, argument("nan", one_of(1.0, 0.5), 2)),
@@ -141,7 +141,7 @@ LOSSES = [
     row("F.nll_loss({0}.log_softmax(-1), {1}{*})", ROWS, CLASSES, _REDUCTION),
     row("nn.KLDivLoss(reduction='batchmean'); nn.KLDivLoss(reduction='sum', log_target=True)", VECTORS, SAME_FLOAT,
         call="{module}({0}.log_softmax(-1), {1}.log_softmax(-1))"),
-    # of fewer than two classes the kernel reads beyond what there is
+    # with fewer than two classes the kernel reads out of bounds
     row("F.ctc_loss(F.pad({0}, (0, 1)).log_softmax(-1), torch.ones({batch}, 1, dtype=torch.int64), {lengths}, {ones}"
         "{*})", SEQUENCES, *_CTC, _REDUCTION),
     row("nn.CTCLoss({*})", SEQUENCES, _REDUCTION, weight=1, call="{module}(F.pad({0}, (0, 1)).log_softmax(-1), "

@@ -1,4 +1,4 @@
-"""Rows: formulas as people write them out, which passes look for and put one operation in the place of."""
+"""Rows: formulas as people write them out, which passes replace by one operation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The families of rows, with how often each is chosen."""
+"""The families of rows, and how often each is chosen."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from pytest_fx.generation.state_rows import CHECKS, RANDOMS, STATES, WRITES
 
 @dataclass(frozen=True, slots=True)
 class Weighted:
-    """Rows out of which one is chosen by its weight."""
+    """Rows of which one is chosen by its weight."""
 
     rows: tuple[Production, ...]
     """The rows; the first one is the simplest."""
@@ -30,7 +30,7 @@ class Weighted:
     """The sums of the weights up to and including each row."""
 
     def at(self, number: int) -> Production:
-        """The row for a number below ``total``."""
+        """Return the row for a number below ``total``."""
         return self.rows[bisect.bisect_right(self.ends, number)]
 
     @property
@@ -40,7 +40,7 @@ class Weighted:
 
 
 def weighted(rows: list[Production]) -> Weighted:
-    """Make a choice of rows."""
+    """Return a weighted choice of rows."""
     return Weighted(tuple(rows), tuple(itertools.accumulate(row.weight for row in rows)))
 
 
@@ -50,14 +50,14 @@ _OPERANDS: dict[Family, tuple[Operand, ...]] = {
     "logic": (BOOLEAN, MASK),
 }
 _WINDOWS: dict[Family, tuple[int, ...]] = {"average pooling": (2,), "max pooling": (2,)}
-"""Families that work on images in as many dimensions as a row says, and what all of them need."""
+"""Families of windows over images, with the arguments that all of them need; a row says how many dimensions."""
 _IMAGES = {1: SEQUENCES, 2: IMAGES, 3: VOLUMES}
 _MARGIN = 0.1
-"""How far from the ends of its domain, where it is infinite, an operand is at least."""
+"""The least distance of an operand from the ends of its domain, where the function is infinite."""
 
 
 def productions_of_others(rows: Iterable[Production]) -> list[Production]:
-    """Return rows for the operators on each element and the windows that none of ``rows`` calls."""
+    """Return rows for the elementwise operators and the windows that none of ``rows`` calls."""
     called = {
         target
         for row in rows
@@ -73,7 +73,7 @@ def productions_of_others(rows: Iterable[Production]) -> list[Production]:
 
 
 def _productions(row: Operator) -> Iterator[Production]:
-    """Yield the function of an operator, and the modules that call it and need nothing more."""
+    """Yield the function of an operator, and the modules that call it and need no further arguments."""
     operands = _OPERANDS.get(row.family) or (_IMAGES[row.dims or 0],)
     needs = row.needs or _WINDOWS.get(row.family, ())
     texts = [_within(row.domain, f"{{{place}}}") for place in range(len(operands))]
@@ -121,9 +121,9 @@ FAMILIES: dict[str, tuple[int, Weighted]] = {
     "factories": (2, weighted(FACTORIES)),
     "dtypes": (4, weighted(DTYPES)),
 }
-_known = [row for _, family in FAMILIES.values() for row in family.rows]
-FAMILIES["operators"] = (4, weighted(productions_of_others(_known)))
-"""All rows: how often a family is chosen, and its rows."""
+_listed = [row for _, family in FAMILIES.values() for row in family.rows]
+FAMILIES["operators"] = (4, weighted(productions_of_others(_listed)))
+"""All rows by family: how often the family is chosen, and its rows."""
 
 ROWS = [row for _, family in FAMILIES.values() for row in family.rows]
 """All rows in one list."""

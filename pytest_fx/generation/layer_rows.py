@@ -40,7 +40,7 @@ def _is_channels_last(value: torch.Tensor) -> bool:
 
 
 _GROUPED = replace(MATRICES, fits=lambda value, earlier: MATRICES.fits(value, earlier) and not _is_channels_last(value))
-"""What group norms can take: of channels that come last, PyTorch 2.13 crashes on gradients for the weight alone."""
+"""Operands of group norms: with channels last, PyTorch 2.13 crashes on gradients for the weight alone."""
 WIDTH = argument("width", size(-1))
 FEATURES = place("num_features", size(1))
 LAYER, NORM, RECURRENT = frozenset({"layer"}), frozenset({"norm"}), frozenset({"recurrent"})
@@ -50,7 +50,7 @@ DROPOUT = frozenset({"dropout"})
 
 
 def _divisor(of: int) -> Any:
-    """A number that divides a size, not always 1."""
+    """Return a function that draws a divisor of a size, not always 1."""
 
     def draw(builder: Drawing, objects: list[Any]) -> int:
         total = objects[0].shape[of]
@@ -60,18 +60,18 @@ def _divisor(of: int) -> Any:
 
 
 def _groups(builder: Drawing, objects: list[Any]) -> int:
-    """A number of groups of several channels each."""
+    """Return a number of groups with several channels each."""
     total = objects[0].shape[1]
     return builder.choices.pick([number for number in (2, 3, 4) if number < total and total % number == 0])
 
 
 def _multiple(builder: Drawing, objects: list[Any]) -> int:
-    """As many channels, or twice as many."""
+    """Return the number of channels, or twice that."""
     return objects[0].shape[1] * builder.choices.pick((1, 2))
 
 
 def _in_groups(operand: Operand) -> Operand:
-    """The same with channels that can be grouped, several each."""
+    """Return the operand with a number of channels that can be grouped, several in each group."""
 
     def new_tensor(builder: Drawing, earlier: list[Any]) -> NewTensor | None:
         wanted = operand.new_tensor(builder, earlier)
@@ -95,14 +95,14 @@ def _normalized(builder: Drawing, objects: list[Any]) -> Any:
 
 
 def _with_channels(operand: Operand) -> Operand:
-    """The same with a channel at least: of none, PyTorch makes none, whatever the weight of a convolution says."""
+    """Return the operand with at least one channel: from none, PyTorch makes none, whatever the weight's shape."""
     return replace(operand, fits=lambda value, earlier: operand.fits(value, earlier) and value.shape[1] > 0)
 
 
 def _convolution(name: str, operand: Operand, dimensions: int, weight: int) -> list[Production]:
-    """A layer with strides, one with dilation, one with a group for each channel, and one with groups of several.
+    """Return rows of a layer with strides, with dilation, with a group for each channel, and with groups of several.
 
-    Of strides, padding and dilation no layer has all three: PyTorch 2.13 crashes on some where the kernel is 1.
+    No layer has strides, padding and dilation at once: PyTorch 2.13 crashes on some of these if the kernel is 1.
     """
     around_is_padding = "Transpose" not in name
     beyond = argument("output_padding", lambda builder, objects: 1, 2)
@@ -117,15 +117,19 @@ def _convolution(name: str, operand: Operand, dimensions: int, weight: int) -> l
     steps = argument("stride", one_of(2), 4 if around_is_padding else 2)
     several = (kernel, steps, padding, argument("groups", _groups), argument("dilation", one_of(1), 8))
     several += () if around_is_padding else (beyond,)
-    taken = _with_channels(operand)
+    with_channels = _with_channels(operand)
     kinds = [
-        ((*plain, argument("dilation", one_of(1), 8)), taken, weight),
+        ((*plain, argument("dilation", one_of(1), 8)), with_channels, weight),
         ((first, place("out_channels", _multiple), *several), _in_groups(operand), 1 + weight // 2),
     ]
     if around_is_padding:
-        kinds += [(dilated, taken, 1 + weight // 8), ((*grouped, replace(apart, one_in=8)), taken, 1 + weight // 4)]
+        kinds += [
+            (dilated, with_channels, 1 + weight // 8),
+            ((*grouped, replace(apart, one_in=8)), with_channels, 1 + weight // 4),
+        ]
     return [
-        Production((f"nn.{name}",), (each,), (*given, NO_BIAS, DTYPE), LAYER, often) for given, each, often in kinds
+        Production((f"nn.{name}",), (each,), (*settings, NO_BIAS, DTYPE), LAYER, often)
+        for settings, each, often in kinds
     ]
 
 
@@ -165,12 +169,12 @@ NORMS = [
 ]
 
 
-def _functional(layer: str, function: str, given: str, weight: int) -> list[Production]:
-    """A function on the tensors of a layer that is not called itself."""
-    known = [each for each in (*DENSE, *NORMS) if each.spellings == (layer,)]
-    attributes = ", ".join(f"{{module}}.{name}" for name in given.split())
+def _functional(layer: str, function: str, names: str, weight: int) -> list[Production]:
+    """Return rows of a function on the tensors of a layer that is not called itself."""
+    rows = [each for each in (*DENSE, *NORMS) if each.spellings == (layer,)]
+    attributes = ", ".join(f"{{module}}.{name}" for name in names.split())
     call = f"F.{function}({{0}}, {attributes})"
-    return [replace(each, call=call, weight=max(1, weight // len(known))) for each in known]
+    return [replace(each, call=call, weight=max(1, weight // len(rows))) for each in rows]
 
 
 _CONV = "weight bias stride padding dilation groups"
@@ -181,7 +185,7 @@ FUNCTIONAL = [
     *_functional("nn.Conv1d", "conv1d", _CONV, 3),
     *_functional("nn.BatchNorm2d", "batch_norm", _BATCH_NORM, 3),
     *_functional("nn.BatchNorm1d", "batch_norm", _BATCH_NORM, 6),
-    *_functional("nn.BatchNorm2d", "batch_norm", "running_mean running_var weight bias", 2),  # in training mode too
+    *_functional("nn.BatchNorm2d", "batch_norm", "running_mean running_var weight bias", 2),  # also in training mode
     *_functional("nn.LayerNorm", "layer_norm", "normalized_shape weight bias eps", 2),
     *_functional("nn.GroupNorm", "group_norm", "num_groups weight bias eps", 1),
     *_functional("nn.Embedding", "embedding", "weight", 1),

@@ -1,4 +1,4 @@
-"""A call of a row on new operands, and what it shows of the operator: writes, shared memory, random numbers."""
+"""A call of a row on new operands, and the properties that it shows: writes, shared memory, random numbers."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ from pytest_fx.generation.tensor_expressions import draw_tensor
 
 @dataclass(slots=True)
 class _Scratch:
-    """What rows see of a program that has nothing in it yet."""
+    """The view of rows on an empty program."""
 
     choices: Choices
-    """Decides."""
+    """The source of decisions."""
     constants: tuple[float | str, ...] = ()
-    """Nothing is asked for."""
+    """Empty: no arguments are asked for."""
     sizes: Sequence[int] = ()
-    """There is no latest value."""
+    """The sizes of the latest value; empty if there is none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a call showed."""
+    """The properties that a call showed."""
 
     tags: frozenset[str]
-    """``"in-place"``, ``"view"`` and ``"random"``, where it did so."""
+    """``"in-place"``, ``"view"`` and ``"random"``, if they apply."""
     form: str
-    """How the result becomes one that programs hold."""
+    """The expression that turns the result into one that programs hold."""
 
 
 def call_row(row: Production, operands: tuple[Operand, ...], seed: int) -> Outcome | str:
-    """Call a row once; return what it showed, or the type of a result that programs cannot hold."""
+    """Call a row once; return its outcome, or the type of a result that programs cannot hold."""
     drawing = _Scratch(SeededChoices(Random(seed)))
     objects: list[Any] = []
     for operand in operands:
@@ -69,7 +69,7 @@ def call_row(row: Production, operands: tuple[Operand, ...], seed: int) -> Outco
 
 
 def _form_of_result(result: Any) -> str | None:
-    """Return what has to be done with a result for a program to hold it; None where that is not possible."""
+    """Return an expression that turns a result into one that programs hold; None if that is impossible."""
     if isinstance(result, tuple | list):
         parts = [_form_of_result(part) for part in cast("Sequence[Any]", result)]
         if not parts or None in parts:
@@ -91,9 +91,9 @@ def _memory(value: Any) -> set[int]:
     return {value.untyped_storage().data_ptr()} - {0} if is_strided else set()
 
 
-def _equal(one: Any, other: Any) -> bool:
-    if isinstance(one, tuple | list):
-        return all(map(_equal, cast("Sequence[Any]", one), other))
-    if not isinstance(one, torch.Tensor) or one.layout is not torch.strided or one.is_quantized:
+def _equal(result: Any, other: Any) -> bool:
+    if isinstance(result, tuple | list):
+        return all(map(_equal, cast("Sequence[Any]", result), other))
+    if not isinstance(result, torch.Tensor) or result.layout is not torch.strided or result.is_quantized:
         return True
-    return one.shape == other.shape and torch.equal(one.nan_to_num(), other.nan_to_num())
+    return result.shape == other.shape and torch.equal(result.nan_to_num(), other.nan_to_num())

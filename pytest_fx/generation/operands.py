@@ -1,4 +1,4 @@
-"""Kinds of values that operations take, and constants that fit them."""
+"""Kinds of operands of operations, and constants that fit them."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from pytest_fx.generation.productions import OMITTED, Argument, Choices, Drawing
 from pytest_fx.generation.tensor_expressions import Shape, draw_extent, draw_size
 
 MOST_OF_A_SIZE = 64
-"""The largest number that is asked for and becomes a size."""
+"""The largest number asked for that becomes a size."""
 
 
 SMALL_SIZE = 8
-"""The largest size that is drawn again for another dimension."""
+"""The largest size that is reused for another dimension."""
 ANOTHER_SIZE = 3
-"""In one of so many cases, a size is that of another dimension: a pass may take one for the other."""
+"""In one of so many cases a size is that of another dimension: a pass may take one for the other."""
 
 
 def _size(builder: Drawing) -> int:
@@ -26,7 +26,7 @@ def _size(builder: Drawing) -> int:
 
 
 def size_beside(choices: Choices, sizes: Sequence[int], *, empty: bool = False) -> int:
-    """A size, now and then one of those that other dimensions have."""
+    """Return a size, sometimes one of those of other dimensions."""
     others = [size for size in sizes if 1 < size <= SMALL_SIZE]
     if others and choices.sometimes(ANOTHER_SIZE):
         return choices.pick(others)
@@ -42,12 +42,12 @@ def _is_floating(value: Any) -> bool:
 
 
 def _float_with(least: int, most: int) -> Operand:
-    """A floating-point tensor with ``least`` to ``most`` dimensions."""
+    """Return a floating-point tensor with ``least`` to ``most`` dimensions."""
     return tensor_with(least, most, torch.float32)
 
 
 def tensor_with(least: int, most: int, dtype: torch.dtype, *, equal: int = 0) -> Operand:
-    """A tensor with ``least`` to ``most`` dimensions, of a dtype or for float32 another float.
+    """Return a tensor operand with ``least`` to ``most`` dimensions, of this dtype; float32 also accepts other floats.
 
     The last ``equal`` dimensions have the same size.
     """
@@ -68,15 +68,15 @@ ANY = Operand(lambda value, earlier: _is_tensor(value), lambda builder, earlier:
 FLOAT = _float_with(0, 6)
 """A floating-point tensor."""
 VECTORS = _float_with(1, 6)
-"""A floating-point tensor with a dimension at least."""
+"""A floating-point tensor with at least one dimension."""
 MATRICES = _float_with(2, 6)
-"""A floating-point tensor with two dimensions at least."""
+"""A floating-point tensor with at least two dimensions."""
 LINE = _float_with(1, 1)
 """A floating-point vector."""
 SQUARE = tensor_with(2, 2, torch.float32, equal=2)
 """A square matrix."""
 FLAT = _float_with(0, 2)
-"""A floating-point tensor with two dimensions at most."""
+"""A floating-point tensor with at most two dimensions."""
 ROWS = _float_with(2, 2)
 """A floating-point matrix."""
 SEQUENCES = _float_with(3, 3)
@@ -94,7 +94,7 @@ DIMENSIONED = Operand(
     lambda value, earlier: _is_tensor(value) and value.dim() > 0,
     lambda builder, earlier: NewTensor(tuple(_size(builder) for _ in range(2))),
 )
-"""Any tensor with a dimension at least."""
+"""Any tensor with at least one dimension."""
 BOOLEAN = Operand(
     lambda value, earlier: _is_tensor(value) and value.dtype is torch.bool,
     lambda builder, earlier: NewTensor((2, 3), torch.bool),
@@ -106,21 +106,21 @@ WHOLE = Operand(
 )
 """A tensor of integers."""
 NUMBER = Operand(lambda value, earlier: type(value) in (int, float), lambda builder, earlier: None)
-"""A size, or another number that is a value of the program."""
+"""A size, or another number computed by the program."""
 SEVERAL = Operand(
     lambda value, earlier: isinstance(value, tuple | list) and len(value) > 0, lambda builder, earlier: None
 )
 """A tuple or list of values."""
 
 
-def broadcasts(one: Shape, other: Shape) -> bool:
+def broadcasts(shape: Shape, other: Shape) -> bool:
     """Return whether tensors of two sizes can be added."""
-    return all(a == b or a == 1 or b == 1 for a, b in zip(reversed(one), reversed(other), strict=False))
+    return all(a == b or a == 1 or b == 1 for a, b in zip(reversed(shape), reversed(other), strict=False))
 
 
-def broadcasts_to(one: Shape, other: Shape) -> bool:
-    """Return whether a tensor of size ``one`` can be expanded to ``other``."""
-    return len(one) <= len(other) and all(a in (1, b) for a, b in zip(reversed(one), reversed(other), strict=False))
+def broadcasts_to(shape: Shape, other: Shape) -> bool:
+    """Return whether a tensor of size ``shape`` can be expanded to ``other``."""
+    return len(shape) <= len(other) and all(a in (1, b) for a, b in zip(reversed(shape), reversed(other), strict=False))
 
 
 def _narrowed(builder: Drawing, shape: Shape) -> Shape:
@@ -189,11 +189,11 @@ SAME_KIND = Operand(
     ),
     SAME.new_tensor,
 )
-"""A tensor of the same size as the first operand, and a mask where that is one."""
+"""A tensor of the same size as the first operand, and a mask if that is one."""
 
 
 def _of_first(shape: Callable[[Drawing, list[Any]], Shape], fits: Callable[[Any, list[Any]], bool]) -> Operand:
-    """A floating-point tensor of the dtype of the first operand, one that ``fits`` or a new one of a ``shape``."""
+    """Return a floating-point operand of the dtype of the first operand that ``fits``, or a new one of a ``shape``."""
     return Operand(
         lambda value, earlier: _is_floating(value) and value.dtype is earlier[0].dtype and fits(value, earlier),
         lambda builder, earlier: NewTensor(shape(builder, earlier), earlier[0].dtype),
@@ -208,7 +208,7 @@ ANOTHER = replace(
     SAME_FLOAT,
     fits=lambda value, earlier: SAME_FLOAT.fits(value, earlier) and all(value is not each for each in earlier),
 )
-"""The same, and none of the earlier operands."""
+"""A tensor of the size and dtype of the first operand, other than the earlier operands."""
 EXPANDABLE = Operand(
     lambda value, earlier: _fits_first(value, earlier) and broadcasts_to(tuple(value.shape), tuple(earlier[0].shape)),
     lambda builder, earlier: NewTensor(_narrowed(builder, tuple(earlier[0].shape)), earlier[0].dtype),
@@ -252,7 +252,7 @@ ROWS_AS_MANY = _of_first(
 PER_COLUMN = _of_first(
     lambda builder, earlier: tuple(earlier[0].shape[-1:]), lambda value, earlier: value.shape == earlier[0].shape[-1:]
 )
-"""A number for each place along the last dimension of the first operand."""
+"""A vector with an element for each place along the last dimension of the first operand."""
 SCORES = _of_first(
     lambda builder, earlier: (earlier[0].shape[-2],) * 2,
     lambda value, earlier: (
@@ -261,11 +261,11 @@ SCORES = _of_first(
         and broadcasts_to(tuple(value.shape), (*earlier[0].shape[:-1], earlier[0].shape[-2]))
     ),
 )
-"""A number for each pair of rows of the first operand."""
+"""A matrix with an element for each pair of rows of the first operand."""
 
 
 def _made(new_tensor: Callable[[Drawing, list[Any]], NewTensor]) -> Operand:
-    """A tensor that is made for its place: no value of the program is taken."""
+    """Return an operand that is always a new tensor, never a value of the program."""
     return Operand(lambda value, earlier: False, new_tensor)
 
 
@@ -276,7 +276,7 @@ def _few_sizes(builder: Drawing) -> Shape:
 STATISTICS = _made(
     lambda builder, earlier: NewTensor(tuple(earlier[0].shape[1:]), earlier[0].dtype, kind="buffer"),
 )
-"""A buffer for what is known of the first operand without its first dimension."""
+"""A buffer for statistics of the first operand over its first dimension."""
 COUNTER = _made(
     lambda builder, earlier: NewTensor((), builder.choices.pick((torch.float32, torch.int64)), kind="buffer"),
 )
@@ -288,29 +288,29 @@ TABLE = _made(lambda builder, earlier: NewTensor((builder.choices.pick((4, 5)), 
 POSITIONS = _made(lambda builder, earlier: NewTensor((_size(builder),), torch.int64, earlier[0].shape[-1]))
 """Places along the last dimension of the first operand."""
 PLACES = _made(lambda builder, earlier: NewTensor(_few_sizes(builder), torch.int64, earlier[0].shape[-1]))
-"""The same, in one or two dimensions."""
+"""Places along the last dimension of the first operand, in one or two dimensions."""
 PLACE_OF_EACH = _made(
     lambda builder, earlier: NewTensor((*earlier[0].shape[:-1], _size(builder)), torch.int64, earlier[0].shape[-1])
 )
-"""The same, for each row of the first operand its own."""
+"""Places along the last dimension of the first operand, for each of its rows."""
 CLASSES = _made(lambda builder, earlier: NewTensor((earlier[0].shape[0],), torch.int64, earlier[0].shape[-1]))
-"""For each row of a matrix the number of a column."""
+"""The number of a column for each row of a matrix."""
 
 INDEX_OF_ROWS = _made(lambda builder, earlier: NewTensor(tuple(earlier[0].shape[:1]), torch.int64, earlier[0].shape[0]))
-"""As many places along the first dimension of the first operand as it has."""
+"""As many places along the first dimension of the first operand as its size."""
 INDEX_OF_ALL = _made(lambda builder, earlier: NewTensor(tuple(earlier[0].shape), torch.int64, min(earlier[0].shape)))
-"""For each element of the first operand a place along any of its dimensions."""
+"""A place along any dimension for each element of the first operand."""
 CHANNELS = _of_first(
     lambda builder, earlier: tuple(earlier[0].shape[1:2]), lambda value, earlier: value.shape == earlier[0].shape[1:2]
 )
-"""A number for each channel of the first operand."""
+"""A vector with an element for each channel of the first operand."""
 KERNEL = _of_first(
     lambda builder, earlier: (earlier[0].shape[1], earlier[0].shape[1], *(1,) * (earlier[0].dim() - 2)),
     lambda value, earlier: (
         value.dim() == earlier[0].dim() > 2 and tuple(value.shape[:2]) == tuple(earlier[0].shape[1:2]) * 2
     ),
 )
-"""The weight of a convolution of the first operand, to as many channels."""
+"""The weight of a convolution of the first operand, with equally many channels."""
 VECTOR = _of_first(lambda builder, earlier: (_size(builder),), lambda value, earlier: value.dim() == 1)
 """A vector of any size."""
 SCALAR = _of_first(lambda builder, earlier: (), lambda value, earlier: value.dim() == 0)
@@ -321,7 +321,7 @@ MULTIPLICAND = _of_first(
         value.dim() == earlier[0].dim() > 1 and tuple(value.shape[:-1]) == tuple(earlier[0].shape[:-1])
     ),
 )
-"""A matrix with as many rows as the first operand, with which a system of equations has a solution."""
+"""A matrix with as many rows as the first operand, as the right side of a system of equations."""
 PART = _of_first(
     lambda builder, earlier: tuple(earlier[0].shape[1:]), lambda value, earlier: value.shape == earlier[0].shape[1:]
 )
@@ -345,27 +345,27 @@ Drawn = Callable[[Drawing, list[Any]], Any]
 
 
 def one_of(*alternatives: Any) -> Drawn:
-    """A constant out of a few, in half of the cases one that is asked for."""
+    """Return a function that draws one of a few constants, in half of the cases one that is asked for."""
 
     def draw(builder: Drawing, objects: list[Any]) -> Any:
-        asked = [each for each in alternatives if type(each) in (int, float, str) and each in builder.constants]
-        return builder.choices.pick(asked if asked and builder.choices.sometimes(2) else alternatives)
+        suggested = [each for each in alternatives if type(each) in (int, float, str) and each in builder.constants]
+        return builder.choices.pick(suggested if suggested and builder.choices.sometimes(2) else alternatives)
 
     return draw
 
 
 def dimension(builder: Drawing, objects: list[Any]) -> int:
-    """A dimension of the first operand, counted from either end; now and then one that is asked for."""
+    """Return a dimension of the first operand, counted from either end; sometimes one that is asked for."""
     count = max(1, objects[0].dim())
-    asked = [each for each in builder.constants if type(each) is int and -count <= each < count]
-    if asked and builder.choices.sometimes(3):
-        return builder.choices.pick(asked)
+    suggested = [each for each in builder.constants if type(each) is int and -count <= each < count]
+    if suggested and builder.choices.sometimes(3):
+        return builder.choices.pick(suggested)
     number = builder.choices.below(2 * count)
     return -1 - number if number < count else number - count
 
 
 def dimension_of_index(builder: Drawing, objects: list[Any]) -> int:
-    """A dimension of the first operand; where others are indices along one, one that these fit."""
+    """Return a dimension of the first operand; if another operand is an index, one that it fits."""
     drawn = dimension(builder, objects)
     indices = [each for each in objects[1:] if _is_tensor(each) and not each.is_floating_point() and each.dim() == 1]
     shape = objects[0].shape
@@ -375,7 +375,7 @@ def dimension_of_index(builder: Drawing, objects: list[Any]) -> int:
 
 
 def dimensions(builder: Drawing, objects: list[Any]) -> Any:
-    """One dimension, or several."""
+    """Return one dimension, or several."""
     count = objects[0].dim()
     if count < 2 or builder.choices.mostly(3):
         return dimension(builder, objects)
@@ -383,20 +383,20 @@ def dimensions(builder: Drawing, objects: list[Any]) -> Any:
 
 
 def order(builder: Drawing, objects: list[Any]) -> tuple[int, ...]:
-    """A permutation of the dimensions of the first operand."""
-    left = list(range(objects[0].dim()))
-    return tuple(left.pop(builder.choices.below(len(left))) for _ in range(len(left)))
+    """Return a permutation of the dimensions of the first operand."""
+    remaining = list(range(objects[0].dim()))
+    return tuple(remaining.pop(builder.choices.below(len(remaining))) for _ in range(len(remaining)))
 
 
 def size(of: int) -> Drawn:
-    """The size of the first operand in a dimension."""
+    """Return a function that returns the size of the first operand in a dimension."""
     return lambda builder, objects: int(objects[0].shape[of])
 
 
 def size_like(of: int) -> Drawn:
-    """A size, often that of the first operand in a dimension, or in any, or at a bound of those asked for or beyond it.
+    """Return a function that draws a size: often the first operand's, or a size asked for, or slightly more than that.
 
-    Such as 13 for a pass that compares with 8: it may do something to what is larger, and not be right about the rest.
+    The last is 13, say, for a pass that compares with 8: it may change only larger sizes, and be wrong there.
     """
 
     def draw(builder: Drawing, objects: list[Any]) -> int:
@@ -404,36 +404,36 @@ def size_like(of: int) -> Drawn:
             return int(objects[0].shape[of])
         if builder.choices.sometimes(ANOTHER_SIZE):
             return max(1, builder.choices.pick(objects[0].shape))
-        asked = [each for each in builder.constants if type(each) is int and MOST_OF_A_SIZE >= each > 2]
-        if asked and builder.choices.sometimes(3):
-            return builder.choices.pick(asked) + builder.choices.pick((1, 0, 5))
+        suggested = [each for each in builder.constants if type(each) is int and MOST_OF_A_SIZE >= each > 2]
+        if suggested and builder.choices.sometimes(3):
+            return builder.choices.pick(suggested) + builder.choices.pick((1, 0, 5))
         return _size(builder)
 
     return draw
 
 
 def drawn_size(builder: Drawing, objects: list[Any]) -> int:
-    """A size."""
+    """Return a size."""
     return _size(builder)
 
 
 def last_size(builder: Drawing, objects: list[Any]) -> int:
-    """Most often the last size of the latest value."""
+    """Return a size, mostly the last size of the latest value."""
     return builder.sizes[-1] if builder.sizes and builder.choices.mostly(4) else _size(builder)
 
 
 def shape_beside(builder: Drawing, objects: list[Any]) -> tuple[int, ...]:
-    """A size that tensors have that are added to the latest value."""
+    """Return the size of a tensor that can be added to the latest value."""
     return _broadcast_shape(builder, tuple(builder.sizes)) or (1,)
 
 
 def number_of(*alternatives: float) -> Drawn:
-    """One of a few numbers, or one of those that are asked for."""
+    """Return a function that draws one of a few numbers, or one of those that are asked for."""
 
     def draw(builder: Drawing, objects: list[Any]) -> float:
-        asked = [each for each in builder.constants if not isinstance(each, str)]
-        if asked and builder.choices.sometimes(3):
-            return builder.choices.pick(asked)
+        suggested = [each for each in builder.constants if not isinstance(each, str)]
+        if suggested and builder.choices.sometimes(3):
+            return builder.choices.pick(suggested)
         return builder.choices.pick(alternatives)
 
     return draw
@@ -444,22 +444,22 @@ number = number_of(2, 0.5, 1, 3.0, -1, 0, 1.0, -0.7, 1e-3, 1 / 3, 0.0, 100, -2.0
 
 
 def dtype_of_first(builder: Drawing, objects: list[Any]) -> Any:
-    """The dtype of the first operand, left out where it is the default."""
+    """Return the dtype of the first operand, omitted if it is the default."""
     return OMITTED if objects[0].dtype is torch.float32 else objects[0].dtype
 
 
 def argument(name: str, draw: Drawn, one_in: int = 1) -> Argument:
-    """An argument by keyword, or in the hole of its name."""
+    """Return an argument by keyword, or in the hole of its name."""
     return Argument(name, draw, one_in)
 
 
 def leading(name: str, draw: Drawn, one_in: int = 1) -> Argument:
-    """An argument by keyword, or in its place after the operands."""
+    """Return an argument by keyword, or in its place after the operands."""
     return Argument(name, draw, one_in, leading=True)
 
 
 def place(name: str, draw: Drawn) -> Argument:
-    """A positional argument."""
+    """Return a positional argument."""
     return Argument(name, draw, 1, True)
 
 
@@ -470,4 +470,4 @@ DIM = leading("dim", dimension)
 DIM_OF_PARTS = leading("dim", lambda builder, objects: dimension(builder, objects[0]))
 """A dimension of the first part, always given."""
 KEEPDIM = leading("keepdim", one_of(True, False), 3)
-"""Whether a reduced dimension stays."""
+"""True to keep a reduced dimension."""

@@ -1,6 +1,6 @@
-"""Rows of the grammar: an operation, the values and arguments that it takes, how it is written; and small decisions.
+"""Rows of the grammar: an operation, its operands and arguments, and its spellings; and small decisions.
 
-These are drawn so that the first alternative is the one that shrinking goes to.
+Decisions are drawn so that shrinking leads to the first alternative.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def _up_to(count: int) -> st.SearchStrategy[int]:
 
 
 class Choices:
-    """Decisions of one example, drawn through Hypothesis one integer each: few and small, so that drawing is fast."""
+    """The decisions of one example, each one integer drawn by Hypothesis: few and small, so that drawing is fast."""
 
     __slots__ = ("_draw",)
 
@@ -41,27 +41,27 @@ class Choices:
         self._draw = draw
 
     def below(self, count: int) -> int:
-        """An integer from 0 to ``count - 1``; nothing is drawn where there is no choice."""
+        """Return an integer from 0 to ``count - 1``; nothing is drawn if there is no choice."""
         return self._draw(_up_to(count)) if count > 1 else 0
 
     def part(self, decide: Callable[[Choices], T]) -> T:
-        """Return what ``decide`` makes of decisions that Hypothesis takes out all at once when it shrinks."""
+        """Return the result of ``decide`` on decisions that Hypothesis removes all at once when it shrinks."""
         return self._draw(_part(decide))
 
     def pick(self, alternatives: Sequence[T]) -> T:
-        """One of ``alternatives``, the first after shrinking."""
+        """Return one of ``alternatives``, the first after shrinking."""
         return alternatives[self.below(len(alternatives))]
 
     def sometimes(self, one_in: int) -> bool:
-        """True in one of ``one_in`` examples, False after shrinking."""
+        """Return True in one of ``one_in`` examples, False after shrinking."""
         return self.below(one_in) == one_in - 1
 
     def mostly(self, one_in: int) -> bool:
-        """False in one of ``one_in`` examples and after shrinking."""
+        """Return False in one of ``one_in`` examples and after shrinking."""
         return self.below(one_in) != 0
 
     def recent(self, values: Sequence[T]) -> T:
-        """One of ``values``, the last one in half of the examples and after shrinking."""
+        """Return one of ``values``, the last one in half of the examples and after shrinking."""
         count = len(values)
         number = self.below(2 * count) if count > 1 else 0
         return values[-1 - max(0, number - count)]
@@ -75,31 +75,31 @@ def _part(draw: st.DrawFn, decide: Callable[[Choices], T]) -> T:
 class SeededChoices(Choices):
     """Decisions that depend on a random number generator alone.
 
-    Hypothesis also draws integers, floats and texts that stand in the modules of the user, whatever these are about.
+    Hypothesis itself also draws integers, floats and texts from the user's modules, whatever their meaning.
     """
 
     __slots__ = ("_random",)
 
     def __init__(self, random: Random | None) -> None:
-        """Take what decides; None for the first alternative in each case."""
+        """Take the generator; None always chooses the first alternative."""
         self._random = random
 
     def below(self, count: int) -> int:
-        """An integer from 0 to ``count - 1``."""
+        """Return an integer from 0 to ``count - 1``."""
         return self._random.randrange(count) if self._random is not None and count > 1 else 0
 
     def part(self, decide: Callable[[Choices], T]) -> T:
-        """Return what ``decide`` makes of further decisions."""
+        """Return the result of ``decide`` on further decisions."""
         return decide(self)
 
 
 class Drawing(Protocol):
-    """What rows of the grammar see of the program that is being written."""
+    """The view of rows on the program that is being written."""
 
     choices: Choices
-    """Decides."""
+    """The source of decisions."""
     constants: tuple[float | str, ...]
-    """Arguments that are to be frequent."""
+    """Arguments that should be frequent."""
 
     @property
     def sizes(self) -> Sequence[int]:
@@ -108,47 +108,47 @@ class Drawing(Protocol):
 
 
 MODULE = "module "
-"""How the spelling of a module outside torch.nn begins."""
+"""The prefix of the spelling of a module outside of torch.nn."""
 
 
 @dataclass(frozen=True, slots=True)
 class NewTensor:
-    """A tensor that is made because no value of the program fits, or now and then for variety."""
+    """A tensor that is made because no value of the program fits, or sometimes for variety."""
 
     shape: tuple[int, ...]
     """Its size."""
     dtype: torch.dtype = torch.float32
-    """Of its elements."""
+    """The dtype of its elements."""
     limit: int = 4
-    """Integers are below it."""
+    """The bound below which integers are."""
     kind: str = ""
-    """``"buffer"`` if it has to be one; empty: an input, a parameter or a buffer."""
+    """``"buffer"`` if it must be one; empty for an input, a parameter or a buffer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """Which values an operation can take in one place."""
+    """The values that an operation accepts in one place."""
 
     fits: Callable[[Any, list[Any]], bool]
-    """Whether a value can stand there, given those in the places before it."""
+    """Returns whether a value is accepted, given the values in earlier places."""
     new_tensor: Callable[[Drawing, list[Any]], NewTensor | None]
-    """A tensor that can, given those before it; None if there is none of a reasonable size."""
+    """Returns a tensor that is accepted, given the values before it; None if there is none of a reasonable size."""
 
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """An argument that is not a value of the program, but a constant."""
+    """An argument that is a constant, not a value of the program."""
 
     name: str
     """Its keyword, or the name of a hole in the spelling."""
     draw: Callable[[Drawing, list[Any]], Any]
-    """Decides on it, given the operands; :data:`OMITTED` leaves it out."""
+    """Draws it, given the operands; :data:`OMITTED` leaves it out."""
     one_in: int = 1
-    """It is away from its default in one of so many examples; 1: always given."""
+    """It differs from its default in one of so many examples; 1 for an argument that is always present."""
     positional: bool = False
-    """Whether it is written without its keyword."""
+    """True if it is written without its keyword."""
     leading: bool = False
-    """Whether it may be, where what precedes it is written so too."""
+    """True if it may be written without its keyword when the arguments before it are."""
 
 
 class _Omitted:
@@ -156,17 +156,17 @@ class _Omitted:
 
 
 OMITTED = _Omitted()
-"""What an argument's ``draw`` returns to have it left out."""
+"""The result of an argument's ``draw`` that leaves it out."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verbatim:
-    """A constant that is written otherwise than its ``repr``."""
+    """A constant whose text differs from its ``repr``."""
 
     text: str
-    """How it is written."""
+    """The text."""
     value: Any
-    """What it is while the program is drawn."""
+    """The value while the program is drawn."""
 
     def __repr__(self) -> str:
         return self.text
@@ -177,25 +177,25 @@ class Production:
     """A row of the grammar."""
 
     spellings: tuple[str, ...]
-    """Ways to write it: ``"torch.add"``, ``".add"`` (a method), ``"nn.ReLU"`` (a module), or an expression or
-    statement with holes, ``"{0} + {1}"``, ``"{0}.permute({dims})"``, ``"{0} += {1}"``; ``{*}``: where arguments go,
-    ``*{dims}``: the numbers apart."""
+    """The ways to write it: ``"torch.add"``, ``".add"`` (a method), ``"nn.ReLU"`` (a module), or an expression or
+    statement with holes, ``"{0} + {1}"``, ``"{0}.permute({dims})"``, ``"{0} += {1}"``. ``{*}`` is the place of
+    arguments, and ``*{dims}`` are the numbers without brackets."""
     operands: tuple[Operand, ...]
-    """The values it takes."""
+    """The values that it takes."""
     arguments: tuple[Argument, ...] = ()
-    """The constants it takes."""
+    """The constants that it takes."""
     tags: frozenset[str] = frozenset()
-    """What a program with it is said to contain."""
+    """The features of a program that contains it."""
     weight: int = 1
-    """How often it is chosen, relative to the others of its family."""
+    """The frequency of its choice, relative to the others of its family."""
     call: str = "{module}({0})"
-    """How a module is called, for spellings that begin with ``nn.``."""
+    """The call of a module, for spellings that begin with ``nn.``."""
     imports: str = ""
-    """A module that the spelling needs, beside torch and math."""
+    """A module that the spelling imports, beside torch and math."""
 
 
 def row(spellings: str, *parts: Operand | Argument | frozenset[str], **options: Any) -> Production:
-    """Make a row of its spellings, with semicolons between them, and of its operands, arguments and tags in turn.
+    """Make a row of its spellings, separated by semicolons, and of its operands, arguments and tags in any order.
 
     >>> row("torch.relu; .relu; nn.ReLU", Operand(lambda value, earlier: True, lambda builder, earlier: None)).spellings
     ('torch.relu', '.relu', 'nn.ReLU')
@@ -224,7 +224,7 @@ def spell(value: Any) -> str:
 
 
 def spell_index(value: Any) -> str:
-    """Return what stands between the brackets of a subscript.
+    """Return the text between the brackets of a subscript.
 
     >>> spell_index((..., slice(None, None, 2), 0))
     '..., ::2, 0'
@@ -242,7 +242,7 @@ def spell_index(value: Any) -> str:
 
 
 def spell_options(options: dict[str, Any]) -> str:
-    """Return keyword arguments as they stand in a call.
+    """Return keyword arguments as written in a call.
 
     >>> spell_options({"dim": 1, "keepdim": True})
     'dim=1, keepdim=True'
@@ -268,14 +268,14 @@ def written(spelling: str, operands: int) -> str:
 
 
 def is_statement(template: str) -> bool:
-    """Return whether a template has no value: a check, or a write to its first operand by an assignment."""
+    """Return whether a template has no value: a check, or an assignment to its first operand."""
     if template.startswith(("assert ", "if ", "torch._assert(")):
         return True
     return _WRITE.match(template) is not None and " == " not in template
 
 
 def leading(template: str, options: dict[str, Any], keywords: tuple[Argument, ...]) -> tuple[str, ...]:
-    """Return the names of the arguments that a template takes by keyword, but could take in their places.
+    """Return the names of the arguments that a template takes by keyword, but could take by position.
 
     >>> both = Argument("dim", None, leading=True), Argument("keepdim", None, leading=True)
     >>> leading("torch.sum({0}{*})", {"dim": 1, "keepdim": True}, both)
@@ -298,14 +298,14 @@ def fill(
     keywords: tuple[Argument, ...],
     unnamed: frozenset[str] = frozenset(),
 ) -> str:
-    """Return the text of a template: operands by their names, arguments in their holes, the others by keyword.
+    """Return the text of a template: operands by their names, arguments in their holes, all others by keyword.
 
-    Those that are ``unnamed`` are written without it, in their places.
+    The ``unnamed`` are written by position, without their keyword.
     """
     holes = set(_HOLE.findall(template))
-    given = [part for part in keywords if part.name in options and part.name not in holes]
-    positional = [spell(options[part.name]) for part in given if part.positional or part.name in unnamed]
-    rest = {part.name: options[part.name] for part in given if not part.positional and part.name not in unnamed}
+    present = [part for part in keywords if part.name in options and part.name not in holes]
+    positional = [spell(options[part.name]) for part in present if part.positional or part.name in unnamed]
+    rest = {part.name: options[part.name] for part in present if not part.positional and part.name not in unnamed}
 
     def hole(match: re.Match[str]) -> str:
         name = match.group(1)
@@ -324,7 +324,7 @@ def fill(
 
 @functools.lru_cache(maxsize=4096)
 def compiled(template: str, imports: str = "") -> Callable[[list[Any], dict[str, Any]], Any]:
-    """Return a function that does what a template says: of the operands, and of the arguments by name."""
+    """Return a function that computes a template from the operands, and the arguments by name."""
 
     named = [name for name in _HOLE.findall(template) if not name.isdigit() and name != "*"]
 
@@ -351,5 +351,5 @@ def compiled(template: str, imports: str = "") -> Callable[[list[Any], dict[str,
 
 
 NAMESPACE: dict[str, Any] = {}
-"""What templates and sources may use by name."""
+"""Names that templates and sources may use."""
 exec("import math\nimport operator\nimport torch\nimport torch.nn.functional as F\nfrom torch import nn", NAMESPACE)

@@ -1,4 +1,4 @@
-"""``ProgramBuilder``: a program while it is generated: its values, its lines, and what ``__init__`` has to set."""
+"""``ProgramBuilder``: a program that is being generated: its values, its lines, and the lines of its ``__init__``."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ MOST_ELEMENTS = 1500
 MOST_INPUTS = 4
 LARGEST = 1e4
 FURTHER = 6
-"""In one of so many lines an operation gets arguments that its row leaves at their defaults."""
+"""In one of so many lines an operation gets arguments beyond those of its row."""
 UNCAPTURED = {"in-place", "random", "dropout", "nested-module"}
-"""What must not happen while a program is captured."""
+"""Tags of operations that must not run while a program is captured."""
 TREATED = 20
-"""One of so many modules is treated in some way that its class does not show."""
+"""One of so many modules gets a treatment that its class does not show."""
 _TREATMENTS = (
     ("frozen", "{}.requires_grad_(False)"),
     ("zeros", "{}.weight.data[0] = 0"),
@@ -51,13 +51,13 @@ _TREATMENTS = (
     ("hook", "{}.register_forward_hook(lambda module, inputs, result: result * 2)"),
     ("hook", "{}.register_forward_pre_hook(lambda module, inputs: (inputs[0] * 2, *inputs[1:]))"),
 )
-"""What a line of ``__init__`` does to a module, and the feature that programs have by it."""
+"""The feature of a treatment, and its line in ``__init__``."""
 MAY_SHARE = {"view", "cast", "copy", "nested-module"}
-"""What may return the memory that it was given, if that lies otherwise than what was drawn."""
+"""Tags of operations that may return the memory of an operand, depending on its layout."""
 _EMPTY = GraphModule({}, Graph())
-"""Has the attributes that no module may be called by."""
+"""A module with the attributes that no other module may be named after."""
 CONSTANTS = (torch.Tensor, nn.Parameter, int, bool, float, tuple, list, torch.Size)
-"""Types of what is computed while a program is captured; its result keeps no others."""
+"""Types of values computed while a program is captured; its result keeps no others."""
 
 
 def _names() -> Iterator[str]:
@@ -73,27 +73,27 @@ class Value:
     """A value of the program that is drawn."""
 
     name: str
-    """How it is written."""
+    """The name or expression in the source."""
     object: Any
-    """What it is, with the inputs that were drawn."""
+    """The object, for the drawn inputs."""
     traced: bool = True
-    """Whether it is known only when the program runs; buffers, and what is computed of them alone, are constants."""
+    """True if it is known only when the program runs; buffers, and values computed from them alone, are constants."""
     uses: int = 0
-    """How many operations read it."""
+    """The number of operations that read it."""
 
 
 @dataclass(frozen=True, slots=True)
 class WrittenForm:
-    """An operation as it is written: its spelling, and its constants."""
+    """The written form of an operation: its spelling, and its constants."""
 
     operation: Production
     """The row."""
     template: str
     """The spelling with its holes."""
     arguments: tuple[Argument, ...]
-    """The constants that it can take."""
+    """The constants that it accepts."""
     options: dict[str, Any]
-    """Those that it takes, by name."""
+    """The constants that are present, by name."""
 
 
 @dataclass(slots=True)
@@ -105,48 +105,48 @@ class Line:
     operands: list[Value]
     """The values that it reads."""
     run: Callable[[list[Any]], Any]
-    """Computes it, given what the operands are."""
+    """Computes the line from the objects of its operands."""
     tags: frozenset[str]
-    """Those of its row."""
+    """The tags of its row."""
     targets: Any
-    """The values that it makes, nested as its result is; None for a statement."""
+    """The values that it makes, nested like its result; None for a statement."""
     form: WrittenForm | None = None
-    """How it is written, where that is not a call of a module."""
+    """The written form, unless it is a call of a module."""
 
     def __str__(self) -> str:
         return self.text if self.targets is None else f"{_pattern(self.targets)} = {self.text}"
 
 
 @dataclass(slots=True)
-class Held:
-    """A module of the program, and how it is called."""
+class Submodule:
+    """A module of the program, and its calls."""
 
     name: str
-    """Its attribute."""
+    """The name of its attribute."""
     module: Callable[..., Any]
-    """What computes it."""
+    """The callable that computes it."""
     operation: Production
-    """The row that it was made by."""
+    """The row that made it."""
     text: str = ""
-    """How it was made; empty for a module of the program's own."""
+    """The expression that made it; empty for a module of the program's own."""
     form: WrittenForm | None = None
-    """The same with its constants apart, where there are some."""
+    """The written form with separate constants, if there are some."""
     calls: list[tuple[Value, Value]] = field(default_factory=list[tuple["Value", "Value"]])
-    """What it was called on, and the result."""
+    """The operand and the result of each call."""
 
 
 @dataclass(slots=True)
 class ProgramBuilder:
-    """One class of the program: the pool of values, and what has been written so far."""
+    """One class of the program: the pool of values, and the lines so far."""
 
     choices: Choices
-    """Decides."""
+    """The source of decisions."""
     name: str
     """The class's name."""
     extreme_values: bool = False
-    """Whether values may be huge or not finite."""
+    """True if values may be huge or not finite."""
     no_side_effects: bool = False
-    """Whether nothing writes in place and nothing is checked: many passes leave programs alone where something does."""
+    """True if nothing writes in place and nothing is checked: many passes leave programs with side effects alone."""
     inputs: list[Input] = field(default_factory=list[Input])
     """The parameters of ``forward``."""
     state: list[str] = field(default_factory=list[str])
@@ -154,22 +154,22 @@ class ProgramBuilder:
     lines: list[Line] = field(default_factory=list[Line])
     """The lines of ``forward``."""
     values: list[Value] = field(default_factory=list[Value])
-    """What later lines can use."""
-    modules: list[Held] = field(default_factory=list[Held])
+    """Values that later lines can use."""
+    modules: list[Submodule] = field(default_factory=list[Submodule])
     """Modules that can be called again."""
     nested: list[ProgramBuilder] = field(default_factory=list["ProgramBuilder"])
     """The classes of nested modules."""
     features: set[str] = field(default_factory=set[str])
-    """What the program contains."""
+    """The features of the program."""
     result: Any = None
-    """What the class of a nested module returns."""
+    """The result of the class of a nested module."""
     inner: bool = False
-    """Whether it is the class of a nested module, which takes one input."""
+    """True for the class of a nested module, which takes one input."""
     constants: tuple[float | str, ...] = ()
-    """Arguments that are to be frequent."""
+    """Arguments that should be frequent."""
     imports: set[str] = field(default_factory=set[str])
     """Modules that the source imports, beside torch and math."""
-    kept: set[int] = field(default_factory=set[int])
+    buffers: set[int] = field(default_factory=set[int])
     """The memory of buffers."""
     read: set[int] = field(default_factory=set[int])
     """The memory that is read while the program is captured."""
@@ -178,9 +178,9 @@ class ProgramBuilder:
     names: Iterator[str] = field(default_factory=_names)
     """Names for further values."""
     recipes: list[TensorRecipe] = field(default_factory=list[TensorRecipe])
-    """What its parameters and buffers hold at first."""
+    """The initial contents of its parameters and buffers."""
     noted: list[Any] = field(default_factory=list[Any])
-    """What torch warns of while the program is drawn; no such line is written."""
+    """Warnings of torch while the program is drawn; a line that causes one is not written."""
     numbers: Iterator[int] = field(default_factory=itertools.count)
     """Numbers for attributes."""
 
@@ -191,35 +191,35 @@ class ProgramBuilder:
         return next((tensor.shape for tensor in tensors), ())
 
     def attempt(self, action: Callable[[], bool]) -> bool:
-        """Do ``action``, which appends lines; if it says that it did not, raises, or warns, undo what it prepared.
+        """Do ``action``, which appends lines; undo its changes if it returns False, raises, or causes a warning.
 
-        So programs do not depend on what ran before them, and can be run where warnings are errors.
+        So programs do not depend on earlier attempts, and run where warnings are errors.
         """
         growing = (self.inputs, self.state, self.values, self.modules, self.nested, self.lines)
         lengths = [len(part) for part in growing]
         objects = [value.object for value in self.values]
         layouts = [_layout(value) for value in objects]
         storages = [value.untyped_storage() if isinstance(value, torch.Tensor) else None for value in objects]
-        memory = [(known, set(known)) for known in (self.kept, self.read, self.written)]
+        memory = [(addresses, set(addresses)) for addresses in (self.buffers, self.read, self.written)]
         noted = len(self.noted)
         try:
             done = action() and len(self.noted) == noted and not self._reshapes_state(layouts)
-        except Exception:  # whatever eager raises: the operation does not take these values
+        except Exception:  # eager raises anything for values that the operation does not accept
             done = False
         del self.noted[noted:]
         if not done:
             for part, length in zip(growing, lengths, strict=True):
                 del part[length:]
-            for known, before in memory:  # what is freed now may be another value's soon
-                known.intersection_update(before)
+            for addresses, before in memory:  # freed memory may soon be another value's
+                addresses.intersection_update(before)
             for value, layout, storage in zip(objects, layouts, storages, strict=True):
-                if layout is not None and _layout(value) != layout:  # as no line is written that gave it another shape
+                if layout is not None and _layout(value) != layout:  # no written line has changed its shape
                     with torch.no_grad():
                         value.set_(storage, *layout)
         return done
 
     def _reshapes_state(self, layouts: Sequence[Any]) -> bool:
-        """Return whether a parameter or a buffer lies otherwise than it did: a second call would find it so."""
+        """Return whether a parameter or a buffer has another layout than before: a second call would find it so."""
         state = ((value, layout) for value, layout in zip(self.values, layouts, strict=False) if "self." in value.name)
         return any(_layout(value.object) != layout for value, layout in state)
 
@@ -230,13 +230,13 @@ class ProgramBuilder:
         first: Sequence[Value] = (),
         others: Sequence[Value] = (),
     ) -> bool:
-        """Append a line that does ``operation``, if eager can; True if it did.
+        """Append a line with ``operation`` if eager accepts it; True if it does.
 
         Args:
             operation: the row.
             spelling: one of its spellings; drawn if None.
-            first: the first operands, where they fit; drawn otherwise.
-            others: what the further operands often are, of those that fit.
+            first: the first operands, if they fit; otherwise they are drawn.
+            others: values that the further operands often are, if they fit.
         """
         spelling = self.choices.pick(operation.spellings) if spelling is None else spelling
         operands: list[Value] = []
@@ -259,7 +259,7 @@ class ProgramBuilder:
         return done
 
     def operand(self, operand: Operand, earlier: list[Any]) -> Value | None:
-        """Choose a value that fits, or make one."""
+        """Return a value that fits, or make one."""
         suitable = [value for value in self.values if operand.fits(value.object, earlier)]
         if not suitable or (earlier and self.choices.sometimes(5)):
             new_tensor = operand.new_tensor(self, earlier)
@@ -273,7 +273,7 @@ class ProgramBuilder:
             self.choices, wanted.shape, wanted.dtype, extreme_values=self.extreme_values, limit=wanted.limit
         )
         if wanted.kind == "buffer" and self.choices.mostly(4):
-            recipe = TensorRecipe(wanted.shape, wanted.dtype)  # as several that a program begins with
+            recipe = TensorRecipe(wanted.shape, wanted.dtype)  # so that some buffers begin equal
         kinds = ("parameter", "buffer")
         if not self.inner and len(self.inputs) < MOST_INPUTS:
             kinds = ("input", "input", *kinds)
@@ -281,13 +281,13 @@ class ProgramBuilder:
         if kind == "input":
             return self.input(recipe)
         alike = [each for each in self.recipes if (each.shape, each.dtype) == (recipe.shape, recipe.dtype)]
-        if alike and self.choices.sometimes(2):  # two constants that are equal are not the same
+        if alike and self.choices.sometimes(2):  # two equal constants are not the same object
             recipe = alike[-1]
         self.recipes.append(recipe)
         return self.attribute(recipe, buffer=kind == "buffer" or not wanted.dtype.is_floating_point)
 
     def input(self, recipe: TensorRecipe, default: str | None = None, passed: bool = True) -> Value:
-        """Add a tensor to the parameters of ``forward``; with a default, of those that are passed by keyword."""
+        """Add a tensor to the parameters of ``forward``; from the first default on they are passed by keyword."""
         name = "xyzwvu"[len(self.inputs)]
         keyword = default is not None or (len(self.inputs) > 0 and self.inputs[-1].keyword)
         keyword = keyword or (len(self.inputs) > 0 and self.choices.sometimes(12))
@@ -304,7 +304,7 @@ class ProgramBuilder:
         tensor = evaluated(recipe.text)
         if buffer:
             name = f"buffer{next(self.numbers)}"
-            self.kept.add(_storage(tensor))
+            self.buffers.add(_storage(tensor))
             persistent = ", persistent=False" if self.choices.sometimes(6) else ""
             self.state.append(f'self.register_buffer("{name}", {recipe.text}{persistent})')
         else:
@@ -335,7 +335,7 @@ class ProgramBuilder:
             template = f"{spelling}({{*}})"
         arguments = (*operation.arguments, *self._further(template, operation))
         for argument in arguments:
-            # one that is asked for by its name is given in every second line
+            # an argument that is asked for by name is present in every second line
             one_in = min(2, argument.one_in) if argument.name in self.constants else argument.one_in
             if one_in == 1 or self.choices.sometimes(one_in):
                 drawn = argument.draw(self, objects)
@@ -344,9 +344,9 @@ class ProgramBuilder:
         return self.write(WrittenForm(operation, template, arguments, options), operands)
 
     def vary(self, form: WrittenForm, operands: list[Value]) -> WrittenForm:
-        """Return the same operation with one of its constants drawn anew, or left out."""
-        template, known = form.template, form.operation.arguments
-        arguments = (*known, *further_arguments(template, frozenset(part.name for part in known)))
+        """Return the same operation with one of its constants drawn again, or left out."""
+        template, usual = form.template, form.operation.arguments
+        arguments = (*usual, *further_arguments(template, frozenset(part.name for part in usual)))
         if not arguments:
             return form
         argument = self.choices.pick(arguments)
@@ -357,9 +357,9 @@ class ProgramBuilder:
         return WrittenForm(form.operation, template, arguments, options)
 
     def write(self, form: WrittenForm, operands: list[Value]) -> bool:
-        """Append a line with given operands and constants, if eager can; True if it did."""
+        """Append a line with these operands and constants if eager accepts it; True if it does."""
         operation, template, options = form.operation, form.template, form.options
-        # as most code writes the first ones
+        # most code writes the first arguments by position
         names = productions.leading(template, options, operation.arguments)
         unnamed = frozenset(names[: self.choices.below(len(names) + 1)])
         plain = {name: value.value if isinstance(value, Verbatim) else value for name, value in options.items()}
@@ -368,7 +368,7 @@ class ProgramBuilder:
             module = compiled(template, operation.imports)([], plain).eval()
             name = self._attribute_name(template.partition("(")[0].rpartition(".")[2].lower())
             text = fill(template, [], options, form.arguments, unnamed)
-            return self.hold(Held(name, module, operation, text, form), operands)
+            return self.hold(Submodule(name, module, operation, text, form), operands)
         text = fill(template, [value.name for value in operands], options, form.arguments, unnamed)
         function = compiled(template, operation.imports)
 
@@ -376,14 +376,14 @@ class ProgramBuilder:
             return function(objects, plain)
 
         infinite = any(isinstance(value, float) and math.isinf(value) for value in plain.values())
-        is_unused = "in-place" in operation.tags and self.choices.sometimes(2)  # `x.add_(1)` on a line of its own
+        is_unused = "in-place" in operation.tags and self.choices.sometimes(2)  # `x.add_(1)` alone on its line
         done = self.append(text, operands, run, operation.tags, is_unused or is_statement(template), infinite)
         if done:
             self.lines[-1].form = form
         return done
 
     def _further(self, template: str, operation: Production) -> tuple[Argument, ...]:
-        """In some lines, one or two arguments that the row leaves at their defaults."""
+        """Return, in some lines, one or two arguments that the row leaves at their defaults."""
         others = further_arguments(template, frozenset(part.name for part in operation.arguments))
         if not others or not self.choices.sometimes(FURTHER):
             return ()
@@ -391,50 +391,50 @@ class ProgramBuilder:
         return tuple(dict.fromkeys(self.choices.pick(others) for _ in range(count)))
 
     def _attribute_name(self, kind: str) -> str:
-        """A name for a module: as a rule its kind with a number, now and then one that is asked for."""
-        taken = {line.partition(" = ")[0] for line in self.state}
-        asked = [
+        """Return a name for a module: mostly its kind with a number, sometimes one that is asked for."""
+        assigned = {line.partition(" = ")[0] for line in self.state}
+        suggested = [
             text
             for text in self.constants
             if isinstance(text, str)
             and text.isidentifier()
-            and not (keyword.iskeyword(text) or hasattr(_EMPTY, text) or f"self.{text}" in taken or text in OPCODES)
+            and not (keyword.iskeyword(text) or hasattr(_EMPTY, text) or f"self.{text}" in assigned or text in OPCODES)
         ]
-        if asked and self.choices.sometimes(4):
-            return self.choices.pick(asked)
+        if suggested and self.choices.sometimes(4):
+            return self.choices.pick(suggested)
         return f"{kind}{next(self.numbers)}"
 
-    def hold(self, held: Held, operands: list[Value]) -> bool:
+    def hold(self, submodule: Submodule, operands: list[Value]) -> bool:
         """Make a module an attribute, and append a call of it."""
-        self.state.append(f"self.{held.name} = {held.text}")
-        if isinstance(held.module, nn.Module) and self.choices.sometimes(TREATED):
-            self._treat(held)
-        self.modules.append(held)
-        return self.call(held, operands)
+        self.state.append(f"self.{submodule.name} = {submodule.text}")
+        if isinstance(submodule.module, nn.Module) and self.choices.sometimes(TREATED):
+            self._treat(submodule)
+        self.modules.append(submodule)
+        return self.call(submodule, operands)
 
-    def _treat(self, held: Held) -> None:
+    def _treat(self, submodule: Submodule) -> None:
         """Freeze a module, give it a hook, or set a row of its weight to zero."""
         kind, form = self.choices.pick(_TREATMENTS)
-        line = form.format(f"self.{held.name}")
-        exec(line, {"self": SimpleNamespace(**{held.name: held.module})})
+        line = form.format(f"self.{submodule.name}")
+        exec(line, {"self": SimpleNamespace(**{submodule.name: submodule.module})})
         self.state.append(line)
         self.features.add(kind)
 
-    def call(self, held: Held, operands: list[Value]) -> bool:
+    def call(self, submodule: Submodule, operands: list[Value]) -> bool:
         """Append a call of a module."""
-        template = held.operation.call
+        template = submodule.operation.call
         if "{module}." in template and not any(value.traced for value in operands):
-            return False  # a function is called at once where a module would be a leaf
-        text = fill(template.replace("{module}", f"self.{held.name}"), [value.name for value in operands], {}, ())
+            return False  # without a traced operand a function runs at once, where a module would be a leaf
+        text = fill(template.replace("{module}", f"self.{submodule.name}"), [value.name for value in operands], {}, ())
         function = compiled(template)
 
         def run(objects: list[Any]) -> Any:
-            return function(objects, {"module": held.module})
+            return function(objects, {"module": submodule.module})
 
-        kind = frozenset() if "nested-module" in held.operation.tags else frozenset({"leaf"})
-        done = self.append(text, operands, run, held.operation.tags | kind)
+        kind = frozenset() if "nested-module" in submodule.operation.tags else frozenset({"leaf"})
+        done = self.append(text, operands, run, submodule.operation.tags | kind)
         if done:
-            held.calls.append((operands[0], self.values[-1]))
+            submodule.calls.append((operands[0], self.values[-1]))
         return done
 
     def append(
@@ -446,10 +446,10 @@ class ProgramBuilder:
         statement: bool = False,
         infinite: bool = False,
     ) -> bool:
-        """Append a line if it can be captured, and computes something reasonable, or ``infinite``; True if so.
+        """Append a line if it can be captured, and its result is reasonable, or ``infinite``; True if so.
 
-        What reads no traced value runs once, while the program is captured. It must not write or draw random numbers
-        then, and what it read must not be written to later.
+        A line that reads no traced value runs once, while the program is captured. It must not write or draw random
+        numbers then, and the values that it read must not be written to later.
         """
         traced = "leaf" in tags or any(value.traced for value in operands)
         objects = [value.object for value in operands]
@@ -459,7 +459,7 @@ class ProgramBuilder:
         if self.no_side_effects and tags & {"in-place", "check"}:
             return False
         if "random" in tags and not all(value.traced for value in operands):
-            return False  # they may be drawn of one that is not
+            return False  # the random numbers may depend on a constant
         changed = (objects[1:] if "state" in tags else objects[:1]) if "in-place" in tags else []
         written = _storages(changed)
         if written & self.read or any(isinstance(each, torch.Tensor) and overlaps(each) for each in changed):
@@ -478,7 +478,7 @@ class ProgramBuilder:
         return True
 
     def _can_augment(self, operands: list[Value]) -> bool:
-        """Return whether ``a += b`` does the same captured, as ``a = a + b``, which leaves other names alone."""
+        """Return whether ``a += b`` has the same effect if captured as ``a = a + b``, which does not change aliases."""
         first = operands[0]
         maker = next((line for line in self.lines if first in made(line.targets)), None)
         if maker is None or maker.tags & MAY_SHARE:
@@ -490,7 +490,7 @@ class ProgramBuilder:
         return all(torch.result_type(first.object, value.object) is first.object.dtype for value in operands[1:])
 
     def _memory_of_buffers(self) -> set[int]:
-        return self.kept.union(*(inner._memory_of_buffers() for inner in self.nested))
+        return self.buffers.union(*(inner._memory_of_buffers() for inner in self.nested))
 
     def _targets(self, result: Any, traced: bool) -> Any:
         is_short = type(result) in (tuple, list) and 1 < len(result) < 4
@@ -512,17 +512,17 @@ class ProgramBuilder:
             return all(map(self._is_reasonable, result))
         return result is None or isinstance(result, int | float | str | torch.dtype | torch.device | dict)
 
-    def replay(self, given: Any, result: Value) -> Any:
-        """Compute the lines anew, with something else for the only input."""
+    def replay(self, argument: Any, result: Value) -> Any:
+        """Compute the lines again, with another value for the only input."""
         objects: dict[Value, Any] = {value: value.object for value in self.values if value.name.startswith("self.")}
-        objects[self.values[0]] = given
+        objects[self.values[0]] = argument
         for line in self.lines:
             _bind(line.targets, line.run([objects[value] for value in line.operands]), objects)
         return objects[result]
 
 
 def _is_parameter_like(value: Value, tensor: torch.Tensor) -> bool:
-    """Return whether a value is a parameter of the program, of the size and dtype of a tensor."""
+    """Return whether a value is a parameter of the program with the size and dtype of a tensor."""
     parameter = value.object
     is_parameter = isinstance(parameter, nn.Parameter) and value.name.startswith("self.")
     return is_parameter and (parameter.shape, parameter.dtype) == (tensor.shape, tensor.dtype)
@@ -533,7 +533,7 @@ def _is_module(spelling: str) -> bool:
 
 
 def evaluated(text: str) -> Any:
-    """Return what an expression of a source is."""
+    """Return the value of an expression of a source."""
     return eval(text, {"torch": torch})
 
 
@@ -560,7 +560,7 @@ def _bind(targets: Any, result: Any, objects: dict[Value, Any]) -> None:
 
 
 def made(targets: Any) -> list[Value]:
-    """The values among the targets of a line."""
+    """Return the values among the targets of a line."""
     if isinstance(targets, Value):
         return [targets]
     return [value for part in targets or () for value in made(part)]

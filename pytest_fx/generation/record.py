@@ -1,4 +1,4 @@
-"""A drawn program: its source, the module and the inputs that the source makes."""
+"""A drawn program: its source, and the module and the inputs that the source builds."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ _numbers = itertools.count(1)
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """A parameter of a program's ``forward`` and what is passed for it."""
+    """A parameter of a program's ``forward``, and its value in a call."""
 
     name: str
     """The name of the parameter."""
     value: TensorRecipe | str
-    """The tensor, or the expression of something else."""
+    """The tensor, or the expression of another value."""
     default: str | None = None
     """The expression of its default value, if it has one."""
     keyword: bool = False
-    """Whether it is passed by keyword; then it may come after a star."""
+    """True if it is passed by keyword; then it may come after a star."""
     passed: bool = True
     """False if the default is used."""
 
     def text(self, batch: tuple[int, int] | None = None) -> str:
-        """The expression of the value; with ``batch = (old, new)``, a first dimension of ``old`` becomes ``new``."""
+        """Return the value's expression; with ``batch = (old, new)``, a first dimension of ``old`` becomes ``new``."""
         if isinstance(self.value, str):
             return self.value
         value = self.value
@@ -50,25 +50,25 @@ class Input:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Program:
-    """A random program: a module, what it is called with, and the text that defines both.
+    """A random program: a module, its inputs, and the text that defines both.
 
     Made by :func:`pytest_fx.generation.programs`.
     """
 
     source: str
-    """Python text that stands alone: it defines the class ``Program``, ``build()`` and ``inputs()``."""
+    """Self-contained Python text that defines the class ``Program``, ``build()`` and ``inputs()``."""
     module: nn.Module = field(compare=False)
-    """The module, as ``build()`` made it, in evaluation mode."""
+    """The module that ``build()`` made, in evaluation mode."""
     inputs: Arguments = field(compare=False)
-    """What it is called with; treat the tensors as constants, and pass ``inputs.copies()``."""
+    """The arguments of a call; treat the tensors as constants, and pass ``inputs.copies()``."""
     features: frozenset[str]
-    """What it contains, such as ``"shared-module"``, ``"in-place"``, ``"view"``, ``"random"``, ``"non-finite"``."""
+    """Its features, such as ``"shared-module"``, ``"in-place"``, ``"view"``, ``"random"``, ``"non-finite"``."""
     parameters: tuple[Input, ...]
-    """The parameters of ``forward`` with what is passed for them."""
+    """The parameters of ``forward`` with their values."""
     batch: int
-    """The size of the first dimension of inputs that is, as a rule, free."""
+    """The size of the first dimension of inputs, which is usually free."""
     namespace: dict[str, Any] = field(compare=False)
-    """What the source defines."""
+    """The names that the source defines."""
 
     @property
     def uses_random(self) -> bool:
@@ -77,7 +77,7 @@ class Program:
 
     @property
     def concrete_args(self) -> dict[str, Any]:
-        """Return what to tell ``symbolic_trace``: which of the inputs that may be None are, and which are given."""
+        """The arguments for ``symbolic_trace``: which of the optional inputs are None, and which are present."""
         optional = [part for part in self.parameters if part.default == "None"]
         return {part.name: fx.PH if part.passed else None for part in optional}
 
@@ -99,7 +99,7 @@ class Program:
         return arguments if self.takes(arguments) else None
 
     def takes(self, arguments: Arguments) -> bool:
-        """Return whether a new module can be called with copies of ``arguments``, whatever eager raises otherwise."""
+        """Return whether a new module accepts copies of ``arguments``; eager may raise anything otherwise."""
         copies = arguments.copies()
         try:
             self.build()(*copies.args, **copies.kwargs)
@@ -116,7 +116,7 @@ class Program:
 
 
 def load(source: str, features: frozenset[str], parameters: tuple[Input, ...], batch: int) -> Program:
-    """Run the text of a program, and return what it defines. Tracebacks show its lines."""
+    """Run the text of a program, and return the program that it defines. Tracebacks show its lines."""
     file = f"{_FILE} {next(_numbers)}>"
     namespace: dict[str, Any] = {"__name__": "random_program"}
     exec(compile(source, file, "exec"), namespace)
@@ -127,7 +127,7 @@ def load(source: str, features: frozenset[str], parameters: tuple[Input, ...], b
 
 
 def is_raised_by_program(error: BaseException) -> bool:
-    """Return whether a line of a loaded program raised an error, or called what did."""
+    """Return whether an error was raised by a line of a loaded program, or in a call from one."""
     return any(frame.f_code.co_filename.startswith(_FILE) for frame, _ in traceback.walk_tb(error.__traceback__))
 
 
@@ -149,14 +149,14 @@ def seeded() -> Generator[None]:
 
 @contextmanager
 def noted_warnings() -> Generator[list[Any]]:
-    """Note what torch warns of inside the block, also what it would warn of once, and show nothing of it.
+    """Record the warnings of torch inside the block, also those that it gives only once, and show none of them.
 
-    As errors, warnings that come with another error would be printed.
+    If warnings were errors, those that come with another error would be printed.
     """
     before = torch.is_warn_always_enabled()
     with warnings.catch_warnings(record=True) as noted:
         warnings.simplefilter("always")
-        warnings.filterwarnings("ignore", "torch.quantize_per_tensor, ")  # deprecated, and what old passes are about
+        warnings.filterwarnings("ignore", "torch.quantize_per_tensor, ")  # deprecated, but old passes look for it
         torch.set_warn_always(True)
         try:
             yield noted

@@ -1,9 +1,9 @@
-"""Rows for the operators of torch that no other row calls, made of their signatures and tried in eager mode.
+"""Rows for the operators of torch that no other row calls, derived from their signatures and tried in eager mode.
 
-An operator gets a row for each overload: an operand for each tensor that it requires, and a constant for each other
-argument, by its type and name. Signatures do not say which shapes and dtypes go together, so a few combinations are
-called, and the first that eager takes is the row. Calls also show the rest: whether operands are written or shared, and
-whether random numbers are drawn. Rows are made when they are first asked for.
+An operator gets a row for each overload: an operand for each required tensor, and a constant for each other argument,
+by its type and name. Signatures do not say which shapes and dtypes fit together, so a few combinations are called, and
+the first that eager accepts becomes the row. The calls also show whether operands are written or shared, and whether
+random numbers are drawn. Rows are made on first use.
 """
 
 from __future__ import annotations
@@ -63,25 +63,25 @@ from pytest_fx.generation.signatures import (
 from pytest_fx.generation.torch_operators import is_listed, stated_reason, torch_operators
 
 TRIES = 8
-"""How often a combination is called."""
+"""The number of calls of a combination."""
 FIRST_TRIES = 3
-"""After how many of them it is given up if eager took none."""
+"""The number of calls after which a combination is given up if eager accepted none."""
 ENOUGH = 5
-"""A combination that eager takes so often is the row."""
+"""The number of accepted calls that make a combination the row."""
 MOST_COMBINATIONS = 256
-"""How many combinations of operands are tried beside floats; beside others, all have the same kind."""
+"""The number of combinations of operands that are tried beside floats; beside other dtypes, all have one kind."""
 MOST_CALLS = 2000
-"""How often a signature is called before it is given up."""
+"""The number of calls after which a signature is given up."""
 FEW_CALLS = 150
-"""The same where its rows are wanted for variety only."""
+"""The same number for rows that are wanted for variety only."""
 MOST_RANK = 5
 MOST_OPTIONAL = 2
-"""So many of the tensors that may be left out get a row with them."""
+"""The number of optional tensors for which there are rows."""
 _REFUSALS = {
     "deprecated": "is deprecated",
     **dict.fromkeys(("experimental", "ComplexHalf", "beta"), "is experimental"),
 }
-"""Why operators are in no program, by a word of the error or the warning."""
+"""Reasons why operators are in no program, by a word of the error or the warning."""
 _INDICES = re.compile(r"ind|idx|target|label|repeats|boundar|offsets")
 _MASKS = re.compile(r"mask|condition")
 _DIMENSIONS = re.compile(r"^(dim\d?|axis\d?|.*_dim|dims|axes|source|destination)$")
@@ -89,30 +89,30 @@ _DIMENSIONS = re.compile(r"^(dim\d?|axis\d?|.*_dim|dims|axes|source|destination)
 
 @dataclass(slots=True)
 class Attempts:
-    """What became of the calls that were tried."""
+    """The results of the calls that were tried."""
 
     rows: list[Production] = field(default_factory=list[Production])
-    """The rows that eager takes."""
+    """The rows that eager accepts."""
     results: set[str] = field(default_factory=set[str])
     """The types of results that programs cannot hold."""
     errors: dict[str, int] = field(default_factory=dict[str, int])
-    """What eager raised, and what torch warned of, with how often."""
+    """Errors of eager and warnings of torch, with their counts."""
     unknown: set[str] = field(default_factory=set[str])
-    """Arguments that are required, and of which no value is known."""
+    """Required arguments for which no value is known."""
     warnings: list[Any] = field(default_factory=list[Any])
-    """What torch warned of in the latest call."""
+    """Warnings of torch in the latest call."""
     calls: int = 0
-    """How often operators were called."""
+    """The number of calls so far."""
     most_calls: int = MOST_CALLS
-    """How often a signature may be."""
+    """The most calls for one signature."""
 
 
 @functools.cache
 def rows_of(target: Any, most_calls: int = MOST_CALLS) -> tuple[Production, ...]:
     """Return the rows of an operator of torch: a function, the name of a method, or a class of modules.
 
-    There are none of others, and of those of which a reason is stated: some crash. After ``most_calls`` of a signature
-    it is given up.
+    There are none for other objects, nor for operators with a stated reason: some crash. A signature is given up after
+    ``most_calls`` calls.
 
     >>> [row.spellings[0] for row in rows_of("addcdiv")]
     ['{0}.addcdiv({1}, {2}{*})']
@@ -121,7 +121,7 @@ def rows_of(target: Any, most_calls: int = MOST_CALLS) -> tuple[Production, ...]
 
 
 def reason_of(name: str) -> str | None:
-    """Return why no row calls one of :func:`torch_operators`; None where one does, or no reason is known.
+    """Return why no row calls one of :func:`torch_operators`; None if a row does, or the reason is unknown.
 
     >>> reason_of(".is_signed"), reason_of(".coalesce"), reason_of("torch.addmv")
     ('returns bool, and no tensor', 'takes sparse or nested tensors', None)
@@ -141,7 +141,7 @@ def reason_of(name: str) -> str | None:
 
 
 def attempts_at(target: Any, most_calls: int = MOST_CALLS) -> Attempts:
-    """Try the ways to call an operator, and return what became of it."""
+    """Try the ways to call an operator, and return the results."""
     attempts = Attempts(most_calls=most_calls)
     with torch.no_grad(), seeded(), noted_warnings() as attempts.warnings:
         for spelled in calls_of(target):
@@ -153,7 +153,7 @@ def attempts_at(target: Any, most_calls: int = MOST_CALLS) -> Attempts:
             if row is None and form.names:
                 others = (_form(target, spelled, each.name) for each in spelled.parameters if not is_required(each))
                 tried = (_first_that_works(other, attempts) for other in others if isinstance(other, _Form))
-                row = next((found for found in tried if found is not None), None)
+                row = next((success for success in tried if success is not None), None)
             if row is not None:
                 attempts.rows += [row, *_with_more(form, row, spelled)]
     attempts.rows = list({(row.spellings, row.call): row for row in reversed(attempts.rows)}.values())[::-1]
@@ -171,15 +171,15 @@ class _Form:
     arguments: tuple[Argument, ...]
     """The constants."""
     call: str = ""
-    """How a module is called; empty for functions and methods."""
+    """The call of a module; empty for functions and methods."""
     imports: str = ""
-    """A module that the spelling needs."""
+    """A module that the spelling imports."""
 
 
 def _form(target: Any, spelled: Spelled, more: str = "") -> _Form | str:
-    """Return a call with what it requires, or the name of an argument of which no value is known.
+    """Return a call with its required arguments, or the name of an argument for which no value is known.
 
-    ``more`` is the name of an argument that it is given too: some functions have defaults that they refuse.
+    ``more`` is the name of one further argument: some functions refuse their own defaults.
     """
     names: list[str] = []
     arguments: list[Argument] = []
@@ -219,15 +219,15 @@ def _form(target: Any, spelled: Spelled, more: str = "") -> _Form | str:
         return _Form(template, tuple(names), tuple(arguments), imports=spelled.imports)
     if names:
         return names[0]
-    given = [
+    required = [
         each.name for each in spelled.forward if is_required(each) and each.kind is Parameter.POSITIONAL_OR_KEYWORD
     ]
-    call = f"{{module}}({', '.join(f'{{{place}}}' for place in range(len(given)))})"
-    return _Form(template, tuple(given), tuple(arguments), call)
+    call = f"{{module}}({', '.join(f'{{{place}}}' for place in range(len(required)))})"
+    return _Form(template, tuple(required), tuple(arguments), call)
 
 
 def _constant(target: Any, name: str, kind: str) -> Drawn | None:
-    """Return what decides on a constant, by the type and the name of its argument; None where no value is known."""
+    """Return a function that draws a constant, by the type and name of its argument; None if no value is known."""
     if kind == "int":
         return dimension_of_index if _DIMENSIONS.match(name) else _whole
     if kind == "ints":
@@ -246,12 +246,12 @@ def _constant(target: Any, name: str, kind: str) -> Drawn | None:
 
 
 def _whole(builder: Drawing, objects: list[Any]) -> int:
-    """A small number, or one of the sizes of the first operand."""
+    """Return a small number, or one of the sizes of the first operand."""
     return int(builder.choices.pick((1, 0, 2, 3, *(objects[0].shape if objects else (4, 5)))))
 
 
 def _several(builder: Drawing, objects: list[Any]) -> Any:
-    """A number, as many as there are dimensions behind the second, or the size of the first operand."""
+    """Return a number, one for each dimension after the second, or the size of the first operand."""
     choices, shape = builder.choices, tuple(objects[0].shape) if objects else (2, 3)
     rank = max(1, len(shape) - 2)
     drawn = tuple(1 + choices.below(3) for _ in range(rank))
@@ -270,14 +270,14 @@ class _First:
     dtype: torch.dtype = torch.float32
     """Its dtype."""
     text: str = "{0}"
-    """How it stands in the call."""
+    """The expression of the operand in the call."""
     ranks: range = range(MOST_RANK + 1)
-    """How many dimensions it may have."""
+    """The numbers of dimensions that it may have."""
     equal: int = 0
-    """How many of its last dimensions have the same size."""
+    """The number of its last dimensions that have the same size."""
 
     def operand(self, least: int, most: int) -> Operand:
-        """Return the operand with so many dimensions."""
+        """Return the operand with ``least`` to ``most`` dimensions."""
         return tensor_with(least, most, self.dtype, equal=self.equal)
 
 
@@ -298,7 +298,7 @@ _FURTHER = (
 
 
 def _combinations(names: tuple[str, ...], only_same: bool) -> Iterator[tuple[Operand, ...]]:
-    """Yield kinds of operands for the arguments of these names: the same for all, or one for the first of them."""
+    """Yield kinds of operands for the arguments of these names: the same for all, or another one for the first."""
     if not names:
         yield ()
         return
@@ -306,8 +306,8 @@ def _combinations(names: tuple[str, ...], only_same: bool) -> Iterator[tuple[Ope
     yield from zip(*each, strict=False)
     if len(names) > 1 and not only_same:
         far = sorted(itertools.product(range(len(_FURTHER)), repeat=2), key=sum)
-        for one, other in far[:MOST_COMBINATIONS]:
-            yield (each[0][one % len(each[0])], *(kinds[other % len(kinds)] for kinds in each[1:]))
+        for first, rest in far[:MOST_COMBINATIONS]:
+            yield (each[0][first % len(each[0])], *(kinds[rest % len(kinds)] for kinds in each[1:]))
 
 
 def _for_name(name: str) -> tuple[Operand, ...]:
@@ -317,7 +317,7 @@ def _for_name(name: str) -> tuple[Operand, ...]:
 
 
 def _first_that_works(form: _Form, attempts: Attempts) -> Production | None:
-    """Return the row with the first combination that eager takes most of the time, or else most often."""
+    """Return the row with the first combination that eager accepts most of the time, or else most often."""
     best: tuple[int, Production | None] = (0, None)
     most = attempts.calls + attempts.most_calls
     if not form.names:
@@ -328,39 +328,39 @@ def _first_that_works(form: _Form, attempts: Attempts) -> Production | None:
         for further in _combinations(form.names[1:], first is not _FIRST[0] or bool(form.call)):
             row = Production((template,), further, form.arguments, call=call, imports=form.imports)
             counts = {rank: _successes(row, first.operand(rank, rank), attempts) for rank in first.ranks}
-            score = max(len(shown) for shown in counts.values())
+            score = max(len(outcomes) for outcomes in counts.values())
             if score > best[0]:
-                ranks = [rank for rank, shown in counts.items() if len(shown) >= min(score, ENOUGH)]
+                ranks = [rank for rank, outcomes in counts.items() if len(outcomes) >= min(score, ENOUGH)]
                 operand = first.operand(min(ranks), max(ranks) + (max(ranks) == MOST_RANK))
-                shown = [each for outcomes in counts.values() for each in outcomes]
-                best = (score, _shown(replace(row, operands=(operand, *further)), shown))
+                outcomes = [each for group in counts.values() for each in group]
+                best = (score, _shown(replace(row, operands=(operand, *further)), outcomes))
             if best[0] >= ENOUGH or attempts.calls > most:
                 return best[1]
     return best[1]
 
 
 def _without_operands(form: _Form, attempts: Attempts) -> Production | None:
-    """Return the row of a function that makes a tensor of numbers, which becomes a constant of a captured program."""
+    """Return the row of a function that makes a tensor from numbers, which is a constant in a captured program."""
     row = Production((form.template,), (), form.arguments, call="", imports=form.imports)
-    shown = _successes(row, None, attempts)
-    if any("random" in each.tags for each in shown):
+    outcomes = _successes(row, None, attempts)
+    if any("random" in each.tags for each in outcomes):
         attempts.results.add("random numbers that programs would hold as constants")
         return None
-    return _shown(row, shown) if shown else None
+    return _shown(row, outcomes) if outcomes else None
 
 
-def _shown(row: Production, shown: list[Outcome]) -> Production:
-    """Return a row with what calls of it showed: its tags, and how its result becomes one that programs hold."""
-    form = shown[0].form
-    tags = frozenset[str]().union(*(each.tags for each in shown))
+def _shown(row: Production, outcomes: list[Outcome]) -> Production:
+    """Return a row with the properties that its calls showed: its tags, and the form of its result."""
+    form = outcomes[0].form
+    tags = frozenset[str]().union(*(each.tags for each in outcomes))
     if row.spellings[0].startswith("nn."):
         return replace(row, call=form.format(row.call), tags=tags)
     return replace(row, spellings=(form.replace("{}", row.spellings[0]),), tags=tags)
 
 
 def _successes(row: Production, first: Operand | None, attempts: Attempts) -> list[Outcome]:
-    """Call a row a few times on new operands; return what the calls showed that gave a result for programs."""
-    shown: list[Outcome] = []
+    """Call a row a few times on new operands; return the outcomes of the calls with a result for programs."""
+    outcomes: list[Outcome] = []
     for seed in range(TRIES):
         attempts.calls += 1
         attempts.warnings.clear()
@@ -372,18 +372,18 @@ def _successes(row: Production, first: Operand | None, attempts: Attempts) -> li
             text = f"{type(error).__name__}: {error}".partition("\n")[0]
             attempts.errors[text] = attempts.errors.get(text, 0) + 1
             tries = FIRST_TRIES if row.arguments else 2
-            if isinstance(error, (NotImplementedError, Warning)) or (seed >= tries - 1 and not shown):
+            if isinstance(error, (NotImplementedError, Warning)) or (seed >= tries - 1 and not outcomes):
                 break
             continue
         if isinstance(outcome, str):
             attempts.results.add(outcome)
         else:
-            shown.append(outcome)
-    return shown
+            outcomes.append(outcome)
+    return outcomes
 
 
 def _with_more(form: _Form, row: Production, spelled: Spelled) -> Iterator[Production]:
-    """Yield the rows with a tensor that may be left out, and the one that writes its result to another operand."""
+    """Yield the rows with an optional tensor, and the row that writes its result to another operand."""
     template, count = row.spellings[0], len(row.operands)
     if form.call or "{*}" not in template or template.count("{*}") > 1:
         return
@@ -393,8 +393,8 @@ def _with_more(form: _Form, row: Production, spelled: Spelled) -> Iterator[Produ
     for text, kinds in forms[:MOST_OPTIONAL]:
         for kind in kinds:
             more = replace(row, spellings=(text,), operands=(*row.operands, kind))
-            if shown := _successes(replace(more, operands=more.operands[1:]), row.operands[0], Attempts()):
-                yield replace(more, tags=row.tags.union(*(each.tags for each in shown)))
+            if outcomes := _successes(replace(more, operands=more.operands[1:]), row.operands[0], Attempts()):
+                yield replace(more, tags=row.tags.union(*(each.tags for each in outcomes)))
                 break
     if spelled.writes_out and row.operands and not row.tags:
         shifted = re.sub(r"\{(\d)\}", lambda match: f"{{{int(match[1]) + 1}}}", template)
@@ -403,6 +403,6 @@ def _with_more(form: _Form, row: Production, spelled: Spelled) -> Iterator[Produ
             spellings=(shifted.replace("{*}", ", out={0}{*}"),),
             operands=(row.operands[0], SAME_FLOAT, *row.operands[1:]),
         )
-        shown = _successes(replace(out, operands=out.operands[1:]), out.operands[0], Attempts())
-        if len(shown) >= ENOUGH and all("in-place" in each.tags for each in shown):
+        outcomes = _successes(replace(out, operands=out.operands[1:]), out.operands[0], Attempts())
+        if len(outcomes) >= ENOUGH and all("in-place" in each.tags for each in outcomes):
             yield replace(out, tags=frozenset({"in-place"}))

@@ -54,15 +54,15 @@ from pytest_fx.generation.productions import Drawing, Production, row
 
 VIEW, SIZE = frozenset({"view"}), frozenset({"size"})
 _PARTS = (
-    *(slice(None),) * 5,  # most of a tensor is taken whole
+    *(slice(None),) * 5,  # most dimensions of a subscript are whole
     *(slice(1, None), slice(None, -1), slice(None, 2), slice(None, None, 2), slice(None, None, 2), slice(1, 2)),
     *(0, -1, slice(-1, None), None, [0, 1]),
 )
-"""What subscripts are made of."""
+"""The parts of subscripts."""
 
 
 def _index(builder: Drawing, objects: list[Any]) -> Any:
-    """A subscript: slices, integers, an ellipsis, None."""
+    """Return a subscript: slices, integers, an ellipsis, None."""
     choices, rank = builder.choices, objects[0].dim()
     if choices.sometimes(6):
         return (..., *(choices.pick(_PARTS) for _ in range(1 + choices.below(min(2, rank)))))
@@ -71,7 +71,7 @@ def _index(builder: Drawing, objects: list[Any]) -> Any:
 
 
 def _shape(builder: Drawing, objects: list[Any]) -> tuple[int, ...]:
-    """Sizes for as many elements: some neighbours merged, or one split."""
+    """Return sizes for as many elements: some neighbours merged, or one split."""
     sizes, choices = list(objects[0].shape), builder.choices
     if len(sizes) > 1 and choices.mostly(3):
         at = choices.below(len(sizes) - 1)
@@ -80,7 +80,7 @@ def _shape(builder: Drawing, objects: list[Any]) -> tuple[int, ...]:
         at = choices.below(len(sizes))
         sizes[at : at + 1] = [sizes[at] // 2, 2] if sizes[at] % 2 == 0 else [1, sizes[at]]
     if sizes and choices.mostly(2):
-        sizes[0 if choices.mostly(3) else choices.below(len(sizes))] = -1  # most often what stays is the batch
+        sizes[0 if choices.mostly(3) else choices.below(len(sizes))] = -1  # mostly the batch
     return tuple(sizes)
 
 
@@ -95,13 +95,13 @@ def _splits(builder: Drawing, objects: list[Any]) -> Any:
 
 
 def _expanded(builder: Drawing, objects: list[Any]) -> tuple[int, ...]:
-    """Sizes to expand to: other ones where there was one element, and now and then a new dimension before all."""
+    """Return sizes to expand to: other ones for single elements, and sometimes a new first dimension."""
     sizes = [builder.choices.pick((2, 3, 1)) if size == 1 else -1 for size in objects[0].shape]
     return (*([2] if not sizes or builder.choices.sometimes(3) else []), *sizes)
 
 
 def _times(builder: Drawing, objects: list[Any]) -> tuple[int, ...]:
-    """Return how often to repeat in each dimension: most often in one of them, at times in a new one before all."""
+    """Return the repetitions in each dimension: mostly in one of them, sometimes in a new first dimension."""
     times = [1] * (objects[0].dim() or 1) + [1] * builder.choices.sometimes(4)
     times[builder.choices.below(len(times))] = builder.choices.pick((2, 3))
     return tuple(times)
@@ -119,16 +119,16 @@ def _equation(builder: Drawing, objects: list[Any]) -> str:
             sizes[letter] = size
             name += letter
         names.append(name)
-    kept = [letter for letter in sizes if not all(letter in name for name in names) or builder.choices.sometimes(3)]
+    chosen = [letter for letter in sizes if not all(letter in name for name in names) or builder.choices.sometimes(3)]
     if builder.choices.sometimes(3):
-        kept = kept[::-1]
-    return f"{','.join(names)}->{''.join(kept)}"
+        chosen = chosen[::-1]
+    return f"{','.join(names)}->{''.join(chosen)}"
 
 
 SHAPE = argument("shape", _shape)
 TIMES = argument("times", _times)
 _KEPT = argument("keepdim", one_of(True), 3)
-"""Where it is not what follows the dimension."""
+"""The argument where it does not follow the dimension."""
 ORDER = argument("order", order)
 INDEX = argument("index", _index)
 _CAUSAL = argument("causal", lambda builder, objects: (objects[0].shape[1],) * 2)
@@ -200,7 +200,7 @@ JOINS = [
     row("torch.cat({0}{*}); torch.cat({0}[::-1]{*}); torch.cat({0}[-1:] + {0}[:-1]{*}); torch.cat({0}[1:]{*}); "
         "torch.cat([{0}[1], {0}[0]]{*}); torch.cat([{0}[0], {0}[0]]{*})", SEVERAL, DIM_OF_PARTS, weight=3),
     row("torch.broadcast_tensors({0}, {1})", ANY, OTHER, VIEW),
-    # for passes that ask for it: where two values are nearly equal, rounding decides on the size
+    # for passes that look for it: of two nearly equal values, rounding decides on the size
     row("torch.unique({0}); torch.unique_consecutive({0}); {0}.unique()", FLOAT, weight=0),
     row("torch.hstack([{0}, {1}]); torch.vstack(({0}, {1}))", DIMENSIONED, SAME),
 ]

@@ -1,4 +1,4 @@
-"""Siblings of formulas: rows that differ from a formula in one thing, and that no pass must take for it."""
+"""Siblings of formulas: rows that differ from a formula in one detail, and that no pass may take for it."""
 
 from __future__ import annotations
 
@@ -24,36 +24,36 @@ _MASKS = (
     "(part := {}).masked_fill(torch.ones_like(part).tril(diagonal=1) == 0, -100.0)",
 )
 _INERT = ("F.dropout({}, 0.1, training=False)", "{}.contiguous()")
-"""What changes nothing, and stands between two operations all the same."""
+"""Operations without effect that still separate two others."""
 _TAGS = {
     "between": frozenset({"view"}),
     "cast": frozenset({"cast"}),
     "layout": frozenset({"view"}),
     "use": frozenset({"view"}),
 }
-"""Siblings that may return the memory that they were given, by kind."""
+"""Kinds of siblings that may return the memory of an operand, with their tags."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Edit:
-    """What stands in the place of a part of a formula."""
+    """A replacement of a part of a formula."""
 
     kind: str
-    """What is another: ``"number"``, ``"argument"``, ``"order"``, ``"operand"``, ``"cast"``, ``"mask"``, ``"layout"``,
-    ``"between"``, ``"use"``."""
+    """The changed detail: ``"number"``, ``"argument"``, ``"order"``, ``"operand"``, ``"cast"``, ``"mask"``,
+    ``"layout"``, ``"between"``, ``"use"``."""
     text: str
-    """The part."""
+    """The text of the replacement."""
     arguments: tuple[Argument, ...] = ()
-    """Constants that it takes beside those of the formula."""
+    """Further constants, beside those of the formula."""
     operands: tuple[Operand, ...] = ()
-    """Values that it takes beside those of the formula."""
+    """Further values, beside those of the formula."""
 
 
 @functools.lru_cache(maxsize=4096)
 def siblings(row: Production, spelling: str) -> tuple[tuple[Production, ...], ...]:
-    """The siblings of a formula in one of its spellings, by the kind of what differs; two kinds twice.
+    """Return the siblings of a formula in one of its spellings, grouped by kind of change; two kinds occur twice.
 
-    Eager need not take all of them.
+    Eager need not accept all of them.
 
     >>> from .operands import FLOAT
     >>> formula = Production(("{0} * torch.sigmoid({0})",), (FLOAT,))
@@ -68,7 +68,7 @@ def siblings(row: Production, spelling: str) -> tuple[tuple[Production, ...], ..
     """
     text = _HOLE.sub(r"_\1_", spelling)
     root = _SignedNumbers().visit(ast.parse(text, mode="eval").body)
-    found: dict[str, list[Production]] = {}
+    by_kind: dict[str, list[Production]] = {}
     for node in ast.walk(root):
         if not isinstance(node, ast.expr):
             continue
@@ -87,16 +87,16 @@ def siblings(row: Production, spelling: str) -> tuple[tuple[Production, ...], ..
                 operands=(*row.operands, *edit.operands),
                 tags=tags,
             )
-            found.setdefault(edit.kind, []).append(sibling)
-    often = [kind for kind in found if kind in ("number", "argument")]  # which passes leave unchecked most
-    return tuple(tuple(found[kind]) for kind in (*found, *often))
+            by_kind.setdefault(edit.kind, []).append(sibling)
+    often = [kind for kind in by_kind if kind in ("number", "argument")]  # passes check these least
+    return tuple(tuple(by_kind[kind]) for kind in (*by_kind, *often))
 
 
 class _SignedNumbers(ast.NodeTransformer):
-    """Makes ``-1`` one number."""
+    """A transformer that makes ``-1`` one number."""
 
     def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.AST:
-        """Put a negative number in the place of a positive one with a sign."""
+        """Replace a positive number with a sign by a negative one."""
         match node:
             case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int(value) | float(value))):
                 return ast.copy_location(ast.Constant(-value), node)
@@ -105,7 +105,7 @@ class _SignedNumbers(ast.NodeTransformer):
 
 
 def _numbers(node: ast.expr) -> Iterator[_Edit]:
-    """Another number, dimensions and bounds among them."""
+    """Yield edits to another number, dimensions and bounds among them."""
     match node:
         case ast.Constant(value=int(value) | float(value)) if type(value) is not bool:
             others = dict.fromkeys((2 * value, value + 1, -value))
@@ -115,17 +115,17 @@ def _numbers(node: ast.expr) -> Iterator[_Edit]:
 
 
 def _arguments(node: ast.expr, row: Production) -> Iterator[_Edit]:
-    """A call without one of its keywords, or with one more."""
+    """Yield a call without one of its keywords, or with one more."""
     if not isinstance(node, ast.Call):
         return
     for keyword in node.keywords:
         rest = [each for each in node.keywords if each is not keyword]
         yield _Edit("argument", ast.unparse(ast.Call(node.func, node.args, rest)))
-    known = frozenset(each.arg for each in node.keywords if each.arg) | {each.name for each in row.arguments}
+    present = frozenset(each.arg for each in node.keywords if each.arg) | {each.name for each in row.arguments}
     name = ast.unparse(node.func)
     if isinstance(node.func, ast.Attribute) and not _is_of_module(node.func):
         name = f"{{0}}.{node.func.attr}"
-    for argument in further_arguments(f"{name}({{0}}{{*}})", known):
+    for argument in further_arguments(f"{name}({{0}}{{*}})", present):
         more = ast.keyword(argument.name, ast.Name(f"_{argument.name}_"))
         yield _Edit("argument", ast.unparse(ast.Call(node.func, node.args, [*node.keywords, more])), (argument,))
 
@@ -135,20 +135,20 @@ def _is_of_module(function: ast.Attribute) -> bool:
 
 
 def _orders(node: ast.expr) -> Iterator[_Edit]:
-    """Two operands in the other order."""
+    """Yield two operands in the other order."""
     match node:
         case ast.BinOp(left=left, op=sign, right=right):
             yield _Edit("order", ast.unparse(ast.BinOp(right, sign, left)))
         case ast.Compare(left=left, ops=signs, comparators=[right]):
             yield _Edit("order", ast.unparse(ast.Compare(right, signs, [left])))
-        case ast.Call(func=ast.Attribute() as function, args=[*rest, one, other]) if _is_of_module(function):
-            yield _Edit("order", ast.unparse(ast.Call(function, [*rest, other, one], node.keywords)))
+        case ast.Call(func=ast.Attribute() as function, args=[*rest, first, second]) if _is_of_module(function):
+            yield _Edit("order", ast.unparse(ast.Call(function, [*rest, second, first], node.keywords)))
         case _:
             pass
 
 
 def _reads(node: ast.expr, row: Production, text: str) -> Iterator[_Edit]:
-    """Something else in one of the places where the same value or number is read."""
+    """Yield another value in one of the places where the same value or number is read."""
     if not isinstance(node, ast.Name) or len(re.findall(rf"\b{node.id}\b", text)) < 2:
         return
     if _OPERAND.fullmatch(node.id):
@@ -159,7 +159,7 @@ def _reads(node: ast.expr, row: Production, text: str) -> Iterator[_Edit]:
 
 
 def _masks(node: ast.expr, text: str) -> Iterator[_Edit]:
-    """A call, of the softmax where there is one, on what is masked."""
+    """Yield a call, of the softmax if there is one, on a masked operand."""
     match node:
         case ast.Call(func=ast.Attribute() as function, args=[part, *rest]) if (
             _is_of_module(function) and (function.attr == "softmax" or "softmax(" not in text) and _is_value(part)
@@ -172,7 +172,7 @@ def _masks(node: ast.expr, text: str) -> Iterator[_Edit]:
 
 
 def _around(node: ast.expr, text: str) -> Iterator[_Edit]:
-    """A part that is cast, transposed or no more so, or read once more."""
+    """Yield a part with a cast, with a transpose more or less, with something around it, or with another use."""
     if not _is_value(node):
         return
     if not isinstance(node, ast.Name):
@@ -189,12 +189,12 @@ def _around(node: ast.expr, text: str) -> Iterator[_Edit]:
 
 
 def _is_value(node: ast.expr) -> bool:
-    """Return whether a part is computed of operands, or is one."""
+    """Return whether a part is an operand or computed from operands."""
     return isinstance(node, ast.BinOp | ast.Call | ast.Subscript | ast.Name) and bool(
         _OPERAND.search(ast.unparse(node))
     )
 
 
 def _closed(node: ast.expr) -> str:
-    """A part as it stands before a dot."""
+    """Return the text of a part, for use before a dot."""
     return f"({ast.unparse(node)})" if isinstance(node, ast.BinOp) else ast.unparse(node)

@@ -1,4 +1,4 @@
-"""How operators of torch are called: signatures of functions, methods and modules, and the types of arguments."""
+"""The ways to call operators of torch: signatures of functions, methods and modules, and types of arguments."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from pytest_fx.generation.spelled_targets import path_of
 
 _QUOTED = re.compile(r"""(?<![\w\\])["'](\w+)["']""")
 _IGNORED = re.compile(r"^(out|generator|size_average|reduce|_.*)$")
-"""Where results go, and what says nothing of them."""
+"""Parameters for the destination of results, and parameters that do not affect results."""
 MOST_TEXTS = 8
-"""So many of the texts that documentation has in quotes are taken for arguments at most."""
+"""The most quoted texts of a documentation that are used as arguments."""
 
 
 _KEYS = (
@@ -36,13 +36,13 @@ class Spelled:
     path: str
     """``"torch.linalg.svd"``, ``".add_"`` or ``"nn.Fold"``."""
     parameters: tuple[Parameter, ...]
-    """What it takes; the receiver of a method is the first one."""
+    """The parameters; the first one of a method is the receiver."""
     forward: tuple[Parameter, ...] = ()
-    """What a module is called with."""
+    """The parameters of a module's call."""
     writes_out: bool = False
-    """Whether there is an overload beside it that writes its result to ``out=``."""
+    """True if a further overload writes its result to ``out=``."""
     imports: str = ""
-    """A module that the path needs."""
+    """A module that the path imports."""
 
 
 def calls_of(target: Any) -> Iterator[Spelled]:
@@ -69,19 +69,19 @@ def calls_of(target: Any) -> Iterator[Spelled]:
         if _is_of_tensors(each.signature) and runs_on_cpu(each.schema)
     ]
     with_out = any("out" in each.written for each, _ in overloads)
-    kept = [parameters for each, parameters in overloads if not _has_result(each.signature, each.written)]
+    results = [parameters for each, parameters in overloads if not _has_result(each.signature, each.written)]
     if (not overloads_of(target) or inspect.isfunction(target)) and (
         signature := _python_signature(target)
     ) is not None:
-        kept.append(_own(signature))
-    if not kept and not overloads_of(target):  # nothing is known of it: it may be a method that takes nothing else
-        kept = [(Parameter("self", Parameter.POSITIONAL_OR_KEYWORD, annotation=torch.Tensor),)]
-    for parameters in {str(inspect.Signature(each)): each for each in kept}.values():
+        results.append(_own(signature))
+    if not results and not overloads_of(target):  # an unknown operator: it may be a method without other arguments
+        results = [(Parameter("self", Parameter.POSITIONAL_OR_KEYWORD, annotation=torch.Tensor),)]
+    for parameters in {str(inspect.Signature(each)): each for each in results}.values():
         yield Spelled(path, parameters, writes_out=with_out and path[0] != ".", imports=imports)
 
 
 def overloads_of(target: Any) -> tuple[Any, ...]:
-    """Return the overloads that torch declares of a function, or of a method by its name.
+    """Return the overloads that torch declares for a function, or for a method by its name.
 
     >>> len(overloads_of("index_add_")), len(overloads_of(torch.linalg.det))
     (1, 2)
@@ -101,7 +101,7 @@ def runs_on_cpu(schema: Any) -> bool:
     name = f"{schema.name}.{schema.overload_name}".rstrip(".")
     try:
         return any(torch._C._dispatch_has_kernel_for_dispatch_key(name, key) for key in _KEYS)
-    except RuntimeError:  # of TorchScript alone
+    except RuntimeError:  # an operator of TorchScript alone
         return False
 
 
@@ -115,18 +115,18 @@ def _own(signature: inspect.Signature) -> tuple[Parameter, ...]:
 
 
 def _is_of_tensors(signature: inspect.Signature) -> bool:
-    """Return whether tensors are among the operands, or a tensor is what comes of it."""
+    """Return whether an operand or the result is a tensor."""
     types = {type_of(each.annotation, each.name) for each in signature.parameters.values()}
     return signature.return_annotation is torch.Tensor or not types.isdisjoint(("tensor", "tensors"))
 
 
 def is_required(parameter: Parameter) -> bool:
-    """Return whether an argument has to be given."""
+    """Return whether an argument is required."""
     return parameter.default is Parameter.empty
 
 
 def _python_signature(target: Any) -> inspect.Signature | None:
-    """Return the signature of a function or method in Python; of two that a flag chooses from, that without it."""
+    """Return the Python signature of a function or method; of two that a flag selects, the one without it."""
     function = getattr(torch.Tensor, target, None) if isinstance(target, str) else target
     try:
         dispatched: Any = getattr(torch, "_jit_internal").boolean_dispatched.get(function)  # noqa: B009
@@ -139,7 +139,7 @@ def _python_signature(target: Any) -> inspect.Signature | None:
 
 @functools.lru_cache(maxsize=4096)
 def type_of(annotation: Any, name: str) -> str:
-    """Return what an argument is: ``"tensor"``, ``"tensors"``, ``"int"``, ``"ints"`` and so on; empty: not known.
+    """Return the type of an argument: ``"tensor"``, ``"tensors"``, ``"int"``, ``"ints"`` and so on; empty if unknown.
 
     >>> type_of(torch.Tensor | None, "weight"), type_of("int | tuple[int, int]", "kernel_size"), type_of(None, "size")
     ('tensor', 'ints', 'ints')
@@ -155,7 +155,7 @@ def type_of(annotation: Any, name: str) -> str:
         if re.search(rf"\b{word}\b", text):
             is_number = kind == "int" and not has_several and re.search(r"\b(float|complex)\b", text)
             return "number" if is_number else f"{kind}s" if has_several and kind in _SEVERAL else kind
-    if text in ("_empty", "None", "NoneType"):  # not annotated, or for what torch's own compiler has a type
+    if text in ("_empty", "None", "NoneType"):  # not annotated, or with a type of torch's own compiler
         if name in ("tensors", "operands", "matrices"):
             return "tensors"
         return "tensor" if re.match(r"^(self|input|tensor|other|[abABx])\d?$", name) else "ints"
@@ -169,7 +169,7 @@ _SEVERAL = ("tensor", "int", "float")
 
 @functools.lru_cache(maxsize=4096)
 def documented_texts(target: Any, name: str) -> tuple[str, ...]:
-    """Return the texts that the documentation of an operator has in quotes, if any where it is about an argument.
+    """Return the quoted texts in an operator's documentation, preferably those about an argument.
 
     >>> documented_texts(torch.nn.Conv2d, "padding_mode"), documented_texts("scatter_reduce", "reduce")
     (('zeros', 'reflect', 'replicate', 'circular'), ('sum', 'prod', 'mean', 'amax', 'amin'))
@@ -184,9 +184,9 @@ def documented_texts(target: Any, name: str) -> tuple[str, ...]:
 
 
 def _documents(target: Any) -> Iterator[str]:
-    """Yield the documentation of an operator, and of those of its name, to which it may refer."""
+    """Yield the documentation of an operator, and of others of its name, which it may refer to."""
     name = target if isinstance(target, str) else getattr(target, "__name__", "")
     others = (getattr(owner, each, None) for owner in (torch, torch.Tensor) for each in (name, f"{name}_"))
-    for found in (target, *others):
-        if found is not None and not isinstance(found, str):
-            yield inspect.getdoc(found) or ""
+    for documented in (target, *others):
+        if documented is not None and not isinstance(documented, str):
+            yield inspect.getdoc(documented) or ""

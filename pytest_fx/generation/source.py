@@ -39,7 +39,7 @@ def _class(builder: ProgramBuilder, result: str) -> Iterator[str]:
 
 
 def signature(builder: ProgramBuilder) -> str:
-    """The parameters of ``forward``."""
+    """Return the parameters of ``forward``."""
     if builder.inner:
         return "self, x"
     parts = ["self"]
@@ -56,7 +56,7 @@ def _build(builder: ProgramBuilder) -> Iterator[str]:
     if not builder.features & {"norm", "batch-norm"}:
         yield "    return Program().eval()"
         return
-    # As they are made, norms do next to nothing, and a transform that forgets one would pass.
+    # The initial values of norms make them nearly the identity, and a transform that forgets one would pass.
     yield "    module = Program().eval()"
     yield "    for name, tensor in module.state_dict().items():"
     yield '        if tensor.is_floating_point() and ("norm" in name or "running" in name):'

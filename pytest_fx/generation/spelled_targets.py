@@ -1,4 +1,4 @@
-"""What texts of the grammar call, and how they write what they are to call."""
+"""The targets that texts of the grammar call, and the expressions for targets."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ Target = Any
 """A function, the name of a method, or a class of modules."""
 
 CHECK: Target = vars(torch)["_assert"]
-"""What a check is captured as."""
+"""The function that a check is captured as."""
 ATTRIBUTES = frozenset({"T", "mT"})
-"""Attributes that are operations too, by their names."""
+"""Names of attributes that are also operations."""
 
 
 def _by_sign() -> Iterator[tuple[tuple[type[ast.AST], type[ast.AST]], Callable[..., Any]]]:
-    """The functions of Python's operators, by the kind of expression or statement and its sign."""
+    """Yield the functions of Python's operators, by the kind of expression or statement and its sign."""
     yield (ast.UnaryOp, ast.Not), operator.not_
     for row in OPERATORS:
         match ast.parse(row.template.format(*"abc")).body[0]:
@@ -43,7 +43,7 @@ _OPERATORS = dict(_by_sign())
 
 @functools.cache
 def targets_of(spelling: str, operands: int) -> frozenset[Target]:
-    """Return what a spelling calls: functions, names of methods, classes of modules.
+    """Return the targets that a spelling calls: functions, names of methods, classes of modules.
 
     >>> targets_of("{0} + {1}", 2) == {operator.add}, sorted(targets_of(".view", 1))
     (True, ['view'])
@@ -86,23 +86,23 @@ def _called(function: ast.expr) -> Iterator[Target]:
 
 
 def path_of(target: Any) -> tuple[str, str] | None:
-    """Return how a source writes a function or a class, and what it imports for that; None for what it cannot.
+    """Return the expression for a function or a class in a source, and its import; None if there is none.
 
     >>> path_of(torch.relu), path_of(operator.add)
     (('torch.relu', ''), ('_operator.add', '_operator'))
     """
     for path, module in (("torch", torch), ("F", F), ("torch.special", torch.special), ("torch.linalg", torch.linalg),
                          ("torch.fft", torch.fft)):  # fmt: skip
-        for name, found in vars(module).items():  # torch.linalg.inv is called linalg_inv
-            if found is target:
+        for name, value in vars(module).items():  # torch.linalg.inv is called linalg_inv
+            if value is target:
                 return f"{path}.{name}", ""
     name, home = getattr(target, "__qualname__", ""), getattr(target, "__module__", None) or ""
-    if not home or not name or "<" in name or home == "__main__" or _found(home, name) is not target:
+    if not home or not name or "<" in name or home == "__main__" or _imported(home, name) is not target:
         return None
     return f"{home}.{name}", home
 
 
-def _found(module: str, name: str) -> Any:
+def _imported(module: str, name: str) -> Any:
     try:
         return functools.reduce(getattr, name.split("."), __import__(module, fromlist=["_"]))
     except (ImportError, AttributeError):

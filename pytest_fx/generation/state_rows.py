@@ -61,9 +61,9 @@ STATES = [
 
 
 def _checks(condition: str, message: str, operands: tuple[Operand, ...], *arguments: Argument) -> Production:
-    """A row for a condition that the program's inputs meet, in the ways in which people write it.
+    """Return a row for a condition that the program's inputs meet, in the usual forms of checks.
 
-    Only a message that says no sizes is one for ``torch._assert``, which formats them while the program is captured.
+    ``torch._assert`` formats its message while the program is captured, so only a message without sizes has that form.
     """
     forms = (
         f"assert {condition}, {message}",

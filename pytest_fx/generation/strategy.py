@@ -45,9 +45,9 @@ COMPOSED: dict[str, Callable[[ProgramBuilder], bool]] = {
     "tie": composition.tie_weights,
     "any": composition.call_any,
 }
-"""Lines that are more than an operation."""
-# What is to be frequent stands several times in a tuple, in place of weights beside it: a choice is then one integer
-# for Hypothesis, which shrinks toward the first entry, and tuples are joined where more is asked for.
+"""Lines of several operations."""
+# A frequent kind occurs several times in a tuple, instead of a weight beside it: a choice is then one integer for
+# Hypothesis, which shrinks toward the first entry, and tuples are joined if more is asked for.
 PLAIN = (
     *("nothing",) * 6,
     *(name for name, (weight, _) in FAMILIES.items() for _ in range(weight)),
@@ -62,28 +62,28 @@ PLAIN = (
     *("tie",) * 3,
     *("any",) * 2,
 )
-"""What a line can be, as often as it should be chosen; the first is what shrinking goes to."""
+"""The kinds of lines, each as often as it should be chosen; shrinking leads to the first."""
 BIASED = (*PLAIN, *("wanted",) * len(PLAIN))
-"""The same where something is wanted."""
+"""The kinds of lines if operations are wanted."""
 MODULES = (*BIASED, *("again",) * (len(PLAIN) // 5))
-"""The same where modules are."""
+"""The kinds of lines if modules are wanted."""
 LAYERED = (*MODULES, *("sibling",) * (len(PLAIN) // 3))
-"""The same where layers are."""
+"""The kinds of lines if layers are wanted."""
 _OF_MODULES = ("again", "again", "modules", "dense", "norms", "sibling")
 ANY_MODULES = (*PLAIN, *(kind for kind in _OF_MODULES for _ in range(len(PLAIN) // 9)))
-"""The same where nothing is wanted but calls of modules."""
+"""The kinds of lines if only calls of modules are wanted."""
 DTYPES = (torch.float32,) * 10 + (torch.float64, torch.bfloat16, torch.float16) * 2
 """Dtypes of inputs."""
 MIXED = (torch.float32,) * 6 + (torch.float64, torch.bfloat16, torch.float16) * 2
-"""Dtypes of inputs where arithmetic with numbers is wanted, which take no part in promotion."""
+"""Dtypes of inputs if arithmetic with numbers is wanted; numbers take no part in promotion."""
 STEPS = 14
-"""Lines that programs have at most, unless it is said otherwise."""
+"""The most lines of programs by default."""
 MOST_STEPS = 1000
-"""Lines that a program can be asked to have; Hypothesis draws no more choices than a few thousand."""
+"""The most lines that can be asked for; Hypothesis draws no more than a few thousand choices."""
 CHECKED = 6
-"""Where checks are asked for, there is one for so many other lines."""
+"""The number of other lines for each check, if checks are asked for."""
 FEW = 12
-"""Up to so many operations that are asked for are also made to follow each other, each of them each."""
+"""The number of operations up to which each of them also follows each other one."""
 
 FAMILIAR: tuple[tuple[Any, ...], ...] = (
     (nn.Conv2d, nn.BatchNorm2d, F.relu),
@@ -116,31 +116,31 @@ FAMILIAR: tuple[tuple[Any, ...], ...] = (
     ("half", operator.mul),
     ("double", operator.add),
 )
-"""What real models do in a row."""
+"""Sequences of operations in real models."""
 
 
 @functools.cache
 def idioms() -> tuple[Chain, ...]:
-    """The same as rows of the grammar."""
+    """Return the familiar sequences as rows of the grammar."""
     return chains(FAMILIAR)
 
 
 def programs(
     *, like: Any = None, ops: Iterable[Any] = (), constants: Iterable[float | str] = (), steps: int = STEPS
 ) -> st.SearchStrategy[Program]:
-    """Random programs: modules with what they are called with.
+    """Return a strategy of random programs: modules with their inputs.
 
-    Every program runs in eager mode and can be captured, with its ``concrete_args`` if it has some. Half of the lines
-    are what ``like`` and ``ops`` ask for, if they ask for anything.
+    Every program runs in eager mode and can be captured, with its ``concrete_args`` if it has some. If ``like`` or
+    ``ops`` ask for operations, half of the lines are those.
 
     Args:
-        like: a captured program (a ``GraphModule``) whose operations, and chains of them, are to be frequent.
-        ops: what is to be frequent: functions (``torch.relu``, ``operator.add``), names of methods (``"view"``),
-            classes of modules (``nn.Linear``), ``"get_attr"`` for buffers that are read and written, and tuples of
-            these that follow each other.
-        constants: numbers that are to be frequent among those of the arithmetic, and numbers and texts that are so
-            among the other arguments, where they have a place.
-        steps: about as many lines ``forward`` has at most, not counting those of nested modules.
+        like: a captured program (a ``GraphModule``) whose operations, and chains of them, should be frequent.
+        ops: the operations that should be frequent: functions (``torch.relu``, ``operator.add``), names of methods
+            (``"view"``), classes of modules (``nn.Linear``), ``"get_attr"`` for buffers that are read and written, and
+            tuples of operations that follow each other.
+        constants: numbers that should be frequent in arithmetic, and numbers and texts that should be frequent among
+            the other arguments that accept them.
+        steps: about the most lines of ``forward``, not counting those of nested modules.
     """
     bias = bias_toward(ops, like, constants)
     if type(steps) is not int or not 0 < steps <= MOST_STEPS:
@@ -149,66 +149,66 @@ def programs(
 
 
 def bias_toward(ops: Iterable[Any] = (), like: Any = None, constants: Iterable[float | str] = ()) -> Bias:
-    """Return what programs lean toward, for what :func:`programs` is asked for."""
+    """Return the bias that the arguments of :func:`programs` ask for."""
     what = "constants= holds numbers and texts"
-    asked = expect_all(constants, lambda one: isinstance(one, (Real, str)), what, error=FxError)
+    requested = expect_all(constants, lambda constant: isinstance(constant, (Real, str)), what, error=FxError)
     expect(like, (GraphModule, NoneType), "like= is a captured program", error=FxError)
     what = "ops= holds functions, names of methods, classes of modules, and tuples of these"
     targets = list(expect_all(ops, _can_be_asked, what, error=FxError))
     bias = _bias_to([target for target in targets if target is not CHECK], like)
-    if CHECK in targets:  # a line of its own kind, which stands anywhere
+    if CHECK in targets:  # a line of its own kind, at any place
         bias = replace(bias, kinds=(*bias.kinds, *("checks",) * (len(bias.kinds) // CHECKED)))
-    if "call_module" in asked and not bias.wanted:
+    if "call_module" in requested and not bias.wanted:
         bias = replace(bias, kinds=ANY_MODULES)
-    return replace(bias, constants=asked)
+    return replace(bias, constants=requested)
 
 
 def _can_be_asked(target: Any) -> bool:
     if isinstance(target, (tuple, list)):
-        return all(isinstance(one, str) or callable(one) for one in cast("tuple[Any, ...]", target))
+        return all(isinstance(part, str) or callable(part) for part in cast("tuple[Any, ...]", target))
     return isinstance(target, str) or callable(target)
 
 
 @dataclass(frozen=True, slots=True)
 class Bias:
-    """What programs lean toward."""
+    """The preferences of random programs."""
 
     wanted: tuple[Chain, ...]
-    """Operations, and chains of them, that are to be frequent."""
+    """Operations, and chains of them, that should be frequent."""
     kinds: tuple[str, ...]
-    """What a line can be, as often as it should be chosen."""
+    """The kinds of lines, each as often as it should be chosen."""
     dtypes: tuple[torch.dtype, ...] = DTYPES
-    """What the first input can be, as often as it should be chosen."""
+    """The dtypes of the first input, each as often as it should be chosen."""
     constants: tuple[float | str, ...] = ()
-    """Arguments that are to be frequent."""
+    """Arguments that should be frequent."""
     no_side_effects: bool = True
-    """Whether some programs write nothing in place, and check nothing."""
+    """True if some programs write nothing in place, and check nothing."""
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
-        """Print it in short, as Hypothesis does where it notes what it was drawing."""
+        """Print it in short, since Hypothesis prints its arguments."""
         printer.text(f"<{len(self.wanted)} chains>")
 
 
 def _bias_to(ops: list[Any], like: Any) -> Bias:
-    """Return what is asked for, what real models do in a row with it, and the rows that passes look back along."""
-    asked = chains(ops, like)
-    if not asked:
+    """Return a bias to the operations asked for, their familiar sequences, and the rows that passes look back along."""
+    requested = chains(ops, like)
+    if not requested:
         return Bias((), PLAIN)
     single = dict.fromkeys(target for target in ops if not isinstance(target, tuple | list))
     rows = [row for row in FAMILIAR if single.keys() >= {*row}]
     rows += itertools.product(single, repeat=2) if len(single) <= FEW else []
-    repeated = chains((target, target) for target in single)  # what most passes on one operation merge
+    repeated = chains((target, target) for target in single)  # most passes on one operation merge two of it
     followed = (*chains(rows), *repeated, *compounds(single.keys()))
-    # Repeated until each has its part: half is what was asked for, and half what follows it;
-    # then a quarter of all looks back, and half of all are formulas.
-    wanted = (*asked, *followed * max(1, len(asked) // max(1, len(followed))))
+    # Repeated to reach their shares: one half was asked for, and the other half follows from it. Then a quarter of all
+    # looks back, and half of all are formulas.
+    wanted = (*requested, *followed * max(1, len(requested) // max(1, len(followed))))
     back = walks(single)
     wanted += back * (len(wanted) // (3 * max(1, len(back))))
     formulas = formulas_about(single.keys())
     wanted += formulas * (1 + len(wanted) // len(formulas)) if formulas else ()
-    choices = [choice for chain in asked for step in chain for choice in step]
+    choices = [choice for chain in requested for step in chain for choice in step]
     no_side_effects = not any(
-        all("in-place" in choice.row.tags for choice in step) for chain in asked for step in chain
+        all("in-place" in choice.row.tags for choice in step) for chain in requested for step in chain
     )
     if any("layer" in choice.row.tags for choice in choices):
         return Bias(wanted, LAYERED, no_side_effects=no_side_effects)
@@ -227,7 +227,7 @@ def _programs(draw: st.DrawFn, bias: Bias, steps: int) -> Program:
 
 
 def program_of(random: Random | None, bias: Bias, steps: int) -> Program:
-    """Return a program that depends on a random number generator alone; None for the simplest."""
+    """Return a program that depends on a random number generator alone; None gives the simplest program."""
     while (program := _drawn(SeededChoices(random), bias, steps)) is None:
         pass
     return program
@@ -240,11 +240,11 @@ def _drawn(choices: Choices, bias: Bias, steps: int) -> Program | None:
 
 @contextlib.contextmanager
 def warnings_as_errors() -> Generator[None]:
-    """Take what torch warns of for an error, also what it would warn of once."""
+    """Turn the warnings of torch into errors, also those that it gives only once."""
     before = torch.is_warn_always_enabled()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        warnings.filterwarnings("ignore", "torch.quantize_per_tensor, ")  # deprecated, and what old passes are about
+        warnings.filterwarnings("ignore", "torch.quantize_per_tensor, ")  # deprecated, but old passes look for it
         torch.set_warn_always(True)
         try:
             yield
@@ -253,7 +253,7 @@ def warnings_as_errors() -> Generator[None]:
 
 
 def _draw_program(choices: Choices, bias: Bias, steps: int, noted: list[Any]) -> Program | None:
-    """Draw a program, or None where what was drawn refuses its own inputs; ``noted``: what torch warns of."""
+    """Draw a program, or None if it refuses its own inputs; ``noted`` collects the warnings of torch."""
     builder = ProgramBuilder(choices, "Program", extreme_values=choices.sometimes(7), constants=bias.constants)
     builder.noted = noted
     if builder.extreme_values:
@@ -264,14 +264,14 @@ def _draw_program(choices: Choices, bias: Bias, steps: int, noted: list[Any]) ->
     dtype = choices.pick(bias.dtypes)
     builder.input(draw_tensor(choices, shape, dtype, extreme_values=builder.extreme_values))
     _add_unusual_input(builder)
-    if bias.wanted:  # in two of three programs at once, while what it takes is there or can be made
+    if bias.wanted:  # in two of three programs at once, while its operands exist or can be made
         _add_line(builder, replace(bias, kinds=("nothing", "wanted", "wanted")), choices)
     for _ in range(steps):
         _add_line(builder, bias, choices)
     result = _result(builder)
     if choices.sometimes(4):
         _reverse_inputs(builder)
-    # An input that keeps its default is checked where it is read, and passes need not look for inputs behind a check.
+    # An input with a default is checked where it is read, and passes need not look for inputs behind a check.
     builder.inputs.sort(key=lambda part: not part.passed)
     last = [place for place, part in enumerate(builder.inputs) if not part.keyword][-1]
     if last > 0 and choices.sometimes(8):
@@ -281,12 +281,12 @@ def _draw_program(choices: Choices, bias: Bias, steps: int, noted: list[Any]) ->
     text = source(builder, result)
     program = load(text, frozenset(builder.features), tuple(builder.inputs), batch)
     if "check" in builder.features and builder.features & {"norm", "batch-norm"}:
-        return program if program.takes(program.inputs) else None  # its norms were others when the check held
+        return program if program.takes(program.inputs) else None  # norms had other values when the check passed
     return program
 
 
 def _add_unusual_input(builder: ProgramBuilder) -> None:
-    """In some programs, a number with a default, an input that nothing reads, or tensors in a container."""
+    """Add, in some programs, a number with a default, an input that nothing reads, or tensors in a container."""
     kind = builder.choices.below(8)
     if kind == 1:
         is_passed = builder.choices.sometimes(2)
@@ -305,7 +305,7 @@ def _add_unusual_input(builder: ProgramBuilder) -> None:
 
 
 def _reverse_inputs(builder: ProgramBuilder) -> None:
-    """Let callers pass in another order than the program reads, what has no default."""
+    """Reverse the inputs without a default: callers pass them in another order than the program reads them."""
     count = sum(not part.keyword for part in builder.inputs)
     builder.inputs[:count] = reversed(builder.inputs[:count])
 
@@ -328,7 +328,7 @@ def _first_shape(choices: Choices, batch: int) -> tuple[int, ...]:
 
 
 def _add_line(builder: ProgramBuilder, bias: Bias, choices: Choices) -> None:
-    """Append a line, or nothing where what was chosen has no place."""
+    """Append a line, or nothing if the chosen kind does not fit."""
 
     def add(part: Choices) -> None:
         builder.choices = part
@@ -359,7 +359,7 @@ def _step(builder: ProgramBuilder, bias: Bias) -> bool:
 
 
 def _result(builder: ProgramBuilder) -> str:
-    """Return what is returned: the last value, all values that nothing reads, or one more, in a usual container."""
+    """Return the result: the last value, all values that nothing reads, or one more, in a usual container."""
     choices = builder.choices
     values = [value for value in builder.values if not value.name.startswith("self.") and _is_usable(value.object)]
     last = values[-1]
@@ -390,7 +390,7 @@ def _result(builder: ProgramBuilder) -> str:
 
 
 def _is_usable(result: Any) -> bool:
-    """Return whether autograd still takes a value; of several views made at once none is once their base is written."""
+    """Return whether autograd still accepts a value: views made together become invalid when their base is written."""
     if isinstance(result, tuple | list):
         return all(map(_is_usable, result))
     try:

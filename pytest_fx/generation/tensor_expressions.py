@@ -18,53 +18,53 @@ from pytest_fx.generation.productions import Choices, spell
 Shape = tuple[int, ...]
 
 MOST_DIMENSIONS = 64
-"""Of a shape; the tensors of NumPy have no more."""
+"""The most dimensions of a shape; NumPy's arrays have no more."""
 FLOATING = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 ORDINARY = (1.0, 0.0, 2.0, -1.0, 0.5, -0.5, 3.0, 0.1, -2.7, 1 / 3)
 FEW_VALUES = 64
-"""Values of integers and masks that a recipe takes over from a tensor."""
+"""The most values of integers and masks that a recipe copies from a tensor."""
 MANY_VALUES = 4096
-"""Values from which it takes their range."""
+"""The most values of a tensor from which a recipe takes the range."""
 WIDE = 16.0
-"""The range of values of both signs from which on a recipe keeps it."""
+"""The width from which on a recipe keeps a range with both signs."""
 LAST_DIAGONAL = 4
-"""The diagonals of a triangle that are tried lie within so many of the main one."""
+"""The largest distance of a triangle's diagonal from the main one that is tried."""
 SPECIAL = (0.0, float("nan"), float("inf"), -float("inf"), -0.0, 1e-40, 1e30, -1e30, 65504.0, 1e-8, 88.8)
 
 
 @dataclass(frozen=True, slots=True)
 class Triangle:
-    """One value on one side of a diagonal of the last two dimensions, as in a causal mask, and 0 on the other."""
+    """One value on one side of a diagonal of the last two dimensions, as in a causal mask, and 0 on the other side."""
 
     value: Any
-    """The value of each."""
+    """The value of each element on the one side."""
     diagonal: int = 0
-    """The last diagonal among them; 0 is the main one, and those above have positive numbers."""
+    """The last diagonal of that side; 0 is the main one, and those above have positive numbers."""
     upper: bool = False
-    """Whether they are on and above the diagonal, not on and below."""
+    """True if the side is on and above the diagonal, not on and below."""
 
 
 @dataclass(frozen=True, slots=True)
 class TensorRecipe:
-    """A tensor, described so that it can be written down for any shape."""
+    """A description of a tensor from which an expression for any shape can be written."""
 
     shape: Shape
     """Its size."""
     dtype: torch.dtype = torch.float32
     """The dtype of its elements."""
     elements: tuple[Any, ...] | str | Triangle = "ones"
-    """``"ones"``, ``"waves"`` (a sine, no two elements alike), ``"swings"`` (a high one), ``"depths"`` (a low one, all
-    negative), ``"gaps"`` (whose last row is zero), ``"counts"`` (0, 1, 2…), a triangle, or values that are repeated."""
+    """``"ones"``, ``"waves"`` (a sine, no two elements equal), ``"swings"`` (a high one), ``"depths"`` (a low one, all
+    negative), ``"gaps"`` (the last row is zero), ``"counts"`` (0, 1, 2…), a triangle, or values that are repeated."""
     layout: str = "contiguous"
     """``"contiguous"``, ``"transposed"`` (the last two dimensions) or ``"stepped"`` (every second element)."""
     limit: int = 4
-    """Integers are below it, unless they are given."""
+    """The bound below which drawn integers are."""
     wave: tuple[float, float] = (1.0, 0.0)
-    """Of waves, half the height and the middle."""
+    """Half the height and the middle of waves."""
 
     @classmethod
     def like(cls, tensor: torch.Tensor) -> TensorRecipe:
-        """A recipe of a tensor whose values are like those of ``tensor``: a mask, few integers, numbers in its range.
+        """Return a recipe of a tensor with similar values: a mask, few integers, numbers in the same range.
 
         >>> TensorRecipe.like(torch.ones(3, 3).tril(1)).text, TensorRecipe.like(torch.tensor([0.5, 9.5])).text
         ('torch.full((3, 3), 1.0).tril(1)', 'torch.arange(2.0).add(1).sin().mul(4.5).add(5.0)')
@@ -104,7 +104,7 @@ class TensorRecipe:
         return _contiguous(self, shape)
 
     def with_batch(self, size: int) -> TensorRecipe:
-        """The same with another first dimension."""
+        """Return the recipe with another first dimension."""
         return replace(self, shape=(size, *self.shape[1:]))
 
 
@@ -119,7 +119,7 @@ def _contiguous(recipe: TensorRecipe, shape: Shape) -> str:
         side = f"{'triu' if part.upper else 'tril'}({part.diagonal or ''})"
         return f"torch.full({spell(shape)}, {spell(part.value)}{suffix}).{side}"
     if isinstance(recipe.elements, tuple):
-        return _given(recipe.elements, shape, size, count, dtype, suffix)
+        return _from_values(recipe.elements, shape, size, count, dtype, suffix)
     if dtype.is_complex:
         return f"{_contiguous(replace(recipe, dtype=torch.float32), shape)}.to({dtype})"
     if dtype in FLOATING:
@@ -138,7 +138,7 @@ def _contiguous(recipe: TensorRecipe, shape: Shape) -> str:
     return f"{text}.index_fill(0, torch.tensor([{shape[0] - 1}]), 0)" if has_gap else text
 
 
-def _given(values: tuple[Any, ...], shape: Shape, size: str, count: int, dtype: torch.dtype, suffix: str) -> str:
+def _from_values(values: tuple[Any, ...], shape: Shape, size: str, count: int, dtype: torch.dtype, suffix: str) -> str:
     suffix = "" if dtype in (torch.float32, torch.int64, torch.bool) else suffix
     if shape == ():
         return f"torch.tensor({spell(values[0])}{suffix})"
@@ -152,7 +152,7 @@ def _given(values: tuple[Any, ...], shape: Shape, size: str, count: int, dtype: 
 
 
 def _triangle(tensor: torch.Tensor) -> Triangle | None:
-    """Return how a tensor is a triangle, if it is one."""
+    """Return the triangle that equals a tensor, if there is one."""
     if tensor.dim() < 2 or min(tensor.shape[-2:]) < 2:
         return None
     rows = tensor[(0,) * (tensor.dim() - 2)]
@@ -173,11 +173,11 @@ def draw_tensor(
     """Draw the values and the layout of a tensor.
 
     Args:
-        choices: what decides.
+        choices: the source of decisions.
         shape: its size.
-        dtype: of its elements.
-        extreme_values: not-a-numbers, infinities, denormals and extreme magnitudes are among the values.
-        limit: integers are below it and not negative.
+        dtype: the dtype of its elements.
+        extreme_values: true to have not-a-numbers, infinities, denormals and extreme magnitudes among the values.
+        limit: the bound below which integers are; none is negative.
     """
     kind = choices.pick(
         ("ones", "waves", "waves", "waves", "waves", "counts", "given", "given", "swings", "swings", "depths", "gaps")
@@ -204,7 +204,7 @@ def _draw_number(choices: Choices, extreme_values: bool) -> float:
 
 
 def shapes(*, least: int = 0, most: int = 4, empty: bool = True) -> st.SearchStrategy[Shape]:
-    """Sizes of tensors with ``least`` to ``most`` dimensions; some are 1, and few are 0 where ``empty`` allows it."""
+    """Return a strategy of sizes with ``least`` to ``most`` dimensions; some are 1, and with ``empty`` few are 0."""
     if not (type(least) is type(most) is int and 0 <= least <= most <= MOST_DIMENSIONS):
         raise refusal(
             f"shapes have least= to most= dimensions, at most {MOST_DIMENSIONS}", (least, most), error=FxError
@@ -220,12 +220,12 @@ def _shapes(draw: st.DrawFn, least: int, most: int, empty: bool) -> Shape:
 
 
 def draw_size(choices: Choices, *, empty: bool = False) -> int:
-    """A size of 1 to 6, or with ``empty`` in a few cases 0; 2 after shrinking."""
+    """Return a size of 1 to 6, or with ``empty`` in a few cases 0; 2 after shrinking."""
     return choices.pick((2, 3, 4, 2, 3, 4, 2, 3, 4, 5, 6, 1, 1) + (0,) * empty)
 
 
 def draw_extent(choices: Choices) -> int:
-    """A height or width of an image, of 1 to 8: enough for two windows after each other; 4 after shrinking."""
+    """Return a height or width of an image, of 1 to 8: enough for two windows in a row; 4 after shrinking."""
     return choices.pick((4, 3, 6, 4, 2, 5, 8, 1))
 
 
@@ -235,12 +235,12 @@ def tensors(
     dtype: torch.dtype = torch.float32,
     extreme_values: bool = False,
 ) -> st.SearchStrategy[torch.Tensor]:
-    """Tensors of ``shape``, contiguous or not, whose values shrink to ones.
+    """Return a strategy of tensors of ``shape``, contiguous or not, whose values shrink to ones.
 
     Args:
         shape: a size, or a strategy of sizes; any if None.
-        dtype: of the elements.
-        extreme_values: not-a-numbers, infinities, denormals and extreme magnitudes are among the values.
+        dtype: the dtype of the elements.
+        extreme_values: true to have not-a-numbers, infinities, denormals and extreme magnitudes among the values.
     """
     what = "tensors takes a size, as a tuple, or a strategy of sizes"
     if isinstance(shape, (tuple, list)):

@@ -36,16 +36,16 @@ STATED: dict[str, str] = {
     r"lu_solve$": "is deprecated for that of torch.linalg",
     r"(sym_\w+|hash_tensor|slice_inverse|values_copy|\w*indices_copy)$": "is part of torch's own compiler",
 }  # fmt: skip
-"""Why some operators are in no program, by the last part of their names."""
+"""Reasons why some operators are in no program, by a pattern for the last part of their names."""
 _OF_NONZERO = ("argwhere", "unique", "unique_consecutive", "combinations")
-"""What is made of operators of such sizes, and has no tag itself."""
+"""Operators that call ``nonzero`` or similar ones, and lack the tag of a dynamic size."""
 _NAMESPACES = {"torch": torch, "F": F, "torch.linalg": torch.linalg, "torch.fft": torch.fft,
                "torch.special": torch.special}  # fmt: skip
 
 
 @functools.cache
 def torch_operators() -> dict[str, Target]:
-    """Return all public functions, methods and modules of torch that take or make tensors, by how they are written.
+    """Return all public functions, methods and modules of torch that take or make tensors, by their spelling.
 
     >>> names = torch_operators()
     >>> names["torch.addmv"] is torch.addmv, names[".addmv"], names["nn.Fold"] is torch.nn.Fold
@@ -55,17 +55,17 @@ def torch_operators() -> dict[str, Target]:
 
 
 def is_listed(target: Target) -> bool:
-    """Return whether an operator is on torch's lists, and nothing speaks against a row of it."""
+    """Return whether an operator is on torch's lists, and no reason excludes it."""
     if isinstance(target, str):
         name = f".{target}"
     else:
         name = f"nn.{target.__name__}" if inspect.isclass(target) else (path_of(target) or ("",))[0]
-    known = torch_operators().get(name)
-    return known is not None and (known is target or not inspect.isclass(target)) and stated_reason(name) is None
+    listed = torch_operators().get(name)
+    return listed is not None and (listed is target or not inspect.isclass(target)) and stated_reason(name) is None
 
 
 def has_dynamic_size(target: Target) -> bool:
-    """Return whether the values of its operands decide on the size of an operator's result.
+    """Return whether the size of an operator's result depends on the values of its operands.
 
     >>> has_dynamic_size("nonzero"), has_dynamic_size(torch.masked_select), has_dynamic_size("argwhere")
     (True, True, True)
@@ -78,7 +78,7 @@ def has_dynamic_size(target: Target) -> bool:
 
 @functools.cache
 def stated_reason(name: str) -> str | None:
-    """Return why an operator is in no program, if that is known without a call of it.
+    """Return why an operator is in no program, if that is known without calling it.
 
     >>> stated_reason(".share_memory_"), stated_reason("torch.relu")
     ('is about memory, and not about values', None)
@@ -95,7 +95,7 @@ def stated_reason(name: str) -> str | None:
 
 
 def _is_internal(function: Any) -> bool:
-    """Return whether torch documents a function of several tensors nowhere: some crash on tensors of other sizes."""
+    """Return whether torch has no documentation of a function of several tensors: some crash on other sizes."""
     method = getattr(torch.Tensor, getattr(function, "__name__", ""), None)
     if inspect.getdoc(function) or inspect.getdoc(method):
         return False
@@ -108,9 +108,9 @@ def _operators() -> Iterator[tuple[str, Target]]:
     overridable: dict[Any, list[Any]] = torch.overrides.get_overridable_functions()
     functions = {id(function) for listed in overridable.values() for function in listed}
     for path, module in _NAMESPACES.items():
-        for name, found in vars(module).items():
-            if name[0] != "_" and (id(found) in functions or (inspect.isroutine(found) and _is_factory(found))):
-                yield f"{path}.{name}", found
+        for name, value in vars(module).items():
+            if name[0] != "_" and (id(value) in functions or (inspect.isroutine(value) and _is_factory(value))):
+                yield f"{path}.{name}", value
     for name in dir(torch.Tensor):
         if name[0] != "_" and inspect.isroutine(getattr(torch.Tensor, name)):
             yield f".{name}", name
@@ -119,7 +119,7 @@ def _operators() -> Iterator[tuple[str, Target]]:
 
 
 def _is_factory(function: Any) -> bool:
-    """Return whether a function makes a tensor of no other."""
+    """Return whether a function makes a tensor without taking one."""
     return any(
         each.signature.return_annotation is torch.Tensor
         and all(

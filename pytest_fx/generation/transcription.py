@@ -1,4 +1,4 @@
-"""A captured program as the text of a random one, so that programs near to it can be made."""
+"""A captured program as the text of a random one, so that variations of it can be made."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from pytest_fx.generation.record import Program, load
 from pytest_fx.generation.tensor_expressions import TensorRecipe
 
 MOST_NODES = 100
-"""Nodes of a program that is transcribed."""
+"""The most nodes of a program that is transcribed."""
 MOST_ELEMENTS = 1_000_000
-"""Elements of its parameters and buffers together."""
+"""The most elements of its parameters and buffers together."""
 MOST_GUESSES = 80
-"""How many combinations of inputs are tried where none are given."""
+"""The number of combinations of inputs that are tried if there are none."""
 _SHAPES = ((2, 3, 4), (2, 4), (2, 3, 8, 8), (4, 4), (4,), (2, 3, 4, 4, 4))
-"""Shapes of inputs, those that most operations take first."""
+"""Shapes of inputs; those that most operations accept come first."""
 _INTEGERS = ((2,), (2, 3))
-"""Shapes of inputs that hold integers, as indices and classes do."""
-_BUILD = (  # as they are made, norms do next to nothing
+"""Shapes of inputs with integers, such as indices and classes."""
+_BUILD = (  # the initial values of norms make them nearly the identity
     "def build():",
     "    torch.default_generator.manual_seed(0)",
     "    module = Program().eval()",
@@ -44,15 +44,15 @@ _FREED = re.compile(r";\s+\w+( = \w+)* = None$")
 
 
 class CannotBeWritten(Exception):
-    """Part of a program has no text."""
+    """Raised for a part of a program that has no text."""
 
 
 Sizes = Mapping[int, int]
-"""Replacements of sizes, by size, wherever they occur: in shapes, and among the arguments of layers and calls."""
+"""Replacements of sizes, wherever they occur: in shapes, and among the arguments of layers and calls."""
 
 
 def transcribed(program: GraphModule, inputs: Sequence[Any] | None = None) -> Program | None:
-    """Return a program that computes what ``program`` does, with parameters of its own; None if it has no such text.
+    """Return a program that computes the same, with parameters of its own; None if it has no such text.
 
     Args:
         program: a captured program whose modules are those of ``torch.nn``, not too large.
@@ -70,9 +70,9 @@ def transcribed(program: GraphModule, inputs: Sequence[Any] | None = None) -> Pr
 
 
 def written_program(program: GraphModule, inputs: Sequence[Any], sizes: Sizes | None = None) -> str:
-    """Return the text of a program that computes what ``program`` does, called with ``inputs``, at other sizes.
+    """Return the text of a program that computes the same as ``program``, called with ``inputs``, at other sizes.
 
-    A value may be a :class:`TensorRecipe` in the place of a tensor. Raises ``CannotBeWritten`` if there is none.
+    An input may be a :class:`TensorRecipe` instead of a tensor. Raises ``CannotBeWritten`` if there is no such text.
     """
     return _with_inputs(_text(program, sizes or {}), [_spell_input(value, sizes or {}) for value in inputs])
 
@@ -85,14 +85,14 @@ def _with_inputs(definition: str, values: Sequence[str]) -> str:
 def _loaded(text: str) -> Program | None:
     try:
         program = load(text, frozenset(), (), 0)
-    except Exception:  # whatever a text raises that makes no program
+    except Exception:  # a text that makes no program may raise anything
         return None
     with torch.no_grad():
         return program if program.takes(program.inputs) else None
 
 
 def _text(program: GraphModule, sizes: Sizes) -> str:
-    """The text but for the inputs."""
+    """Return the text without the inputs."""
     graph = copy.deepcopy(program.graph)
     state: dict[str, Any] = {}
     for node in graph.nodes:
@@ -119,7 +119,7 @@ def _text(program: GraphModule, sizes: Sizes) -> str:
 
 
 def _resized(text: str, sizes: Sizes) -> str:
-    """The text with other integers in the place of sizes."""
+    """Return the text with integers that are sizes replaced."""
     if not sizes:
         return text
     tree = ast.parse(text)
@@ -130,7 +130,7 @@ def _resized(text: str, sizes: Sizes) -> str:
 
 
 def _state_lines(state: Mapping[str, Any], sizes: Sizes) -> Iterator[str]:
-    """The lines of ``__init__`` that make attributes; sharing, ties and frozen parameters are kept."""
+    """Yield the lines of ``__init__`` that make attributes; sharing, ties and frozen parameters stay."""
     owners: dict[int, str] = {}  # the first attribute of each object
     for name, value in state.items():
         if id(value) in owners:
@@ -154,11 +154,11 @@ def _state_lines(state: Mapping[str, Any], sizes: Sizes) -> Iterator[str]:
 
 
 _HOOK = "lambda module, args, output: output * 2"
-"""A function in the place of any hook of a layer: it changes the result."""
+"""The substitute for any hook of a layer: it changes the result."""
 
 
 def _state_line(name: str, value: Any, sizes: Sizes) -> str:
-    """The line of ``__init__`` that makes an attribute."""
+    """Return the line of ``__init__`` that makes an attribute."""
     if isinstance(value, nn.Parameter):
         recipe = TensorRecipe(tuple(value.shape), value.dtype, "waves")
         return f"self.{name} = nn.Parameter({_resize(recipe, sizes)}{'' if value.requires_grad else ', False'})"
@@ -177,21 +177,21 @@ def _state_line(name: str, value: Any, sizes: Sizes) -> str:
 
 
 def _resize(recipe: TensorRecipe, sizes: Sizes) -> str:
-    """The expression of a tensor of another shape."""
+    """Return the expression of a tensor of another shape."""
     limit = sizes.get(recipe.limit, recipe.limit)
     return replace(recipe, shape=tuple(sizes.get(size, size) for size in recipe.shape), limit=limit).text
 
 
 def _makes_the_same(text: str, module: nn.Module) -> bool:
     try:
-        made = eval(text, dict(NAMESPACE))
-        return type(made) is type(module) and repr(made) == repr(module) and _shapes(made) == _shapes(module)
-    except Exception:  # whatever a text raises that makes no module
+        built = eval(text, dict(NAMESPACE))
+        return type(built) is type(module) and repr(built) == repr(module) and _shapes(built) == _shapes(module)
+    except Exception:  # a text that makes no module may raise anything
         return False
 
 
 def _constructor_call(module: nn.Module) -> str:
-    """The call that makes a module of ``torch.nn`` whose ``repr`` is none, from the attributes named as parameters."""
+    """Return a call that makes a module of ``torch.nn`` whose ``repr`` is no call, from attributes of equal names."""
     kind = type(module)
     arguments: dict[str, Any] = {}
     for name, parameter in inspect.signature(kind).parameters.items():
@@ -203,7 +203,7 @@ def _constructor_call(module: nn.Module) -> str:
 
 
 def _dtype_of(module: nn.Module) -> torch.dtype:
-    """The dtype of the first floating-point tensor of a module; that of inputs, where it has none."""
+    """Return the dtype of the first floating-point tensor of a module, or of inputs if it has none."""
     floats = (tensor.dtype for tensor in module.state_dict().values() if tensor.is_floating_point())
     return next(floats, torch.float32)
 
@@ -213,10 +213,10 @@ def _shapes(module: nn.Module) -> dict[str, Any]:
 
 
 def _import(name: str, value: Any) -> str:
-    """The line by which a text has a name."""
+    """Return the import that gives a text a name."""
     if isinstance(value, ModuleType):
         return f"import {value.__name__} as {name}"
-    if isinstance(value, float):  # as generated code calls what has no literal
+    if isinstance(value, float):  # generated code names values without a literal
         return f"from math import {name}"
     module, own = getattr(value, "__module__", None), getattr(value, "__qualname__", "")
     if not module or module == "__main__" or not own.isidentifier():
@@ -230,36 +230,36 @@ def _spell_input(value: Any, sizes: Sizes) -> str:
 
 
 def _guesses(program: GraphModule) -> Iterator[list[str]]:
-    """Inputs that may fit: those that the layers which read them ask for, else the same shape for all, and others."""
+    """Yield inputs that may fit: those that their layers accept, otherwise the same shape for all, and others."""
     needed = [node for node in program.graph.find_nodes(op="placeholder") if not node.args]
     if any(str(node.target).startswith("*") for node in needed):
         raise CannotBeWritten("arguments of any number")
-    asked = [_asked(program, node) for node in needed]
+    accepted = [_asked(program, node) for node in needed]
     every = [TensorRecipe(shape, _dtype_of(program), "waves") for shape in _SHAPES]
-    same = ([recipes[0] if recipes else recipe for recipes in asked] for recipe in every)
+    same = ([recipes[0] if recipes else recipe for recipes in accepted] for recipe in every)
     whole = [TensorRecipe(shape, torch.int64, "waves") for shape in _INTEGERS]
-    some_whole = itertools.product(*(recipes or [*every[:3], *whole] for recipes in asked))
-    others = itertools.product(*(recipes or every for recipes in asked))
+    some_whole = itertools.product(*(recipes or [*every[:3], *whole] for recipes in accepted))
+    others = itertools.product(*(recipes or every for recipes in accepted))
     for recipes in itertools.islice(itertools.chain(same, some_whole, others), MOST_GUESSES):
         yield [recipe.text for recipe in recipes]
 
 
 def _asked(program: GraphModule, node: Node) -> list[TensorRecipe]:
-    """Return what the first layer that an input leads to takes; none if that is not known."""
-    pending, seen = [node], {node}
+    """Return inputs that the first layer behind an input accepts; none if that is unknown."""
+    pending, visited = [node], {node}
     while pending:
         for user in pending.pop(0).users:
             layer = program.get_submodule(str(user.target)) if user.op == "call_module" else None
-            if layer is not None and (found := _taken_by(layer)):
-                return found
-            if user not in seen and user.op != "output":
-                seen.add(user)
+            if layer is not None and (recipes := _recipes_for(layer)):
+                return recipes
+            if user not in visited and user.op != "output":
+                visited.add(user)
                 pending.append(user)
     return []
 
 
-def _taken_by(layer: nn.Module) -> list[TensorRecipe]:
-    """Inputs that a layer takes; none where it does not say."""
+def _recipes_for(layer: nn.Module) -> list[TensorRecipe]:
+    """Return inputs that a layer accepts; none if it does not declare them."""
     match layer:
         case nn.Linear(in_features=size):
             shapes = [(2, size), (2, 3, size)]

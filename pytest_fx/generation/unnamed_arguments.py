@@ -1,6 +1,6 @@
-"""Arguments that no row names: what signatures have beside, away from their defaults.
+"""Arguments that no row names: further parameters of signatures, away from their defaults.
 
-A pass that takes one call for another forgets, as often as not, an argument that most programs leave at its default.
+A pass that replaces one call by another often forgets an argument that most programs leave at its default.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _NEVER = frozenset(
     "reduce sparse sorted dropout dropout_p p cudnn_enable enable_nested_tensor affine elementwise_affine output_size "
     "half_to_float momentum".split()
 )
-"""What rows decide on, what says nothing of the result, and what programs cannot hold."""
+"""Arguments that rows decide on, that do not affect the result, or that programs cannot hold."""
 _BY_NAME: dict[str, tuple[Any, ...]] = {
     "dtype": (torch.float64,),
     "max_norm": (0.5,),
@@ -34,19 +34,19 @@ _BY_NAME: dict[str, tuple[Any, ...]] = {
     "padding_idx": (0, 1),
     "recompute_scale_factor": (True,),
 }
-"""Values for arguments whose defaults and types do not tell which there are."""
+"""Values for arguments whose default and type do not show which values there are."""
 _BY_TYPE: dict[str, tuple[Any, ...]] = {
     "bool": (True, False),
     "int": (1, 2, 0),
     "float": (0.5, 0.1, 2.0),
     "number": (2, 0.5),
 }
-"""Values for the others; those of texts are what the documentation has in quotes."""
+"""Values for the others; those of texts are quoted in the documentation."""
 
 
 @functools.lru_cache(maxsize=4096)
 def further_arguments(template: str, known: frozenset[str]) -> tuple[Argument, ...]:
-    """The arguments, beside the ``known`` ones, of the function or module that a template calls; none of others.
+    """Return the arguments, beside the ``known`` ones, of the torch function or module that a template calls.
 
     >>> [argument.name for argument in further_arguments("torch.topk({0}, 1{*})", frozenset({"dim"}))]
     ['largest']
@@ -55,22 +55,22 @@ def further_arguments(template: str, known: frozenset[str]) -> tuple[Argument, .
     >>> [argument.name for argument in further_arguments("nn.AvgPool2d({*})", frozenset({"kernel_size", "stride"}))]
     ['padding', 'ceil_mode', 'count_include_pad', 'divisor_override']
     """
-    found: dict[str, Argument] = {}
+    arguments: dict[str, Argument] = {}
     for called, signature in _signatures(template):
         for parameter in signature.parameters.values():
-            is_known = parameter.name in (*known, *found) or f"{parameter.name}=" in template
+            is_known = parameter.name in (*known, *arguments) or f"{parameter.name}=" in template
             if not is_known and (values := _values(called, parameter)):
-                found[parameter.name] = Argument(parameter.name, one_of(*values))
-    return tuple(found.values())
+                arguments[parameter.name] = Argument(parameter.name, one_of(*values))
+    return tuple(arguments.values())
 
 
 def _signatures(template: str) -> Iterator[tuple[Any, inspect.Signature]]:
     if "{*}" not in template:
         return
     if template.startswith(("nn.", MODULE)):
-        made = _found(template.removeprefix(MODULE).partition("(")[0])
-        if inspect.isclass(made) and issubclass(made, nn.Module):
-            yield made, inspect.signature(made)
+        kind = _resolved(template.removeprefix(MODULE).partition("(")[0])
+        if inspect.isclass(kind) and issubclass(kind, nn.Module):
+            yield kind, inspect.signature(kind)
         return
     match = _CALL.match(template)
     if match is None:
@@ -78,7 +78,7 @@ def _signatures(template: str) -> Iterator[tuple[Any, inspect.Signature]]:
     name = match["name"]
     if name[0] == "{":
         yield from ((name[4:], each.signature) for each in overloads_of(name[4:]) if _is_plain(each.signature))
-    function = _found(name if name[0] != "{" else f"torch.{name[4:]}")
+    function = _resolved(name if name[0] != "{" else f"torch.{name[4:]}")
     for called in (function, getattr(torch, getattr(function, "__name__", ""), None)):  # F.max_pool2d has no signature
         if callable(called):
             overloads = get_signature_for_torch_op(called) or []
@@ -88,19 +88,19 @@ def _signatures(template: str) -> Iterator[tuple[Any, inspect.Signature]]:
 
 
 def _is_plain(signature: inspect.Signature) -> bool:
-    """Return whether an overload takes a tensor first, and none to write its result to."""
+    """Return whether an overload takes a tensor first, and no tensor to write its result to."""
     first, *rest = signature.parameters.values()
     results = (part for part in rest if part.kind is part.KEYWORD_ONLY and part.default is part.empty)
     return first.annotation is torch.Tensor and all(part.annotation is not torch.Tensor for part in results)
 
 
-def _found(name: str) -> Any:
+def _resolved(name: str) -> Any:
     root, *rest = name.split(".")
     return functools.reduce(lambda owner, part: getattr(owner, part, None), rest, NAMESPACE.get(root))
 
 
 def _values(called: Any, parameter: inspect.Parameter) -> tuple[Any, ...]:
-    """Return what may be given in place of the default; nothing where that is not known."""
+    """Return the values that differ from the default; none if they are unknown."""
     name, default = parameter.name, parameter.default
     if name in _NEVER or name[0] == "_" or parameter.kind is parameter.POSITIONAL_ONLY or default is parameter.empty:
         return ()

@@ -1,7 +1,7 @@
-"""Functions that wait for something else, in programs for passes that divide such calls into a start and a wait.
+"""Functions that wait for something else, for passes that divide such calls into a start and a wait.
 
-Those that a user registers talk to other processes, and are not called with random tensors. Halves of these read their
-argument as early or as late as they may, so that a write in between shows each time.
+The functions that a user registers talk to other processes, and are not called with random tensors. The halves of
+these read their argument as early or as late as allowed, so that a write in between shows each time.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from fx.operators.asynchronous import register_async
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """What the start of a call hands to the wait."""
+    """The object that the start of a call hands to the wait."""
 
     value: Tensor
     """The argument, or the result."""
@@ -24,37 +24,37 @@ class Pending:
 
 @fx.wrap
 def fetched(x: Tensor) -> Tensor:
-    """Return a new tensor, as a fetch from a server does; calls commute with whatever leaves the argument alone."""
+    """Return a new tensor, like a fetch from a server; calls commute with all that leaves the argument alone."""
     return x * 2 + 1
 
 
 @fx.wrap
 def start_fetch(x: Tensor) -> Pending:
-    """Start what :func:`fetched` waits for: the argument is read now."""
+    """Start the work of :func:`fetched`: the argument is read now."""
     return Pending(x * 2 + 1)
 
 
 @fx.wrap
 def wait_for_fetch(pending: Pending) -> Tensor:
-    """Return the result of what :func:`start_fetch` has started."""
+    """Return the result that :func:`start_fetch` has computed."""
     return pending.value
 
 
 @fx.wrap
 def relayed(x: Tensor) -> Tensor:
-    """Return a new tensor by way of somebody who reads the argument late."""
+    """Return a new tensor, like a relay that reads the argument late."""
     return x * 3 - 1
 
 
 @fx.wrap
 def start_relay(x: Tensor) -> Pending:
-    """Start what :func:`relayed` waits for."""
+    """Start the work of :func:`relayed`."""
     return Pending(x)
 
 
 @fx.wrap
 def wait_for_relay(pending: Pending) -> Tensor:
-    """Return the result of what :func:`start_relay` has started: the argument is read now."""
+    """Return the result for :func:`start_relay`: the argument is read now."""
     return pending.value * 3 - 1
 
 
@@ -71,4 +71,4 @@ register_async(relayed, start_relay, wait_for_relay, independent=True)
 register_async(exchanged)  # on another thread
 
 WAITING = (fetched, relayed, exchanged)
-"""All of them."""
+"""All functions that wait."""

@@ -1,1 +1,1 @@
-"""How a test runs: in a child process, under a limit of time, with the process put back as it was."""
+"""The conditions of a test's run: in a child process, under a limit of time, with the process restored afterwards."""

@@ -1,7 +1,7 @@
-"""Tests in a child process (``--fx-isolate``), which is replaced when one of them ends it. Imports no torch.
+"""Tests in a child process (``--fx-isolate``), replaced when a test ends it. Imports no torch.
 
-All tests of a run go through the same child, as long as it lives: fixtures of modules and of the session are set up
-once, and a model is captured once. The parent runs none: so it never starts threads that a fork would lose.
+All tests of a run share one child as long as it lives: fixtures of modules and of the session are set up once, and a
+model is captured once. The parent runs no tests, so it never starts threads that a fork would lose.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from pytest_fx.records.running import REPORT, time_limit
 from pytest_fx.report.progress import PROGRESS, Progress, progress_of
 
 _START = Limits(seconds=60.0)
-"""What a child may take until it is ready, and to end in order."""
+"""The time for a child to start, and to end in order."""
 _INTERRUPTED = Limits(seconds=5.0)
-"""What it may take to end a test that was interrupted."""
+"""The time for a child to end an interrupted test."""
 
 
 def require_isolation(config: pytest.Config) -> None:
-    """Raise :class:`pytest.UsageError` where tests cannot run in a child process."""
+    """Raise :class:`pytest.UsageError` if tests cannot run in a child process."""
     options = config.stash[OPTIONS]
     if options.memory_limit is not None and not options.isolate:
         raise pytest.UsageError("--fx-memory-limit needs --fx-isolate: the memory of pytest itself is not limited")
@@ -49,10 +49,10 @@ def require_isolation(config: pytest.Config) -> None:
 
 
 class IsolatedRun:
-    """Runs each test in the child; in the child, reports to the parent what comes of it."""
+    """Runs each test in the child; the part in the child reports its results to the parent."""
 
     def __init__(self, config: pytest.Config, fixtures: Iterable[str]) -> None:
-        """``fixtures`` are those whose tests have a limited time."""
+        """``fixtures`` are the names of those whose tests have a time limit."""
         self._config = config
         self._fixtures = frozenset(fixtures)
         self._child: Child | None = None
@@ -76,7 +76,7 @@ class IsolatedRun:
         except KeyboardInterrupt:
             self._interrupt()
             raise
-        except BaseException:  # a plugin that limits time
+        except BaseException:  # of a plugin that limits time
             self._end()
             raise
         item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
@@ -84,19 +84,19 @@ class IsolatedRun:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self) -> None:
-        """Let the child tear down what it has set up, and end it."""
+        """Let the child tear down its fixtures, and end it."""
         if self._child is not None:
             try:
                 self._child.send(_written("end"))
                 while json.loads(self._child.receive(_START))[0] != "done":
-                    pass  # warnings, which come too late for the summary
+                    pass  # warnings that come too late for the summary
             except ChildEnded:
                 pass
             finally:
                 self._end()
 
     def _delegate(self, item: pytest.Item, nextitem: pytest.Item | None) -> None:
-        """Send the test to the child, and report what it answers."""
+        """Send the test to the child, and pass its reports on."""
         reports = _ChildReports(item)
         limits = Limits(time_limit(item, self._fixtures), options_of(item).memory_limit)
         try:
@@ -115,7 +115,7 @@ class IsolatedRun:
             reports.report_failure(str(failed))
 
     def _interrupt(self) -> None:
-        """Interrupt the test in the child, too, so that what it has set up can be torn down."""
+        """Interrupt the test in the child, too, so that its fixtures can be torn down."""
         try:
             if self._child is not None:
                 self._child.interrupt()
@@ -125,7 +125,7 @@ class IsolatedRun:
             self._end()
 
     def _living(self, session: pytest.Session) -> Child:
-        """The child, a new one if there is none."""
+        """Return the child, a new one if there is none."""
         if self._child is None:
             self._positions = {item.nodeid: position for position, item in enumerate(session.items)}
             factory = getattr(self._config, "_tmp_path_factory", None)
@@ -133,7 +133,7 @@ class IsolatedRun:
                 factory.getbasetemp()  # one folder for the run, which the parent removes
             capture: Any = self._config.pluginmanager.get_plugin("capturemanager")
             if capture is not None:
-                capture.read_global_capture()  # what is there belongs to nobody's test
+                capture.read_global_capture()  # earlier output belongs to no test
             self._child = Child(lambda channel: self._serve(session, channel))
             try:
                 self._child.receive(_START)
@@ -165,8 +165,8 @@ class IsolatedRun:
         leave_turns(config)
         reporter = config.pluginmanager.get_plugin("terminalreporter")
         for plugin in list(config.pluginmanager.get_plugins()):
-            speaks = plugin is reporter or isinstance(plugin, Progress)
-            if speaks or hasattr(plugin, "sendevent"):  # of pytest-xdist; they would speak for the parent
+            reports_itself = plugin is reporter or isinstance(plugin, Progress)
+            if reports_itself or hasattr(plugin, "sendevent"):  # pytest-xdist's would report as the parent
                 config.pluginmanager.unregister(plugin)
         _require_threads()
         self._report("ready")
@@ -194,7 +194,7 @@ class IsolatedRun:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_fixture_setup(self, fixturedef: pytest.FixtureDef[Any]) -> Generator[None, Any, Any]:
-        """Report when a model is made: what happens then is no fault of a pass."""
+        """Report the start and end of making a model: an end of the process there is no fault of a pass."""
         if self._channel is None or fixturedef.argname != "fx_model":
             return (yield)
         self._report("making", True)
@@ -205,7 +205,7 @@ class IsolatedRun:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_call(self) -> Generator[None, Any, Any]:
-        """Note that the test runs: reports that are made meanwhile are parts of those of its subtests."""
+        """Record that the test runs: reports in the meantime belong to its subtests."""
         self._runs = True
         try:
             return (yield)
@@ -214,7 +214,7 @@ class IsolatedRun:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_makereport(self) -> Generator[None, Any, Any]:
-        """Send each report as it is made, so that none is lost to what comes after it."""
+        """Send each report at once, so that none is lost if the process ends later."""
         report = yield
         if not self._runs:
             self._send(report)
@@ -243,7 +243,7 @@ class IsolatedRun:
 
 
 class _ChildReports:
-    """What the child has reported of one test so far."""
+    """The reports of the child on one test so far."""
 
     def __init__(self, item: pytest.Item) -> None:
         self._item = item
@@ -255,7 +255,7 @@ class _ChildReports:
         self._started = time.time()
         self.done = False
         self.exit: list[Any] | None = None
-        """With what ``pytest.exit`` was called, if it was."""
+        """The arguments of ``pytest.exit``, if it was called."""
 
     def take(self, kind: str, *values: Any) -> None:
         """Take one message."""
@@ -263,7 +263,7 @@ class _ChildReports:
         match kind:
             case "report":
                 report = hook.pytest_report_from_serializable(config=item.config, data=_with_tuples(values[0]))
-                if values[0].get("_report_type") != "SubTestReport":  # which comes in the call, before that ends
+                if values[0].get("_report_type") != "SubTestReport":  # it comes before the end of the call
                     self._last = report.when
                 self._log(report)
             case "progress":
@@ -286,7 +286,7 @@ class _ChildReports:
                 self.done = True
 
     def report_end(self, ending: Ending) -> None:
-        """Report that the child came to an end in the test."""
+        """Report that the child ended during the test."""
         item = self._item
         who = self._doing or subject_of(item)
         if self._making:
@@ -299,7 +299,7 @@ class _ChildReports:
         self.report_failure(lines.fit(text, lines.terminal_width()))
 
     def report_failure(self, text: str) -> None:
-        """Report that the test failed in what it was doing, with what it wrote and measured until then."""
+        """Report that the test failed in its current phase, with its output and its measurements so far."""
         item, when = self._item, {None: "setup", "setup": "call"}.get(self._last, "teardown")
         capture: Any = item.config.pluginmanager.get_plugin("capturemanager")
         written = ("", "") if capture is None else capture.read_global_capture()
@@ -311,11 +311,11 @@ class _ChildReports:
             user_properties=[("fx", record) for record in self._records],
         )  # fmt: skip
         self._log(report)
-        if when != "teardown":  # those who count tests count teardowns
+        if when != "teardown":  # plugins that count tests count teardowns
             self._log(pytest.TestReport(item.nodeid, item.location, report.keywords, "passed", None, "teardown"))
 
     def _log(self, report: pytest.TestReport) -> None:
-        """Log a report, which pytest writes where the line is."""
+        """Log a report; pytest writes it on the line of the progress display."""
         self._item.ihook.pytest_runtest_logreport(report=report)
 
 
@@ -324,7 +324,7 @@ def _written(*message: Any) -> bytes:
 
 
 def _with_tuples(report: dict[str, Any]) -> dict[str, Any]:
-    """A report as pytest made it; in JSON its tuples are lists."""
+    """Return a report as pytest made it, with tuples that JSON has turned into lists."""
     for name in ("longrepr", "location"):
         if isinstance(report[name], list):
             report[name] = tuple(report[name])
@@ -343,7 +343,7 @@ def _warn_again(
 
 
 def _require_threads() -> None:
-    """Compute with several threads, if that is what will be done; in a process that has lost some, it hangs."""
+    """Compute with several threads if tests will; in a process that has lost some threads, this hangs."""
     torch = sys.modules.get("torch")
     if torch is not None and torch.get_num_threads() > 1:
         torch.ones(2**17).exp_()

@@ -1,4 +1,4 @@
-"""What one test does to the process, kept from the next one. Nothing here imports torch before a test does."""
+"""Restoring the process after each test. Nothing here imports torch before a test does."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from pytest_fx.tracebacks import forget_ours
 
 _PROCESS = "pytest_fx.harness.process"
 MOST_IMMORTAL = 10_000
-"""More objects out of the collector's sight than this were put there: torch makes ten times as many.
+"""The number of frozen objects above which somebody else has frozen them: torch makes ten times as many.
 
-Python 3.12 counts those among them that live for ever, some hundreds."""
+Python 3.12 counts its immortal objects among them, some hundreds."""
 
 
 @contextmanager
 def isolated_test(item: pytest.Item, fixtures: Iterable[str]) -> Generator[None]:
-    """Put back what a test changes of the process in the block, if it uses one of ``fixtures``."""
+    """Undo the changes of a test to the process in the block, if the test uses one of ``fixtures``."""
     if set(fixtures).isdisjoint(getattr(item, "fixturenames", ())):
         yield
     else:
@@ -32,11 +32,11 @@ def isolated_test(item: pytest.Item, fixtures: Iterable[str]) -> Generator[None]
 
 @contextmanager
 def _collections_quick(item: pytest.Item) -> Generator[None]:
-    """Let collections that a large model asks for look at objects made in the block alone, which takes milliseconds.
+    """Let the collections for a large model look at objects made in the block alone, which takes milliseconds.
 
-    Programs and graphs know each other, and passes leave such rings, too: with a large model in them they are not left
-    to chance. What becomes garbage later is old then, and the collector seldom visits what is old. Where somebody else
-    has put objects out of the collector's sight, that stays as it is.
+    Programs and graphs refer to each other, and passes leave such cycles, too. If a large model is in one, its
+    collection is not left to chance: garbage that appears later is old, and old objects are seldom visited. Objects
+    that somebody else has frozen stay frozen.
     """
     model = _model_of(item)
     if model is None or not model.is_large or gc.get_freeze_count() > MOST_IMMORTAL:
@@ -51,9 +51,9 @@ def _collections_quick(item: pytest.Item) -> Generator[None]:
 
 @contextmanager
 def _model_kept(item: Any) -> Generator[None]:
-    """Free what a test has made of its model, and let it share other tensors if the test was interrupted in the midst.
+    """Free the test's copies of its model; if the test was interrupted, let the model share other tensors from now on.
 
-    That may have been where tensors were put back: by a limit of time, also that of pytest-timeout, or Ctrl-C.
+    A limit of time (also that of pytest-timeout) or Ctrl-C may have interrupted the restoring of its tensors.
     """
     try:
         yield
@@ -72,14 +72,14 @@ def _model_kept(item: Any) -> Generator[None]:
 def _model_of(item: Any) -> Any:
     model = (getattr(item, "funcargs", None) or {}).get("fx_model")
     subject: Any = sys.modules.get("pytest_fx.harness.subject")
-    return model if subject is not None and isinstance(model, subject.Subject) else None  # not a fixture of the user's
+    return model if subject is not None and isinstance(model, subject.Subject) else None  # not a user's fixture
 
 
 @contextmanager
 def isolated_set_up(fixture: pytest.FixtureDef[Any], node: Any, fixtures: Iterable[str]) -> Generator[None]:
-    """Put back what the set-up of one of ``fixtures`` for ``node`` changes: it captures, and applies passes.
+    """Undo the changes of the set-up of one of ``fixtures`` for ``node``, which captures and applies passes.
 
-    Those of a whole session load models, too, and what their modules do when they are imported stays.
+    Fixtures of a whole session load models, too; the effects of importing their modules stay.
     """
     if fixture.argname not in fixtures:
         yield
@@ -91,15 +91,15 @@ def isolated_set_up(fixture: pytest.FixtureDef[Any], node: Any, fixtures: Iterab
 
 @contextmanager
 def interrupted_finished() -> Generator[None]:
-    """Put back, after the block, what the functions above were kept from putting back by an exception of a signal.
+    """Finish, after the block, the restoring that an exception of a signal interrupted in the functions above.
 
-    It must be outside of what sets the signal: then nothing is interrupted any more.
+    The block must enclose the code that sets the signal: after it nothing is interrupted any more.
     """
     process: Any = sys.modules.get(_PROCESS)
-    known = process.unfinished() if process else 0
+    already_unfinished = process.unfinished() if process else 0
     try:
         yield
     finally:
         process = sys.modules.get(_PROCESS)
         if process:
-            process.finish(known)
+            process.finish(already_unfinished)

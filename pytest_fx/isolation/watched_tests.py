@@ -1,4 +1,4 @@
-"""Tests in the process of pytest itself: what runs is on disk as long as it runs, and its time can be limited."""
+"""Tests in the process of pytest itself: the current test is recorded on disk, and its time can be limited."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ _ISOLATE = "run with --fx-isolate, where a pass that ends or blocks its process 
 
 
 class OutOfTime(BaseException):
-    """Raised in a test whose time is over. No ``except Exception`` in it can catch this."""
+    """Raised in a test that has run out of time. No ``except Exception`` in it can catch this."""
 
 
 class WatchedRun:
-    """Notes which test of the plugin runs, and ends it when its time is over."""
+    """Records the plugin's test that runs, and ends it when its time is over."""
 
     def __init__(self, config: pytest.Config, fixtures: Iterable[str]) -> None:
-        """``fixtures`` are those of the plugin."""
+        """``fixtures`` are the names of the plugin's."""
         self._fixtures = frozenset(fixtures)
         self._running = config.stash[CURRENT] = Running(root_of_run(config))
         self._until = 0.0
-        self._terminal = os.dup(2)  # before pytest captures what is written there
+        self._terminal = os.dup(2)  # before pytest captures it
         config.add_cleanup(lambda: os.close(self._terminal))
         config.add_cleanup(self._running.finish)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, Any, Any]:
-        """Note the test while it runs."""
+        """Record the test while it runs."""
         if not uses(item, self._fixtures):
             return (yield)
         self._running.begin(item.nodeid, subject_of(item))
@@ -53,13 +53,13 @@ class WatchedRun:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> Generator[None, Any, Any]:
-        """Limit the time of what a test is set up with, such as the capture of a model."""
+        """Limit the time of a test's set-up, such as the capture of a model."""
         with self._limited(item):
             return (yield)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, Any, Any]:
-        """Limit the time of the test to what is left of it."""
+        """Limit the time of the test to the rest of its limit."""
         with self._limited(item):
             return (yield)
 
@@ -71,7 +71,7 @@ class WatchedRun:
             return
 
         def report(frame: FrameType | None) -> None:
-            self._tell_of_hang(item, seconds, frame)
+            self._report_hang(item, seconds, frame)
 
         try:
             with Watchdog(OutOfTime, report) as watchdog, watchdog.limit(self._until - time.monotonic()):
@@ -85,8 +85,8 @@ class WatchedRun:
             )
             raise exceeded.with_traceback(error.__traceback__) from None
 
-    def _tell_of_hang(self, item: pytest.Item, seconds: float, frame: FrameType | None) -> None:
-        """Write to the terminal, which pytest does not capture here, and into the file of what runs."""
+    def _report_hang(self, item: pytest.Item, seconds: float, frame: FrameType | None) -> None:
+        """Report a hang on the terminal, which pytest does not capture here, and in the record of the running test."""
         stack = traceback.extract_stack(frame)[::-1]
         where = users_place((part.filename, part.lineno or 0, part.name) for part in stack)
         self._running.note(hangs=f"ran longer than {seconds:g} s")
@@ -100,7 +100,7 @@ class WatchedRun:
 
 
 def tell_of_the_last_run(config: pytest.Config) -> None:
-    """Write a warning on each test in which the process of an earlier run has ended, once."""
+    """Write a warning, once, on each test during which the process of an earlier run ended."""
     reporter: Any = config.pluginmanager.get_plugin("terminalreporter")
     if is_worker(config) or reporter is None:
         return
@@ -111,6 +111,6 @@ def tell_of_the_last_run(config: pytest.Config) -> None:
 
 
 def explain_crash(test: str, report: pytest.TestReport, root: Path) -> None:
-    """Add to the report on a test in which a worker of pytest-xdist has ended what it did, and what helps."""
+    """Add the last step and a remedy to the report on a test in which a worker of pytest-xdist ended."""
     for entry in unfinished(root, test):
         report.longrepr = f"{report.longrepr}\n  value  {entry['what']}\n  try    {_ISOLATE}"

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.export import ExportedProgram
 
-from fx.interop.exporting import quiet
+from fx.capture.quiet_export import quiet_export
 from pytest_fx.errors import LawViolation
 from pytest_fx.forms import FormResult
 from pytest_fx.harness.pass_run import PassRun
@@ -100,7 +100,7 @@ _TRIPS_OF_EXPORTED: dict[str, Callable[[FormResult], Any]] = {**_COPIED, "saved 
 
 def _succeeds(trip: Callable[[FormResult], Any], result: FormResult) -> bool:
     try:
-        with quiet():
+        with quiet_export():
             trip(result)
     except Exception:
         return False
@@ -110,7 +110,7 @@ def _succeeds(trip: Callable[[FormResult], Any], result: FormResult) -> bool:
 def _require_same(pass_run: PassRun, law: str, how: str, make: Callable[[], Any]) -> None:
     """Report a program that cannot be brought through ``make``, or that computes something else afterwards."""
     try:
-        with quiet():
+        with quiet_export():
             made = make()
     except Exception as error:
         broken(law, f"the program cannot be {how}", value=said(error))

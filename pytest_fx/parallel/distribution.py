@@ -21,16 +21,16 @@ if sys.platform != "win32":
     import fcntl
 
 TIMING_GROUP = "fx-timing"
-"""The ``xdist_group`` of all tests that take times. A test that is marked with it is held to be one of them."""
+"""The ``xdist_group`` of all tests that take times. A test that the user marks with it counts as one of them."""
 
 
 class MachineLock:
-    """A lock that any number of processes of a run share, or one of them holds alone, on one machine.
+    """A lock on one machine that any number of processes of a run share, or one of them holds exclusively.
 
     It is a record lock on a byte of a file in the system's folder for temporary files. The byte depends on the run, so
-    that runs do not wait for each other, not even one inside the other; the file is the user's and stays. The system
-    gives the lock up when a process ends, however it ends, and children do not inherit it. A process that waits holds
-    nothing, so nobody waits in a circle. Raises :class:`OSError` where no such file can be made.
+    that runs do not wait for each other, not even nested ones. The file belongs to the user and stays. The system
+    releases the lock however a process ends, and children do not inherit it. A waiting process holds nothing, so there
+    are no deadlocks. Raises :class:`OSError` if such a file cannot be made.
 
     >>> lock = MachineLock("a run")
     >>> with lock.turn(alone=True):
@@ -45,11 +45,11 @@ class MachineLock:
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
 
     def acquire(self, *, alone: bool) -> None:
-        """Wait until no process of the run holds the lock, or until none holds it alone, and take it so."""
+        """Wait until no process of the run holds the lock, or none exclusively if not ``alone``, and take it."""
         fcntl.lockf(self._file, fcntl.LOCK_EX if alone else fcntl.LOCK_SH, 1, self._byte)
 
     def release(self) -> None:
-        """Give the lock up, if it is held."""
+        """Release the lock, if it is held."""
         fcntl.lockf(self._file, fcntl.LOCK_UN, 1, self._byte)
 
     @contextlib.contextmanager
@@ -63,9 +63,9 @@ class MachineLock:
 
 
 LOCK = pytest.StashKey[MachineLock]()
-"""Where a worker keeps the lock that it takes turns by; it has none where the system has no such locks."""
+"""The key of the lock by which a worker takes turns; it has none if the system has no such locks."""
 TIMED = pytest.StashKey[bool]()
-"""Whether a worker collected any timing, so that taking turns matters."""
+"""True if a worker collected any timing, so that turns matter."""
 
 
 def is_worker(config: pytest.Config) -> bool:
@@ -74,14 +74,14 @@ def is_worker(config: pytest.Config) -> bool:
 
 
 def timings_last(config: pytest.Config) -> bool:
-    """Return whether this process schedules, all timings on one worker after the checks: what ``-n`` does by itself."""
+    """Return whether this process schedules all timings on one worker, after the checks, as ``-n`` alone does."""
     options = config.stash[OPTIONS]
-    asked = options.used or config.getoption("fx_tables") is not None
-    return asked and options.timing and config.getoption("dist", "no") == "load"
+    is_used = options.used or config.getoption("fx_tables") is not None
+    return is_used and options.timing and config.getoption("dist", "no") == "load"
 
 
 def describe(config: pytest.Config) -> str | None:
-    """Say in the header where timings run, if tests are distributed."""
+    """Return the line of the header on the place of timings, if tests are distributed."""
     how = config.getoption("dist", "no")
     if how == "no" or is_worker(config) or not config.stash[OPTIONS].timing:
         return None
@@ -100,7 +100,7 @@ def reason_not_to_time(config: pytest.Config) -> str | None:
 
 
 def instruct(config: pytest.Config, worker_input: dict[str, Any]) -> None:
-    """Give a worker, whose files may be others, what this process knows."""
+    """Send a worker, whose files may differ, the settings of this process."""
     worker_input["fx_timings_last"] = timings_last(config) or config.getoption("dist") == "loadgroup"
     worker_input["fx_root"] = str(config.rootpath)
     worker_input["fx_suites"] = config.stash[ADDED]
@@ -110,17 +110,17 @@ def instruct(config: pytest.Config, worker_input: dict[str, Any]) -> None:
 
 
 def suites_added(config: pytest.Config) -> list[str]:
-    """Return, in a worker, the suites that the controller adds to the user's tests; it alone knows of paths."""
+    """Return, in a worker, the suites that the controller adds to the user's tests; only the controller knows paths."""
     return config.workerinput["fx_suites"] if is_worker(config) else []  # type: ignore[attr-defined]
 
 
 def root_of_run(config: pytest.Config) -> Path:
-    """Return the root folder of the run: in a worker, whose own may be another, that of the controller."""
+    """Return the root folder of the run: in a worker, whose own may differ, that of the controller."""
     return Path(config.workerinput["fx_root"]) if is_worker(config) else config.rootpath  # type: ignore[attr-defined]
 
 
 def take_turns(config: pytest.Config) -> None:
-    """Let a worker share its machine from now on. It imports and collects while no other one times."""
+    """Let a worker share its machine from now on. It imports and collects while no other worker times."""
     if is_worker(config) and config.stash[OPTIONS].timing:
         with contextlib.suppress(OSError):
             lock = MachineLock(config.workerinput["testrunuid"])  # type: ignore[attr-defined]
@@ -129,19 +129,19 @@ def take_turns(config: pytest.Config) -> None:
 
 
 def leave_turns(config: pytest.Config) -> None:
-    """Let a child process of this one take no turns: its parent has them."""
+    """Let a child process of this one take no turns, since its parent does."""
     config.stash[TIMED] = False
 
 
 def is_timing(item: pytest.Item) -> bool:
-    """Return whether a test takes times: it asks for ``fx_timing``, or is marked ``xdist_group("fx-timing")``."""
+    """Return whether a test takes times: it uses ``fx_timing``, or is marked ``xdist_group("fx-timing")``."""
     groups = [(*marker.args, *marker.kwargs.values()) for marker in item.iter_markers("xdist_group")]
     return TIMING_FIXTURE in getattr(item, "fixturenames", ()) or (TIMING_GROUP,) in groups
 
 
 @contextlib.contextmanager
 def timings_grouped(config: pytest.Config, items: list[pytest.Item]) -> Generator[None]:
-    """In a worker, make the timings among ``items`` a group, and put them last if that was agreed."""
+    """In a worker, group the timings among ``items``, and put them last if the controller asks for it."""
     if not is_worker(config):
         yield
         return
@@ -155,10 +155,10 @@ def timings_grouped(config: pytest.Config, items: list[pytest.Item]) -> Generato
 
 @contextlib.contextmanager
 def collection_reported(session: pytest.Session) -> Generator[None]:
-    """In a worker, let the controller see which tests are timings while it gets their names; then let others time.
+    """In a worker, mark timings in the names that the controller gets; then release the lock, so that others can time.
 
-    Nothing but names is sent. Groups are written behind them as pytest-xdist does it, and only for this moment: in
-    reports and on the command line each test has one name.
+    Only names are sent. The group is appended to the name as pytest-xdist does it, and only for this moment: in reports
+    and on the command line each test has one name.
     """
     config = session.config
     timings = [item for item in session.items if is_timing(item)] if _are_last(config) else []
@@ -179,8 +179,8 @@ def _are_last(config: pytest.Config) -> bool:
 
 
 def _rename(item: Any, name: str) -> None:
-    """Give a test another name. pytest keeps it in one of two places; were there a third, nothing would be lost
-    but that timings stay on one worker."""
+    """Rename a test. pytest keeps the name in one of two places; if a future version used a third, only the grouping of
+    timings on one worker would be lost."""
     if hasattr(item, "_id"):  # pytest 9.2
         item._id = type(item._id).parse(name)
     else:
@@ -188,13 +188,13 @@ def _rename(item: Any, name: str) -> None:
 
 
 def plain_name(test: str) -> str:
-    """Return the name of a test without the group that older versions leave in it under ``--dist loadgroup``."""
+    """Return the name of a test without the group that older versions append to it under ``--dist loadgroup``."""
     return test.removesuffix(f"@{TIMING_GROUP}")
 
 
 @contextlib.contextmanager
 def turn_of(item: pytest.Item) -> Generator[None]:
-    """Run a test in its turn: a timing alone on the machine, anything else beside other tests but no timing."""
+    """Run a test in its turn: a timing alone on the machine, any other test beside other tests but no timing."""
     lock = item.config.stash.get(LOCK, None)
     if lock is None or not item.config.stash.get(TIMED, False):
         yield

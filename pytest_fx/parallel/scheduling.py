@@ -1,4 +1,4 @@
-"""A scheduler of pytest-xdist that keeps all timings for one worker. It is loaded only where tests are distributed."""
+"""A scheduler of pytest-xdist that keeps all timings for one worker. It is loaded only if tests are distributed."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from pytest_fx.parallel.distribution import TIMING_GROUP
 
 
 class TimingsLast(LoadScheduling):
-    """Hands out checks as ``--dist load`` does, and when there are none left, all timings to the first who asks.
+    """Distributes checks as ``--dist load`` does, and after the last one all timings to the first free worker.
 
-    That worker waits by its lock until the checks of the others on its machine are done. If it dies, the timings that
-    it did not come to go to one other worker.
+    That worker waits for its lock until the other workers on its machine finish their checks. If it dies, its remaining
+    timings go to one other worker.
     """
 
     def _send_tests(self, node: WorkerController, num: int) -> None:
@@ -20,7 +20,7 @@ class TimingsLast(LoadScheduling):
         checks = [index for index in self.pending if not names[index].endswith(f"@{TIMING_GROUP}")]
         chosen = checks[:num] or list(self.pending)
         if chosen:
-            taken = set(chosen)
-            self.pending[:] = [index for index in self.pending if index not in taken]
+            sent = set(chosen)
+            self.pending[:] = [index for index in self.pending if index not in sent]
             self.node2pending[node].extend(chosen)
             node.send_runtest_some(chosen)

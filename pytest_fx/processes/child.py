@@ -1,4 +1,4 @@
-"""A forked child process for what may hang, end its process or take all memory, and the watch that is kept on it."""
+"""A forked and watched child process for code that may hang, end its process or take all memory."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ if TYPE_CHECKING:
     from pytest_fx.errors import ProcessEnded
 
 _BETWEEN_LOOKS = 0.02
-"""Seconds after which time, memory and life of the child are looked at again."""
+"""Seconds between two checks of the child's time, memory and life."""
 _LAST_WORDS = 1.0
-"""Seconds that a child may take to end once it was told to, or has closed its channel."""
+"""Seconds for a child to end after it was asked to, or after it closed its channel."""
 _LENGTH = 8
-"""Bytes that say how long a message is."""
+"""Bytes of a message's length."""
 _LONGEST = 2**32
-"""Bytes of a message; what says it is longer was not written by the channel."""
+"""The largest size of a message; a longer one was not written by the channel."""
 _SHARE = 0.8
-"""The part of the memory that is there which a child may take if nothing is said."""
+"""The share of the available memory that a child may take if there is no limit."""
 _DIES_WITH_PARENT = 1
-"""The number of ``prctl`` that lets the system end a process when its parent ends."""
+"""The option of ``prctl`` with which the system ends a process when its parent ends."""
 _FRAME = re.compile(r'^  File "(.+)", line (\d+) in (.+)$', re.MULTILINE)
 
 
 def unavailable() -> str | None:
-    """Return why there can be no such child on this system, or None."""
+    """Return why such a child is impossible on this system, or None."""
     if sys.platform != "linux":
         return f"it forks processes, and watches them, as Linux does; this is {sys.platform}"
     if signal.getsignal(signal.SIGCHLD) == signal.SIG_IGN:
@@ -51,29 +51,29 @@ def unavailable() -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a child may take for one piece of work."""
+    """The limits of a child for one piece of work."""
 
     seconds: float | None = None
-    """Wall-clock time; None for any."""
+    """Wall-clock time; None for no limit."""
     memory: int | None = None
-    """MiB beyond what the process held that it was forked from; None for most of what the machine has left."""
+    """MiB beyond those of the parent when it was forked; None for most of the machine's available memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How a child came to an end that was not asked for."""
+    """An unrequested end of a child."""
 
     kind: str
-    """In a word or two, the same whenever it ends in the same way: ``"SIGSEGV"``, ``"exit status 0"``, ``"time"``."""
+    """A short name, the same for all ends of one kind: ``"SIGSEGV"``, ``"exit status 0"``, ``"time"``."""
     cause: str
-    """What happened, as the rest of a sentence on what ran: ``"ended its process by SIGSEGV"``."""
+    """The event, as the rest of a sentence about the child's work: ``"ended its process by SIGSEGV"``."""
     where: str | None
-    """Where Python was, in code of the user's; None if that is not known."""
+    """The last place in the user's Python code; None if it is unknown."""
     remedy: str
-    """What to try."""
+    """A remedy to try."""
 
     def error(self, who: str, value: str | None = None) -> ProcessEnded:
-        """The error that says so of ``who``, with ``value`` as what it worked on."""
+        """Return the error that reports this end of ``who``, which worked on ``value``."""
         return load("pytest_fx.errors").ProcessEnded(
             f"{who} {self.cause}",
             where=self.where,
@@ -84,13 +84,13 @@ class Ending:
 
 
 def raised(name: str) -> Ending:
-    """The ending by an exception that is not an ``Exception``, such as ``KeyboardInterrupt``, by its name."""
+    """Return the ending by an exception, such as ``KeyboardInterrupt``, that is not an ``Exception``."""
     remedy = "raise an exception that is a subclass of Exception, or PassError to refuse a program"
     return Ending(f"raises {name}", f"raised {name}", None, remedy)
 
 
 class ChildEnded(Exception):
-    """Raised in place of a message that a child did not live to send."""
+    """Raised instead of returning a message, if the child ended before it sent one."""
 
     def __init__(self, ending: Ending) -> None:
         super().__init__(ending.cause)
@@ -98,20 +98,20 @@ class ChildEnded(Exception):
 
 
 class Channel:
-    """The child's end of what joins it to its parent: messages, which are bytes."""
+    """The child's end of its connection to the parent, which carries messages of bytes."""
 
     def __init__(self, own: socket.socket) -> None:
         self._socket = own
         self._process = os.getpid()
 
     def send(self, message: bytes) -> None:
-        """Send ``message``. A copy of the child, which a pass forked, ends here: it speaks for nobody."""
+        """Send ``message``. In a copy of the child, which a pass forked, end the process instead."""
         self._require_own()
         try:
             self._socket.sendall(len(message).to_bytes(_LENGTH, "big") + message)
         except OSError:
             while True:
-                signal.pause()  # somebody has closed it, which the parent sees and ends the child for
+                signal.pause()  # the socket was closed; the parent sees this and ends the child
 
     def receive(self) -> bytes:
         """Return the next message from the parent, and wait for it; the process ends if there are no more."""
@@ -149,7 +149,7 @@ class Child:
 
     def __init__(self, work: Callable[[Channel], None]) -> None:
         """``work`` is called in the child, which ends when it returns."""
-        sys.stdout.flush()  # or both processes write what waits in the buffers
+        sys.stdout.flush()  # otherwise both processes write the contents of the buffers
         sys.stderr.flush()
         self._faults = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the child
         self._socket, theirs = socket.socketpair()
@@ -174,7 +174,7 @@ class Child:
         self.close()
 
     def send(self, message: bytes) -> None:
-        """Send ``message``, which waits there if the child works. One that is gone says so at the next answer."""
+        """Send ``message``, which waits if the child is busy. If the child is gone, the next answer reports it."""
         with contextlib.suppress(ConnectionError):
             self._socket.sendall(len(message).to_bytes(_LENGTH, "big") + message)
 
@@ -182,16 +182,16 @@ class Child:
         """Return the next message of the child.
 
         Args:
-            limits: what it may take.
-            until: when its time is over, by ``time.monotonic()``; None for ``limits.seconds`` from now.
+            limits: the child's limits.
+            until: the end of its time, by ``time.monotonic()``; None for ``limits.seconds`` from now.
 
         Raises:
-            ChildEnded: it ended, or was ended for what it took.
+            ChildEnded: it ended, or was ended because it exceeded a limit.
         """
         if until is None:
             until = float("inf") if limits.seconds is None else time.monotonic() + limits.seconds
         while (message := self._message()) is None:
-            gone = self._is_gone()  # before the last look for what it has sent
+            gone = self._is_gone()  # before the last read of its messages
             if self._poll.poll(0 if gone else _BETWEEN_LOOKS * 1000):
                 self._take()
             elif gone:
@@ -202,7 +202,7 @@ class Child:
         return message
 
     def close(self) -> None:
-        """End the child, and what it has started in its session."""
+        """End the child, and the processes that it has started in its session."""
         if self._socket.fileno() >= 0:
             self._kill()
             self._socket.close()
@@ -253,9 +253,9 @@ class Child:
         return os.waitpid(self.pid, 0)[1]
 
     def _require_memory(self, limits: Limits) -> None:
-        held = _held(self.pid)
+        used = _held(self.pid)
         most = self._memory_there * _SHARE if limits.memory is None else limits.memory * 2**20
-        if held is not None and held - self._memory_before > most:
+        if used is not None and used - self._memory_before > most:
             self._abort()
             remedy = "give it more with --fx-memory-limit (memory= of check_pass), or do not keep what it makes"
             cause = f"needed more than {most / 2**20:.0f} MiB"
@@ -267,7 +267,7 @@ class Child:
         return Ending("time", f"ran longer than {limits.seconds:g} s", self._where(), remedy)
 
     def _abort(self) -> None:
-        """Let the process write where it is, which it does in the middle of native code, too, and end it."""
+        """Let the process write its stack, which works in native code, too, and end it."""
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.pid, signal.SIGABRT)
         self._waited()
@@ -302,7 +302,7 @@ class Child:
 def _work(work: Callable[[Channel], None], own: socket.socket, parent: int, faults: int) -> NoReturn:
     """Do the work of the child."""
     try:
-        os.setsid()  # Ctrl-C is for the parent, which ends the child with all that this has started
+        os.setsid()  # Ctrl-C is for the parent, which ends the child and all its processes
         ctypes.CDLL(None).prctl(_DIES_WITH_PARENT, int(signal.SIGKILL), 0, 0, 0)
         if os.getppid() == parent:
             _leave_no_core()
@@ -326,9 +326,9 @@ def _leave_no_core() -> None:
 
 
 def _held(process: int) -> int | None:
-    """Bytes of memory that a process has written to, which are its own; None if it is gone.
+    """Return the bytes of memory that a process has written to, which are its own; None if it is gone.
 
-    Files that it maps, such as libraries, are not among them: torch maps much more than it ever holds.
+    Mapped files, such as libraries, do not count: torch maps much more memory than it ever uses.
     """
     try:
         status = Path(f"/proc/{process}/status").read_text(encoding="utf-8")
@@ -339,11 +339,11 @@ def _held(process: int) -> int | None:
 
 
 def _memory_there() -> int:
-    """Bytes of memory that nobody uses, on the machine and in the group of processes that this one is limited with."""
-    found = re.search(r"^MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text(encoding="utf-8"), re.MULTILINE)
-    left = int(found[1]) * 2**10 if found else 2**63
+    """Return the bytes of free memory, on the machine and in the control group that limits this process."""
+    match = re.search(r"^MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text(encoding="utf-8"), re.MULTILINE)
+    available = int(match[1]) * 2**10 if match else 2**63
     with contextlib.suppress(OSError, ValueError):  # no such group, or it has no limit
         group = Path("/sys/fs/cgroup")
         most, used = ((group / name).read_text(encoding="utf-8") for name in ("memory.max", "memory.current"))
-        left = min(left, int(most) - int(used))
-    return left
+        available = min(available, int(most) - int(used))
+    return available

@@ -11,24 +11,24 @@ from contextlib import contextmanager
 from types import FrameType
 
 _BETWEEN_LOOKS = 0.05
-"""Seconds after which the clock is looked at again."""
+"""Seconds between two looks at the clock."""
 AGAIN = 2.0
-"""Seconds after which it is raised again in a block that goes on: Python ignores what is raised in a weak reference's
-callback or a destructor."""
+"""Seconds after which the error is raised again in a block that goes on: Python ignores exceptions in callbacks of weak
+references and in destructors."""
 GRACE = 5.0
-"""Seconds after which a block that was interrupted, and goes on, is held to be stuck."""
+"""Seconds after which an interrupted block that goes on counts as stuck."""
 
 
 class TookTooLong(BaseException):
-    """Raised in a block that has run for longer than it may. No ``except Exception`` in it can catch this."""
+    """Raised in a block that exceeds its time. No ``except Exception`` in it can catch this."""
 
 
 class Watchdog:
-    """Interrupts blocks of code that run for too long, in the thread that made it.
+    """Interrupts blocks of code that run for too long, in the thread that created it.
 
-    A thread of its own looks at the clock, and raises :class:`TookTooLong` in the block at its next step of Python. So
-    it works in any thread, beside signals that others set, and costs a block nothing; but what waits outside of
-    Python, as ``time.sleep`` does, is not interrupted before it returns.
+    A second thread watches the clock, and raises :class:`TookTooLong` in the block at its next step of Python. So it
+    works in any thread, beside signals of other code, and costs a block nothing. But a call that waits outside of
+    Python, such as ``time.sleep``, is not interrupted before it returns.
 
     >>> with Watchdog() as watchdog, watchdog.limit(5.0):
     ...     total = sum(range(10))
@@ -39,9 +39,7 @@ class Watchdog:
     def __init__(
         self, error: type[BaseException] = TookTooLong, stuck: Callable[[FrameType | None], None] | None = None
     ) -> None:
-        """``error`` is raised; ``stuck`` is called with the frame of a block that goes on for :data:`GRACE` after
-        it.
-        """
+        """``error`` is raised; ``stuck`` is called with the frame of a block that goes on for :data:`GRACE` then."""
         self._error = error
         self._stuck = stuck
         self._stuck_from = float("inf")
@@ -52,7 +50,7 @@ class Watchdog:
         self._watched = threading.get_ident()
 
     def __enter__(self) -> Watchdog:
-        # made here, for a thread that was made before os.fork does not start in the copy since Python 3.13
+        # started here: since Python 3.13 a thread created before os.fork does not start in the copy
         self._closed = threading.Event()
         arguments = (self._closed,)
         threading.Thread(target=self._watch, args=arguments, name="pytest-fx watchdog", daemon=True).start()
@@ -71,13 +69,13 @@ class Watchdog:
         except self._error as error:
             raised = True
             if (interrupt := _interrupt_before(error)) is not None:
-                raise interrupt from None  # what waited outside of Python was ended by Ctrl-C, which ends the run
+                raise interrupt from None  # Ctrl-C ended a wait outside of Python, and ends the run
             raise
         finally:
             with self._lock:
                 self._until = self._stuck_from = float("inf")
             if self._interrupted and not raised:
-                self._send(None)  # not raised yet, and no longer wanted; without one, CPython 3.11 spins
+                self._send(None)  # cancel an error not raised yet; without one, CPython 3.11 spins
 
     def _watch(self, closed: threading.Event) -> None:
         while not closed.wait(_BETWEEN_LOOKS):

@@ -1,4 +1,4 @@
-"""A bound on the memory that a block may ask for, so that a program too large raises in place of ending the process."""
+"""A bound on the memory that a block may allocate: a program that is too large raises instead of ending the process."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 MOST_MORE = 2 << 30
-"""Bytes of address space beyond what the process has: two GiB."""
+"""Bytes of address space beyond those of the process: two GiB."""
 
 
 def _address_space() -> int:
-    """Bytes of address space of this process; beyond any limit where there is no /proc, as in some containers."""
+    """Return the bytes of address space of this process; beyond any limit without /proc, as in some containers."""
     import resource  # noqa: PLC0415 - there is none on Windows
 
     try:
@@ -24,9 +24,9 @@ def _address_space() -> int:
 
 @contextmanager
 def little_memory() -> Generator[None]:
-    """Let an allocation of more than two GiB raise inside the block; on Linux, elsewhere nothing is bound.
+    """Let an allocation of more than two GiB raise inside the block; only Linux enforces this.
 
-    The kernel ends a process that touches more memory than there is, and with it all that it has found.
+    The kernel ends a process that touches more memory than there is, and its findings are lost.
     """
     if sys.platform != "linux":
         yield
@@ -35,8 +35,8 @@ def little_memory() -> Generator[None]:
 
     before, most = resource.getrlimit(resource.RLIMIT_AS)
     bound = _address_space() + MOST_MORE
-    known = [limit for limit in (before, most) if limit != resource.RLIM_INFINITY]
-    resource.setrlimit(resource.RLIMIT_AS, (min([bound, *known]), most))
+    finite = [limit for limit in (before, most) if limit != resource.RLIM_INFINITY]
+    resource.setrlimit(resource.RLIMIT_AS, (min([bound, *finite]), most))
     try:
         yield
     finally:

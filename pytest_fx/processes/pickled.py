@@ -1,4 +1,4 @@
-"""Pickling a program without the bytes of its tensors, which are torch's to write and most of what it takes."""
+"""Pickling a program without the bytes of its tensors, which torch writes itself and which take most of the time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _PLAIN = (torch.Tensor, nn.Parameter)
 
 
 def unpickled(program: Program) -> Program:
-    """Return what ``pickle`` makes of a program, whose tensors are copied beside the pickle.
+    """Return a program after pickling and unpickling; its tensors are copied beside the pickle.
 
     Raises what pickling or unpickling raises.
 
@@ -36,7 +36,7 @@ class _Pickler(pickle.Pickler):
         """By identity."""
 
     def persistent_id(self, obj: Any) -> int | None:
-        """The identity of a tensor; None for everything else, which is pickled."""
+        """Return the identity of a tensor; None for all other objects, which are pickled."""
         if type(obj) not in _PLAIN:
             return None
         self.tensors[id(obj)] = obj
@@ -50,5 +50,5 @@ class _Unpickler(pickle.Unpickler):
         self._copied: dict[int, Any] = {}
 
     def persistent_load(self, pid: Any) -> torch.Tensor:
-        """A copy of a tensor, the same one each time."""
+        """Return a copy of a tensor, the same copy each time."""
         return copy.deepcopy(self._tensors[pid], self._copied)

@@ -1,1 +1,1 @@
-"""What runs leave on disk, and what an earlier run left: rows as they are measured, and files replaced whole."""
+"""Records of this run and of earlier ones, on disk: rows appended as they are measured, and files replaced whole."""

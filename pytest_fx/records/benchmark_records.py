@@ -13,12 +13,12 @@ import pytest
 
 TIMING_FIXTURE = "fx_timing"
 GROUP = "fx "
-"""What the names of groups of our timings begin with."""
+"""The prefix of the names of our groups of timings."""
 OF_TABLE = (
     *("columns", "sort", "group-by", "name", "time-unit", "histogram", "csv", "verbose"),
     *("compare", "compare-fail", "cprofile", "cprofile-loops", "cprofile-top", "cprofile-dump"),
 )
-"""Options of pytest-benchmark that are about its table."""
+"""Options of pytest-benchmark that concern its table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,27 +26,28 @@ class BenchmarkRecord:
     """One program's times, with the attributes that pytest-benchmark reads from its own fixture."""
 
     name: str
-    """What the table calls it."""
+    """The program, as the table calls it."""
     fullname: str
-    """What it is compared by with earlier runs."""
+    """The name by which earlier runs are compared."""
     group: str
-    """The table that it is a row of."""
+    """The table that has it as a row."""
     param: str | None
     """The test's parameters in one string."""
     params: dict[str, Any] | None
     """The test's parameters by name."""
     extra_info: dict[str, Any] = field(default_factory=dict[str, Any])
-    """What else is known of the measurement."""
+    """Further facts on the measurement."""
     cprofile_stats: None = None
     """No profile is taken."""
     has_error: bool = False
-    """It was measured without an error, or it would not be recorded."""
+    """Always false: a measurement with an error is not recorded."""
 
 
 def add_benchmarks(config: pytest.Config, test: str, timing: Mapping[str, Any]) -> None:
-    """Hand both programs of a timing to pytest-benchmark, if that plugin is there and wants any.
+    """Hand both programs of a timing to pytest-benchmark, if that plugin is active and wants any.
 
-    ``timing`` is what :func:`~pytest_fx.report.recording.record_row` was given; ``test`` is the name of its test.
+    ``timing`` is the timing that :func:`~pytest_fx.report.recording.record_row` received; ``test`` is the name of its
+    test.
     """
     session: Any = config.pluginmanager.get_plugin("pytest-benchmark")
     if session is None:
@@ -65,7 +66,7 @@ def add_benchmarks(config: pytest.Config, test: str, timing: Mapping[str, Any]) 
 
 
 def benchmarks_disabled(config: pytest.Config) -> bool:
-    """Return whether the user switched benchmarks off, which pytest-benchmark does itself beside pytest-xdist."""
+    """Return whether the user switched benchmarks off, as pytest-benchmark itself does beside pytest-xdist."""
     return bool(config.getoption("benchmark_disable", False) and not config.getoption("benchmark_enable", False))
 
 
@@ -80,10 +81,10 @@ def _benchmark(record: BenchmarkRecord, seconds: Sequence[float], iterations: in
 
 @contextmanager
 def presented_as_benchmarks(items: Sequence[pytest.Item]) -> Generator[None]:
-    """Let every test that asks for ``fx_timing`` look as if it asked for pytest-benchmark's ``benchmark`` fixture.
+    """Let tests with ``fx_timing`` look inside the block as if they used pytest-benchmark's ``benchmark`` fixture.
 
-    By that name pytest-benchmark picks the tests of ``--benchmark-only`` and ``--benchmark-skip``. The name must not
-    stay: the fixture would be made, and would complain that nobody used it.
+    By that name pytest-benchmark selects the tests of ``--benchmark-only`` and ``--benchmark-skip``. The name must not
+    stay: the fixture would be set up, and would complain that nobody used it.
     """
     timings = [item for item in items if isinstance(item, pytest.Function) and TIMING_FIXTURE in item.fixturenames]
     originals = [item.fixturenames for item in timings]
@@ -95,7 +96,7 @@ def presented_as_benchmarks(items: Sequence[pytest.Item]) -> Generator[None]:
         for item, names in zip(timings, originals, strict=True):
             item.fixturenames = names
         if timings and not any("benchmark" in getattr(item, "fixturenames", ()) for item in items):
-            # Beside pytest-xdist it would say that it measures nothing, which is not true of these.
+            # Beside pytest-xdist it would report that it measures nothing, which is not true of these.
             session: Any = timings[0].config.pluginmanager.get_plugin("pytest-benchmark")
             if session is not None:
                 session.xdist_benchmark_found = False
@@ -103,18 +104,18 @@ def presented_as_benchmarks(items: Sequence[pytest.Item]) -> Generator[None]:
 
 @contextmanager
 def table_left_out(config: pytest.Config) -> Generator[None]:
-    """Let pytest-benchmark's table leave out our timings inside the block, unless something of it is asked for.
+    """Remove our timings from pytest-benchmark's table inside the block, unless the table is asked for.
 
-    The plugin's own table has them. With ``-v``, or an option of pytest-benchmark on how its table looks or what it
-    compares with, they are there; benchmarks of the user's own always are.
+    The plugin's own table has them. They stay with ``-v``, or with an option of pytest-benchmark on the form of its
+    table or on its comparisons. The user's own benchmarks always stay.
     """
     session: Any = config.pluginmanager.get_plugin("pytest-benchmark")
     groups = getattr(session, "groups", None)
     if not groups or config.get_verbosity() > 0 or _asks_for_table(config):
         yield
         return
-    left = [(name, [one for one in benchmarks if not _is_ours(one)]) for name, benchmarks in groups]
-    session.groups = [(name, benchmarks) for name, benchmarks in left if benchmarks]
+    remaining = [(name, [entry for entry in benchmarks if not _is_ours(entry)]) for name, benchmarks in groups]
+    session.groups = [(name, benchmarks) for name, benchmarks in remaining if benchmarks]
     try:
         yield
     finally:
@@ -126,8 +127,8 @@ def _is_ours(benchmark: Mapping[str, Any]) -> bool:
 
 
 def _asks_for_table(config: pytest.Config) -> bool:
-    """Return whether an option about pytest-benchmark's table is given, in the ini file or the environment too."""
-    given = [*config.getini("addopts"), *shlex.split(os.environ.get("PYTEST_ADDOPTS", ""))]
-    given += map(str, config.invocation_params.args)
-    flags = {argument.partition("=")[0] for argument in given}
+    """Return whether an option on pytest-benchmark's table is given, also in the ini file or the environment."""
+    arguments = [*config.getini("addopts"), *shlex.split(os.environ.get("PYTEST_ADDOPTS", ""))]
+    arguments += map(str, config.invocation_params.args)
+    flags = {argument.partition("=")[0] for argument in arguments}
     return any(f"--benchmark-{name}" in flags for name in OF_TABLE)

@@ -1,4 +1,4 @@
-"""What a run measured, on disk as it is measured: nothing is lost when the run is interrupted or killed."""
+"""The measurements of a run, on disk as they are taken: nothing is lost when the run is interrupted or killed."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from pytest_fx.records.records import append_record, read_records, write_atomica
 from pytest_fx.records.running import FOLDER
 
 RUNS = "runs"
-"""Folder in it with the journals of the last runs, one file of JSON lines each."""
+"""The folder in it with the journals of the last runs, one file of JSON lines each."""
 LAST_RUN = "last_run.json"
-"""File in it with all that the last run measured, written when a run ends."""
+"""The file in it with all measurements of the last run, written at its end."""
 KEPT_RUNS = 10
-"""Journals that are kept; older ones are removed when another begins, unless their runs may go on."""
+"""The number of journals that are kept; when a run begins, older ones are removed unless their runs may go on."""
 _OVER = 24 * 3600.0
-"""Seconds without a record after which a run is over."""
+"""Seconds without a record after which a run counts as over."""
 
 
 class Journal:
@@ -33,7 +33,7 @@ class Journal:
         now = datetime.now(timezone.utc)
         self.path = self.folder / RUNS / f"{now:%Y-%m-%dT%H-%M-%S.%f}-{os.getpid()}.jsonl"
         self.problem: OSError | None = None
-        """Why records cannot be written, if they cannot. The tests go on."""
+        """The error that keeps records from being written, if there is one. The tests go on."""
 
     def append(self, record: Mapping[str, Any]) -> None:
         """Write ``record`` to disk, with the time."""
@@ -47,7 +47,7 @@ class Journal:
             self.problem = error
 
     def finish(self, verdicts: Sequence[Mapping[str, str]] = ()) -> None:
-        """Replace the record of the last run by that of this one, with the ``verdicts`` on programs."""
+        """Replace the record of the last run by that of this run, with the ``verdicts`` on programs."""
         if self.problem is not None:
             return
         lines = ",\n".join(json.dumps(record) for record in read_records(self.path))
@@ -62,12 +62,12 @@ class Journal:
         runs.mkdir(parents=True, exist_ok=True)
         for old in sorted(runs.glob("*.jsonl"))[: -KEPT_RUNS + 1]:
             with contextlib.suppress(OSError):  # another run removes it
-                if time.time() - old.stat().st_mtime > _OVER:  # else it may be of a run that goes on
+                if time.time() - old.stat().st_mtime > _OVER:  # otherwise its run may go on
                     old.unlink()
 
 
 def ignore_in_git(folder: Path) -> None:
-    """Make ``folder``, if it is not there, and let it hide itself from git."""
+    """Make ``folder``, if it does not exist, with a file that hides it from git."""
     folder.mkdir(parents=True, exist_ok=True)
     if not (folder / ".gitignore").exists():
         write_atomically(folder / ".gitignore", "# Written by pytest-fx.\n*\n")

@@ -1,4 +1,4 @@
-"""What files of JSON hold, which may be damaged, or written by anyone."""
+"""Reading JSON files that may be damaged, or written by anyone."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, get_type_hints
 
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
-"""Half of a character, which JSON can have and files cannot."""
+"""Half of a character: JSON allows it, text files do not."""
 
 
 def parsed(text: str) -> dict[str, Any] | None:
-    """Return the JSON object that ``text`` is; None if it is cut off, nested too deep, or its strings are not text."""
+    """Return the JSON object in ``text``; None if it is cut off, nested too deep, or its strings are not text."""
     try:
         record = json.loads(text)
         if _SURROGATE.search(text):

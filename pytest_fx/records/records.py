@@ -1,4 +1,4 @@
-"""Measured rows on disk: lines of JSON that are only ever appended, and files that are replaced in one step."""
+"""Measured rows on disk: lines of JSON that are only ever appended, and files replaced in one step."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ if sys.platform != "win32":
 _PACKAGES = ("pytest-fx", "pytest", "pytest-benchmark")
 """Packages whose versions a record names, beside that of torch."""
 _SUFFIX = ".pytest-fx"
-"""What the names of temporary files end with."""
+"""The suffix of the names of temporary files."""
 _ABANDONED = 3600.0
-"""Seconds after which the process that was writing a temporary file was killed."""
+"""Seconds after which the writer of a temporary file counts as killed."""
 
 
 def append_record(path: Path, record: Mapping[str, Any]) -> None:
-    """Add ``record`` to the JSON lines in ``path``, in turn with others that do.
+    """Append ``record`` to the JSON lines in ``path``, one process at a time.
 
     A line that an interrupted run left unfinished is closed first. The line is on disk when this returns.
 
@@ -56,7 +56,7 @@ def append_record(path: Path, record: Mapping[str, Any]) -> None:
 
 
 def _wait_for_others(file: IO[bytes]) -> None:
-    """Lock ``file`` until it is closed, where that can be done."""
+    """Lock ``file`` until it is closed, if the system can."""
     if sys.platform != "win32":
         with contextlib.suppress(OSError):  # some file systems have no locks
             fcntl.flock(file, fcntl.LOCK_EX)
@@ -71,13 +71,13 @@ def read_records(path: Path) -> list[dict[str, Any]]:
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """Replace what ``path`` holds by ``text`` in one step: a reader, or an interruption, sees the old or the new."""
+    """Replace the contents of ``path`` by ``text`` in one step: a reader or an interruption sees the old or the new."""
     path.parent.mkdir(parents=True, exist_ok=True)
     prefix = f".{path.name}."
-    for left in path.parent.glob(f"{glob.escape(prefix)}*{_SUFFIX}"):
+    for leftover in path.parent.glob(f"{glob.escape(prefix)}*{_SUFFIX}"):
         with contextlib.suppress(OSError):  # another run removes it, or it is another user's
-            if time.time() - left.stat().st_mtime > _ABANDONED:
-                left.unlink()
+            if time.time() - leftover.stat().st_mtime > _ABANDONED:
+                leftover.unlink()
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=prefix, suffix=_SUFFIX)
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
@@ -93,7 +93,7 @@ def write_atomically(path: Path, text: str) -> None:
 
 @cache
 def describe_machine() -> dict[str, Any]:
-    """Return what a measurement depends on beside the model: host, processor, cores, device, versions and commit."""
+    """Return the conditions of a measurement beside the model: host, processor, cores, device, versions and commit."""
     return {
         "host": platform.node(),
         "machine": _processor(),
@@ -103,15 +103,15 @@ def describe_machine() -> dict[str, Any]:
         "python": platform.python_version(),
         "system": platform.system(),
         "versions": {
-            "torch": str(torch.__version__),  # with the build, of which the package's version may say nothing
-            **{name: found for name in _PACKAGES if (found := _version(name)) is not None},
+            "torch": str(torch.__version__),  # with its build, which the package's version may lack
+            **{name: text for name in _PACKAGES if (text := _version(name)) is not None},
         },
         "commit": _commit(),
     }
 
 
 def _processor() -> str:
-    """The processor's name, as the system has it."""
+    """Return the processor's name, as the system reports it."""
     try:
         described = Path("/proc/cpuinfo").read_text(encoding="utf-8")
     except OSError:
@@ -128,7 +128,7 @@ def _version(package: str) -> str | None:
 
 
 def _commit() -> str | None:
-    """The commit of the folder that pytest runs in, marked where files differ from it; None outside of git."""
+    """Return the commit of pytest's working directory, marked if files differ from it; None outside of git."""
     try:
         answer = subprocess.run(
             ["git", "describe", "--always", "--dirty", "--exclude=*"],

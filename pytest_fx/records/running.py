@@ -1,4 +1,4 @@
-"""Which test of the plugin runs now, on disk: what is left there names it when the process has ended in it."""
+"""The plugin's test that runs now, on disk: if the process ends in it, the file remains and names it."""
 
 from __future__ import annotations
 
@@ -20,31 +20,31 @@ if sys.platform != "win32":
     import fcntl
 
 FOLDER = ".pytest_fx"
-"""Folder below pytest's root folder for what the plugin writes."""
+"""The folder below pytest's root folder for the plugin's files."""
 RUNNING = "running"
-"""Folder, in that of the plugin, with a file of each process that runs tests."""
+"""The folder in the plugin's with one file for each process that runs tests."""
 REPORT = pytest.StashKey[Callable[..., None]]()
-"""Where the :class:`pytest.Config` of a child process keeps how to report to its parent: what, and more of it."""
+"""The key of the function by which a child process reports to its parent: a kind of message, and values."""
 CURRENT = pytest.StashKey["Running"]()
-"""Where that of a process that runs tests itself keeps the file of it."""
+"""The key of the file of a process that runs tests itself."""
 
 
 def uses(item: pytest.Item, fixtures: Iterable[str]) -> bool:
-    """Return whether a test asks for one of ``fixtures``."""
+    """Return whether a test uses one of ``fixtures``."""
     return not set(fixtures).isdisjoint(getattr(item, "fixturenames", ()))
 
 
 def time_limit(item: pytest.Item, fixtures: Iterable[str]) -> float | None:
-    """Return how many seconds a test may run that asks for one of ``fixtures``; None for any.
+    """Return the seconds that a test with one of ``fixtures`` may run; None for no limit.
 
-    One that tries a pass on random programs has that time for each of them.
+    A test on random programs has that time for each program.
     """
     limited = uses(item, fixtures) and not uses(item, ["fx_check_pass"])
     return options_of(item).longest if limited else None
 
 
 def announce(config: pytest.Config, what: str) -> None:
-    """Say what the test is about to do: apply a pass to a model, which may not return."""
+    """Announce the next step of the test: applying a pass to a model, which may not return."""
     if (report := config.stash.get(REPORT, None)) is not None:
         report("doing", what)
     elif (running := config.stash.get(CURRENT, None)) is not None:
@@ -54,8 +54,8 @@ def announce(config: pytest.Config, what: str) -> None:
 class Running:
     """The file of this process. It holds one line while a test runs, and is locked as long as the process lives.
 
-    The line is not forced to the disk: it outlives the process, which is all that is asked of it, and costs some
-    microseconds. Where the system has no record locks, or the folder cannot be written, there is no file.
+    The line is not forced to the disk: it need only outlive the process, and this way costs some microseconds. If the
+    system has no record locks, or the folder cannot be written, there is no file.
     """
 
     def __init__(self, root: Path) -> None:
@@ -66,7 +66,7 @@ class Running:
         self._entry: dict[str, Any] = {}
 
     def begin(self, test: str, what: str) -> None:
-        """Note that ``test`` begins, which does ``what``."""
+        """Record that ``test`` begins, with its step ``what``."""
         if not self._opened:
             self._opened = True
             with contextlib.suppress(OSError):
@@ -76,20 +76,20 @@ class Running:
 
     @property
     def what(self) -> str:
-        """Return what the test does."""
+        """Return the current step of the test."""
         return self._entry["what"]
 
     def note(self, **facts: Any) -> None:
-        """Note more of the test, or other things."""
+        """Add or replace facts on the test."""
         self._entry.update(facts)
         self._write(json.dumps(self._entry).encode())
 
     def end(self) -> None:
-        """Note that the test has ended."""
+        """Record that the test has ended."""
         self._write(b"")
 
     def finish(self) -> None:
-        """Remove the file: all has ended well."""
+        """Remove the file: the process ends in order."""
         if self._file is not None:
             with contextlib.suppress(OSError):
                 self._path.unlink(missing_ok=True)
@@ -111,19 +111,19 @@ class Running:
     def _write(self, line: bytes) -> None:
         with contextlib.suppress(OSError):
             if self._file is not None and os.path.samestat(os.fstat(self._file), self._path.stat()):
-                os.pwrite(self._file, line, 0)  # else a pass has closed it, and the number may be another file's
+                os.pwrite(self._file, line, 0)  # otherwise a pass has closed it, and the number may be another file's
                 os.ftruncate(self._file, len(line))
 
 
 def unfinished(root: Path, test: str | None = None) -> Iterator[dict[str, Any]]:
-    """Yield ``test``, ``what`` and what else was noted of each test in which a process ended; each once.
+    """Yield the recorded facts, ``test`` and ``what`` among them, of each test in which a process ended; each once.
 
-    If a ``test`` is given, it is of that one alone.
+    If ``test`` is not None, yield those of this test alone.
     """
     for path in sorted((root / FOLDER / RUNNING).glob("*.json")):
         if sys.platform == "win32":
             return
-        with contextlib.suppress(OSError), path.open("r+") as file:  # a process that lives has it locked
+        with contextlib.suppress(OSError), path.open("r+") as file:  # a living process has it locked
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             entry = parsed(file.read())
             if test is not None and (entry is None or entry.get("test") != test):

@@ -1,4 +1,4 @@
-"""Variations of the arguments of calls, by the signatures and schemas of what is called."""
+"""Variations of the arguments of calls, by the signatures and schemas of their functions."""
 
 from __future__ import annotations
 
@@ -26,28 +26,28 @@ _FLOATS = (0.5, 2.0, 0.0, -1.0, float("-inf"))
 _DTYPES = (torch.float64, torch.float16, torch.float32, torch.int64, torch.bool)
 _FORMATS = (torch.channels_last, torch.contiguous_format)
 TYPE = "type of a number"
-"""The property of a call with an equal number of another type, which is promoted otherwise."""
+"""The property of a call with an equal number of another type, which has another promotion."""
 _MOST_WORDS = 12
-"""How many words of a docstring are tried for an argument that is a text."""
+"""The number of words of a docstring that are tried for a text argument."""
 _ELSEWHERE = frozenset({"device", "generator", "layout", "pin_memory", "names", "requires_grad"})
-"""Arguments on where values are, and not on what they are."""
+"""Arguments for the place of values, not for the values themselves."""
 _MOST_OF_OVERLOAD = 4
-"""Calls of another overload that are tried."""
+"""The number of calls of another overload that are tried."""
 FEW_NUMBERS = 3
-"""Numbers of which all orders are tried."""
+"""The number of numbers up to which all their orders are tried."""
 _WORD = re.compile(r"""(?:'|"|``)([a-z_]{2,20})(?:'|"|``)""")
 
 
-def argument_variations(seen: Observed) -> Iterator[Variation]:
-    """Yield each call with one argument otherwise: another value, left out, added, by keyword or by position.
+def argument_variations(observed: Observed) -> Iterator[Variation]:
+    """Yield each call with one argument varied: another value, omitted, added, by keyword or by position.
 
-    Calls that have a parameter in common also get the same argument for it.
+    A parameter that several calls share is also varied in all of them together.
     """
     alike: dict[tuple[str, str], Edits] = {}
     several: set[tuple[str, str]] = set()
-    for place in (*seen.lines, seen.returned, seen.init):
+    for place in (*observed.lines, observed.returned, observed.init):
         for part in ast.walk(place):
-            for variation in variations_of(seen, part):
+            for variation in variations_of(observed, part):
                 yield replace(variation, call=part)
                 if key := variation.parameter and (variation.parameter, variation.passed):
                     several |= {key} & alike.keys()
@@ -57,24 +57,24 @@ def argument_variations(seen: Observed) -> Iterator[Variation]:
         yield Variation(name, edits, callee="several calls", parameter=parameter)
 
 
-def variations_of(seen: Observed, part: ast.AST) -> Iterator[Variation]:
-    """Yield a call or an operator with one argument otherwise; nothing for other parts of a program."""
+def variations_of(observed: Observed, part: ast.AST) -> Iterator[Variation]:
+    """Yield a call or an operator with one argument varied; nothing for other parts of a program."""
     if isinstance(part, ast.Call):
-        yield from _of_call(seen, part)
+        yield from _of_call(observed, part)
     elif isinstance(part, ast.BinOp):
-        yield from _of_operator(seen, part)
+        yield from _of_operator(observed, part)
     elif isinstance(part, ast.List | ast.Tuple) and all(
-        isinstance(seen.value_of(each), torch.Tensor) for each in part.elts
+        isinstance(observed.value_of(each), torch.Tensor) for each in part.elts
     ):
         yield from (Variation("order of a list", edits) for edits in _of_list(part))
-    elif isinstance(part, ast.Subscript) and isinstance(seen.value_of(part.value), torch.Tensor | tuple | list):
+    elif isinstance(part, ast.Subscript) and isinstance(observed.value_of(part.value), torch.Tensor | tuple | list):
         for edits in _of_index(part.slice):
             passed = ast.unparse(edited(part.slice, edits))
             yield Variation("argument index of getitem", edits, callee="getitem", parameter="index", passed=passed)
 
 
 def _of_list(values: ast.List | ast.Tuple) -> Iterator[Edits]:
-    """Yield a list of values in another order, without one of them, or with one twice."""
+    """Yield a list of values in another order, without one of them, or with one of them twice."""
     elements = values.elts
     orders = [elements[::-1], [*elements[1:], *elements[:1]], elements[:-1], elements[1:], [*elements[:1], *elements]]
     for order in orders if len(elements) > 1 else ():
@@ -82,7 +82,7 @@ def _of_list(values: ast.List | ast.Tuple) -> Iterator[Edits]:
 
 
 def _of_index(index: ast.expr) -> Iterator[Edits]:
-    """Yield an index with one of its parts otherwise, without it, or with a further one."""
+    """Yield an index with one of its parts varied, without it, or with a further one."""
     parts = index.elts if isinstance(index, ast.Tuple) else [index]
     for part in parts:
         text = ast.unparse(part)
@@ -107,17 +107,17 @@ def _of_index(index: ast.expr) -> Iterator[Edits]:
         yield {index: [ast.Tuple(list(others), ast.Load())]}
 
 
-def _of_operator(seen: Observed, operation: ast.BinOp) -> Iterator[Variation]:
-    """Yield an operator as a call of torch's function and method, and these with further arguments."""
+def _of_operator(observed: Observed, operation: ast.BinOp) -> Iterator[Variation]:
+    """Yield an operator as a call of torch's function and method, and those with further arguments."""
     name = _FUNCTIONS.get(type(operation.op))
-    if name is None or not isinstance(seen.value_of(operation.left), torch.Tensor):
+    if name is None or not isinstance(observed.value_of(operation.left), torch.Tensor):
         return
     operands = [operation.left, operation.right]
     function = ast.Call(expression(f"torch.{name}"), operands, [])
     method = ast.Call(ast.Attribute(operation.left, name, ast.Load()), [operation.right], [])
     yield Variation("spelling", {operation: [function]})
     yield Variation("spelling", {operation: [method]})
-    for variation in _of_call(seen, function):
+    for variation in _of_call(observed, function):
         edits = {operation if part is function else part: other for part, other in variation.edits.items()}
         yield replace(variation, edits=edits)
 
@@ -128,31 +128,31 @@ _FUNCTIONS: dict[type[ast.operator], str] = {
 }  # fmt: skip
 
 
-def _of_call(seen: Observed, call: ast.Call) -> Iterator[Variation]:
-    called = called_by(seen, call)
-    receiver = _receiver_of(seen, call)
-    signature = None if called is None else _signature_of(seen, call, called, receiver)
+def _of_call(observed: Observed, call: ast.Call) -> Iterator[Variation]:
+    called = called_by(observed, call)
+    receiver = _receiver_of(observed, call)
+    signature = None if called is None else _signature_of(observed, call, called, receiver)
     if signature is None:
         if receiver and len(call.args) > 1 and len(_numbers_in(call.args)) == len(call.args):
-            yield from _of_numbers_in_a_row(seen, call)
+            yield from _of_numbers_in_a_row(observed, call)
         return
     callee = _callee(called)
     bound = signature.bind(*receiver, *call.args, **{each.arg: each for each in call.keywords if each.arg})
     for name, parameter in signature.parameters.items():
         if name in _ELSEWHERE or name[0] == "_" or parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL):
             continue
-        given = bound.arguments.get(name)
-        if given is None:
-            others = _added(seen, call, called, parameter)
+        argument = bound.arguments.get(name)
+        if argument is None:
+            others = _added(observed, call, called, parameter)
         else:
-            others = _otherwise(seen, call, called, parameter, given) if given not in receiver else ()
+            others = _otherwise(observed, call, called, parameter, argument) if argument not in receiver else ()
         for passed, edits in others:
             left_out = "" if passed else " left out"
             property_ = f"argument {name} of {callee}{left_out}"
             yield Variation(property_, edits, callee=callee, parameter=name, passed=passed)
-        if given is not None:
-            yield from _of_another_type(seen, given)
-    yield from _of_numbers(seen, callee, [*call.args, *(each.value for each in call.keywords)])
+        if argument is not None:
+            yield from _of_another_type(observed, argument)
+    yield from _of_numbers(observed, callee, [*call.args, *(each.value for each in call.keywords)])
     if not isinstance(called, type):
         yield from _of_overloads(call, called, signature, len(receiver))
         yield from _by_keyword(call, signature, len(receiver))
@@ -163,11 +163,11 @@ def _of_call(seen: Observed, call: ast.Call) -> Iterator[Variation]:
             )
 
 
-def _of_numbers_in_a_row(seen: Observed, call: ast.Call) -> Iterator[Variation]:
-    """Yield a method that takes one list with its numbers as arguments, as those of ``x.permute(0, 2, 1)`` are."""
+def _of_numbers_in_a_row(observed: Observed, call: ast.Call) -> Iterator[Variation]:
+    """Yield variations of a method call whose numbers form one list, such as ``x.permute(0, 2, 1)``."""
     listed = ast.Call(call.func, [ast.Tuple(list(call.args), ast.Load())], call.keywords)
     inside = set(ast.walk(listed))
-    for variation in _of_call(seen, listed):
+    for variation in _of_call(observed, listed):
         changed = edited(listed, variation.edits)
         match changed:
             case ast.Call(func=function, args=[ast.Tuple(elts=numbers)], keywords=keywords):
@@ -178,25 +178,27 @@ def _of_numbers_in_a_row(seen: Observed, call: ast.Call) -> Iterator[Variation]:
         yield replace(variation, edits={call: [changed], **others})
 
 
-def inputs_in(seen: Observed, dtype: torch.dtype) -> Edits:
-    """Return edits that make inputs of floating point such of another dtype."""
-    floats = [(part, recipe) for part, recipe in tensors_in(seen.call.inputs) if recipe.dtype.is_floating_point]
+def inputs_in(observed: Observed, dtype: torch.dtype) -> Edits:
+    """Return edits that change the dtype of floating-point inputs."""
+    floats = [(part, recipe) for part, recipe in tensors_in(observed.call.inputs) if recipe.dtype.is_floating_point]
     return {part: [expression(replace(recipe, dtype=dtype).text)] for part, recipe in floats}
 
 
 def _callee(called: Any) -> str:
-    """Return the name of a function, or of the class of a module."""
+    """Return the name of a function, or of a module's class."""
     return type(called).__name__ if isinstance(called, nn.Module) else called.__name__
 
 
-def _receiver_of(seen: Observed, call: ast.Call) -> list[ast.expr]:
-    """Return the tensor whose method is called, the first argument of its schema; none for other calls."""
-    is_method = isinstance(call.func, ast.Attribute) and isinstance(seen.value_of(call.func.value), torch.Tensor)
+def _receiver_of(observed: Observed, call: ast.Call) -> list[ast.expr]:
+    """Return the tensor whose method is called, as the first argument of its schema; none for other calls."""
+    is_method = isinstance(call.func, ast.Attribute) and isinstance(observed.value_of(call.func.value), torch.Tensor)
     return [call.func.value] if is_method and isinstance(call.func, ast.Attribute) else []
 
 
-def _signature_of(seen: Observed, call: ast.Call, called: Any, receiver: list[ast.expr]) -> inspect.Signature | None:
-    """Return the signature of what is called that takes the arguments of a call; None if there is none."""
+def _signature_of(
+    observed: Observed, call: ast.Call, called: Any, receiver: list[ast.expr]
+) -> inspect.Signature | None:
+    """Return the signature that accepts the arguments of a call; None if there is none."""
     for signature in signatures_of(called):
         try:
             bound = signature.bind(
@@ -204,17 +206,19 @@ def _signature_of(seen: Observed, call: ast.Call, called: Any, receiver: list[as
             )
         except TypeError:
             continue
-        if all(_fits(seen, signature.parameters[name], value) for name, value in bound.arguments.items()):
+        if all(_fits(observed, signature.parameters[name], value) for name, value in bound.arguments.items()):
             return signature
     return None
 
 
-def _fits(seen: Observed, parameter: inspect.Parameter, given: Any) -> bool:
-    """Return whether an argument is a tensor where, and only where, the parameter is one."""
-    if parameter.annotation is parameter.empty or not isinstance(given, ast.expr):
+def _fits(observed: Observed, parameter: inspect.Parameter, argument: Any) -> bool:
+    """Return whether an argument is a tensor exactly if the parameter is one."""
+    if parameter.annotation is parameter.empty or not isinstance(argument, ast.expr):
         return True
     text = type_of(parameter)
-    return ("Tensor" in text) == isinstance(seen.value_of(given), torch.Tensor) or "List" in text or "Any" in text
+    return (
+        ("Tensor" in text) == isinstance(observed.value_of(argument), torch.Tensor) or "List" in text or "Any" in text
+    )
 
 
 def type_of(parameter: inspect.Parameter) -> str:
@@ -258,25 +262,27 @@ def _signature_of_class(kind: type) -> inspect.Signature:
 
 
 def _otherwise(
-    seen: Observed, call: ast.Call, called: Any, parameter: inspect.Parameter, given: Any
+    observed: Observed, call: ast.Call, called: Any, parameter: inspect.Parameter, argument: Any
 ) -> Iterator[tuple[str, Edits]]:
-    """Yield an argument that is given with other values, and without it; each with its text."""
-    value = given.value if isinstance(given, ast.keyword) else given
-    if not isinstance(value, ast.expr):  # what a star takes
+    """Yield edits that give a present argument another value or omit it, each with the argument's text."""
+    value = argument.value if isinstance(argument, ast.keyword) else argument
+    if not isinstance(value, ast.expr):  # the arguments behind a star
         return
     if isinstance(value, ast.Constant) and value.value is None:
-        others = [each if isinstance(each, str) else spell(each[0]) for each in _values(seen, call, called, parameter)]
+        others = [
+            each if isinstance(each, str) else spell(each[0]) for each in _values(observed, call, called, parameter)
+        ]
     else:
         others = map(spell, _others(value, parameter, called))
     yield from ((other, {value: [expression(other)]}) for other in others)
     if parameter.default is not parameter.empty:
-        is_last = isinstance(given, ast.keyword) or given is call.args[-1]
-        yield "", {given: []} if is_last else {value: [expression(spell(parameter.default))]}
+        is_last = isinstance(argument, ast.keyword) or argument is call.args[-1]
+        yield "", {argument: []} if is_last else {value: [expression(spell(parameter.default))]}
 
 
-def _of_another_type(seen: Observed, given: Any) -> Iterator[Variation]:
-    """Yield an equal number of another type, also on integers, as numbers are promoted with them."""
-    value = given.value if isinstance(given, ast.keyword) else given
+def _of_another_type(observed: Observed, argument: Any) -> Iterator[Variation]:
+    """Yield an equal number of another type, also on integers, since types of numbers affect promotion."""
+    value = argument.value if isinstance(argument, ast.keyword) else argument
     match getattr(value, "value", None):
         case int(number) if type(number) is int:
             others: list[Any] = [float(number), *([bool(number)] if number in (0, 1) else [])]
@@ -287,18 +293,18 @@ def _of_another_type(seen: Observed, given: Any) -> Iterator[Variation]:
     for other in others:
         edits: Edits = {value: [expression(spell(other))]}
         yield Variation(TYPE, edits)
-        yield Variation(TYPE, {**edits, **inputs_in(seen, torch.int64)})
+        yield Variation(TYPE, {**edits, **inputs_in(observed, torch.int64)})
 
 
 def _others(value: ast.expr, parameter: inspect.Parameter, called: Any) -> Iterable[Any]:
-    """Other values of the kind of a constant."""
+    """Return other values of the type of a constant."""
     constant = _literal(value)
     others = _DTYPES if parameter.name == "dtype" else _like(constant, parameter, called)
     return [each for each in others if spell(each) not in (spell(constant), ast.unparse(value))]
 
 
 def _literal(part: ast.expr) -> Any:
-    """Return the value of an expression without names; None for another."""
+    """Return the value of an expression without names; None for other expressions."""
     try:
         return ast.literal_eval(part)
     except ValueError:
@@ -329,25 +335,29 @@ def _like(constant: Any, parameter: inspect.Parameter | None, called: Any) -> It
             return []
 
 
-def _added(seen: Observed, call: ast.Call, called: Any, parameter: inspect.Parameter) -> Iterator[tuple[str, Edits]]:
-    """Yield a call with an argument that it leaves at its default, and the argument's text."""
+def _added(
+    observed: Observed, call: ast.Call, called: Any, parameter: inspect.Parameter
+) -> Iterator[tuple[str, Edits]]:
+    """Yield a call with an argument that it leaves at its default, each with the argument's text."""
     if parameter.kind is parameter.POSITIONAL_ONLY:
         return
-    for value in _values(seen, call, called, parameter):
+    for value in _values(observed, call, called, parameter):
         text = value if isinstance(value, str) else spell(value[0])
         more = ast.keyword(parameter.name, expression(text))
         yield text, {call: [ast.Call(call.func, call.args, [*call.keywords, more])]}
 
 
-def _values(seen: Observed, call: ast.Call, called: Any, parameter: inspect.Parameter) -> Iterator[str | tuple[Any]]:
-    """Values for an argument that is not given: an expression, or a constant in a tuple."""
+def _values(
+    observed: Observed, call: ast.Call, called: Any, parameter: inspect.Parameter
+) -> Iterator[str | tuple[Any]]:
+    """Yield values for an omitted argument: an expression, or a constant in a tuple."""
     kind, default = type_of(parameter), parameter.default
     if parameter.name == "dtype":
         yield from ((dtype,) for dtype in _DTYPES)
     elif parameter.name == "memory_format":
         yield from ((each,) for each in _FORMATS)
     elif "Tensor" in kind:
-        yield from _tensors(seen, call)
+        yield from _tensors(observed, call)
     elif "bool" in kind or isinstance(default, bool):
         yield from ((each,) for each in (True, False) if each is not default)
     elif isinstance(default, (int, float, list, tuple)):
@@ -363,14 +373,14 @@ def _values(seen: Observed, call: ast.Call, called: Any, parameter: inspect.Para
             yield from ((each,) for each in _words(called, parameter))
 
 
-def _tensors(seen: Observed, call: ast.Call) -> Iterator[str]:
-    """Expressions of tensors with shapes that fit those of the other operands."""
-    given = [*call.args, *(part.value for part in call.keywords)]
-    given = [call.func.value, *given] if isinstance(call.func, ast.Attribute) else given
-    first = next((value for part in given if isinstance(value := seen.value_of(part), torch.Tensor)), None)
-    if first is None or isinstance(called_by(seen, call), type):
+def _tensors(observed: Observed, call: ast.Call) -> Iterator[str]:
+    """Yield expressions of tensors whose shapes fit those of the other operands."""
+    arguments = [*call.args, *(part.value for part in call.keywords)]
+    arguments = [call.func.value, *arguments] if isinstance(call.func, ast.Attribute) else arguments
+    first = next((value for part in arguments if isinstance(value := observed.value_of(part), torch.Tensor)), None)
+    if first is None or isinstance(called_by(observed, call), type):
         return
-    second = [value for part in given if isinstance(value := seen.value_of(part), torch.Tensor)][1:2]
+    second = [value for part in arguments if isinstance(value := observed.value_of(part), torch.Tensor)][1:2]
     shape = tuple(first.shape)
     shapes = dict.fromkeys(
         (shape, shape[-1:], shape[1:2], (*shape[:-1], shape[-2]) if len(shape) > 1 else shape, shape[-2:-1] * 2, ())
@@ -384,7 +394,7 @@ def _tensors(seen: Observed, call: ast.Call) -> Iterator[str]:
 
 
 def _words(called: Any, parameter: inspect.Parameter) -> list[str]:
-    """Return texts that an argument may be: those that its type lists, or else those that the documentation quotes."""
+    """Return texts that an argument may be: those in its annotation, otherwise those quoted in the documentation."""
     listed = [each for each in get_args(parameter.annotation) if isinstance(each, str)]
     if listed:
         return listed
@@ -395,15 +405,15 @@ def _words(called: Any, parameter: inspect.Parameter) -> list[str]:
     return list(dict.fromkeys([*_WORD.findall(near), *constants]))[:_MOST_WORDS]
 
 
-def _of_numbers(seen: Observed, callee: str, values: list[ast.expr]) -> Iterator[Variation]:
-    """Yield all numbers of a call moved together, such as a range that lies elsewhere, or beyond all other numbers."""
+def _of_numbers(observed: Observed, callee: str, values: list[ast.expr]) -> Iterator[Variation]:
+    """Yield all numbers of a call changed together, such as a range that moves, or moves beyond all other numbers."""
     numbers = _numbers_in(values)
     if len(numbers) < 2:
         return
     for order in _orders(list(numbers.values())):
         edits = {part: [expression(spell(each))] for part, each in zip(numbers, order, strict=True)}
         yield Variation(f"order of numbers of {callee}", edits, callee=callee, parameter="order of numbers")
-    others = [*numbers.values(), *_numbers_in(part for line in seen.lines for part in ast.walk(line)).values()]
+    others = [*numbers.values(), *_numbers_in(part for line in observed.lines for part in ast.walk(line)).values()]
     span = math.ceil(max(others) - min(others)) + 1 if all(map(math.isfinite, others)) else 1
     for name, moves in (
         ("numbers of a call", (lambda number: number + 5, lambda number: number - 5, lambda number: 2 * number)),
@@ -414,7 +424,7 @@ def _of_numbers(seen: Observed, callee: str, values: list[ast.expr]) -> Iterator
 
 
 def _orders(numbers: Sequence[Any]) -> Iterator[Sequence[Any]]:
-    """Yield numbers in other orders: all orders of few, of more those with two exchanged or all moved on."""
+    """Yield numbers in other orders: all orders of few numbers; of more, neighbours exchanged or all rotated."""
     count = len(numbers)
     if count <= FEW_NUMBERS:
         yield from itertools.islice(itertools.permutations(numbers), 1, None)
@@ -452,7 +462,7 @@ def _needed(parameter: inspect.Parameter) -> tuple[Any, ...]:
 
 
 def _by_keyword(call: ast.Call, signature: inspect.Signature, receivers: int) -> Iterator[Variation]:
-    """Yield the last positional arguments by keyword, and the first ones by keyword by position."""
+    """Yield the last positional arguments by keyword, and the first keyword arguments by position."""
     names: Mapping[str, inspect.Parameter] = signature.parameters
     positional = [name for name, each in names.items() if each.kind is each.POSITIONAL_OR_KEYWORD][receivers:]
     is_plain = not any(isinstance(part, ast.Starred) for part in call.args) and len(call.args) <= len(positional)

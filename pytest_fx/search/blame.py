@@ -1,4 +1,4 @@
-"""Whose work a change is, and whose fault a broken law: the pass's, the capture's, or that of torch.fx's tools."""
+"""The cause of a change and of a broken law: the pass, the capture, or torch.fx's tools."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ _FRACTION = re.compile(r"\d+\.\d+(?:e[+-]?\d+)?|\d+e[+-]?\d+")
 
 
 class Blame:
-    """Tells whether it is a pass that changes a program or breaks a law, by what does so without it."""
+    """Decides whether a pass causes a change or breaks a law, by comparison with runs without the pass."""
 
     def __init__(self, pass_: Any, about: PassReferences | None = None) -> None:
-        """Take a pass, and what it mentions if that is known."""
+        """Take a pass, and its references if they are known."""
         self._pass = pass_
         self._tools: list[AdaptedPass] = []
         self._replaces = False
         about = about or references_of(pass_)
-        known = {} if PassCode(about.codes, pass_).only_cleans_up else _CLEAN_UPS
-        clean_ups = [clean_up for clean_up, names in known.items() if names <= about.names]
+        active = {} if PassCode(about.codes, pass_).only_cleans_up else _CLEAN_UPS
+        clean_ups = [clean_up for clean_up, names in active.items() if names <= about.names]
         self._no_changes: list[Any] = clean_ups
         if any(isinstance(part, AdaptedPass) for part in parts_of(pass_)):
             self._tools = [adapt(_pass_through), *([adapt(_remove_dead_code)] if about.removes else [])]
@@ -43,23 +43,23 @@ class Blame:
             self._replaces = about.replaces
 
     def changed_by_pass(self, pass_run: PassRun) -> bool:
-        """Return whether the pass itself changed a program, which need not be what its clean-up does to any program.
+        """Return whether the pass itself changed a program, beyond what its clean-up does to any program.
 
-        A call of ``eliminate_dead_code`` at the end of a pass changes programs in which the pass finds nothing. Where a
-        pass does nothing else, it is what the pass is for.
+        A call of ``eliminate_dead_code`` at the end of a pass also changes programs in which the pass finds nothing. If
+        a pass does nothing else, this is its purpose.
         """
         if not pass_run.changed:
             return False
-        if pass_run.edits:  # a pass that says which edits it makes
+        if pass_run.edits:  # the pass reports its edits
             return True
         others = (PassRun(pass_run.subject, tool, leaves=pass_run.leaves) for tool in self._no_changes)
         return not any(map(pass_run.left_the_same_as, others))
 
     def caused_by_pass(self, law: Law, pass_run: PassRun) -> bool:
-        """Return whether it is the pass that breaks ``law``, not the capture or what torch.fx offers to passes."""
+        """Return whether the pass breaks ``law``, and not the capture or a tool of torch.fx."""
         if not is_kept_without(law, pass_run):
             return False
-        # Beside another broken law it was not judged a second time, as tools are below.
+        # After another broken law it was not judged a second time, as tools are below.
         violations = broken_laws([law], pass_run)
         if not violations or _lacks_kernel(violations[0], pass_run):
             return False
@@ -78,19 +78,19 @@ class Blame:
 
     @staticmethod
     def _does_the_same(tool: AdaptedPass, law: Law, pass_run: PassRun) -> bool:
-        """Return whether ``tool`` alone breaks ``law`` in the very way in which the pass breaks it."""
-        made = PassRun(pass_run.subject, tool, contract=exact, leaves=pass_run.leaves)
-        if not broken_laws([law], made):
+        """Return whether ``tool`` alone breaks ``law`` in the same way as the pass."""
+        tool_run = PassRun(pass_run.subject, tool, contract=exact, leaves=pass_run.leaves)
+        if not broken_laws([law], tool_run):
             return False
-        made.contract = pass_run.contract
-        return _texts(law, made) == _texts(law, pass_run)
+        tool_run.contract = pass_run.contract
+        return _texts(law, tool_run) == _texts(law, pass_run)
 
 
 def _lacks_kernel(violation: LawViolation, pass_run: PassRun) -> bool:
-    """Return whether torch has no kernel of an operator of the program for a dtype that eager computes with, too.
+    """Return whether torch has no kernel of an operator of the program for a dtype that eager also computes with.
 
-    A formula of elementary operations takes integers and half precision where the operator of its name may not, on
-    some devices. A dtype that the pass itself brings in is its own affair.
+    A formula of elementary operations accepts integers and half precision, which the operator of its name may not
+    support on some devices. A dtype that the pass itself introduces is not excused.
     """
     error = None if pass_run.program is None else pass_run.actual(violation.inputs).error
     if not isinstance(error, NotImplementedError):
@@ -109,7 +109,7 @@ def _lacks_kernel(violation: LawViolation, pass_run: PassRun) -> bool:
 
 
 def _writes_inside_match(pass_run: PassRun) -> bool:
-    """Return whether a write stands between replaced nodes: torch.fx's matcher does not look for any."""
+    """Return whether a write is between replaced nodes: torch.fx's matcher does not check for writes."""
     before, after = pass_run.untouched().after, pass_run.after
     if before is None or after is None:
         return False
@@ -120,11 +120,11 @@ def _writes_inside_match(pass_run: PassRun) -> bool:
 
 
 def _texts(law: Law, pass_run: PassRun) -> list[str]:
-    """Return how a law is broken, but for the name of the pass and, in numbers, for rounding errors.
+    """Return how a law is broken, without the name of the pass and without rounding errors in numbers.
 
-    Two programs that break a law alike may compute the same sum in another order: 0.98765432 and 0.98765439.
+    Two programs that break a law in the same way may add in another order: 0.98765432 and 0.98765439.
     """
-    texts = (str(found).replace(pass_run.name, "the pass") for found in broken_laws([law], pass_run))
+    texts = (str(violation).replace(pass_run.name, "the pass") for violation in broken_laws([law], pass_run))
     return [_FRACTION.sub(lambda number: f"{float(number[0]):.3g}", text) for text in texts]
 
 
@@ -148,11 +148,11 @@ _CLEAN_UPS: Mapping[Callable[[Any], Any], frozenset[str]] = {
     _remove_modules: frozenset({"delete_all_unused_submodules"}),
     _remove_dead_code_and_modules: frozenset({"eliminate_dead_code", "delete_all_unused_submodules"}),
 }
-"""Clean-ups, which change programs in which a pass finds nothing, and the names that a pass with one mentions."""
+"""Clean-ups, which also change programs in which a pass finds nothing, and the names in a pass that uses one."""
 
 
 def _pass_through(program: Any) -> Any:
-    """Return what torch.fx does to the arguments of each node that it touches: a ``torch.Size`` becomes a tuple."""
+    """Apply torch.fx's conversion of arguments to each node: a ``torch.Size`` becomes a tuple."""
     for node in program.graph.nodes:
         node.args = torch.fx.map_arg(node.args, lambda read: read)
         node.kwargs = torch.fx.map_arg(node.kwargs, lambda read: read)
@@ -161,5 +161,5 @@ def _pass_through(program: Any) -> Any:
 
 
 def _trace_again(program: Any) -> Any:
-    """Return what a pass does first that lets torch.fx capture the program again, as it cannot some of ours."""
+    """Capture the program again by torch.fx, as some passes do first; torch.fx cannot capture some of our programs."""
     return torch.fx.symbolic_trace(program)

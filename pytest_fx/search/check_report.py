@@ -1,4 +1,4 @@
-"""What became of the programs of a search, and what it reports where it found no broken law."""
+"""The counts of a search's programs, and its report if no law was broken."""
 
 from __future__ import annotations
 
@@ -8,60 +8,59 @@ from dataclasses import dataclass, replace
 from pytest_fx.search.coverage import Coverage
 
 NOT_BY_EDITS = "by none of its edits, but by a call of eliminate_dead_code(), for example"
-"""How a program changed that no edit of the pass changed."""
+"""Explains a change of a program that no edit of the pass made."""
 
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """What became of the programs of a search."""
+    """The counts of the programs of a search, by outcome."""
 
     programs: int = 0
     """Programs that the pass was tried on."""
     changed: int = 0
-    """Those that its edits changed."""
+    """Programs that its edits changed."""
     varied: int = 0
     """Further programs that its edits changed: variations of these, and programs that grew toward the pass."""
     tidied: int = 0
-    """Those that changed although none of its edits did so: by ``eliminate_dead_code()`` alone, say."""
+    """Programs that changed although no edit did it: by ``eliminate_dead_code()`` alone, say."""
     refused: int = 0
-    """Those that it refused with a ``PassError``."""
+    """Programs that it refused with a ``PassError``."""
     untranslated: int = 0
-    """Those that torch.fx, for which it is written, cannot hold; the pass was not run on them."""
+    """Programs that torch.fx cannot hold, for a pass written for torch.fx; the pass was not run on them."""
     uncompared: int = 0
-    """Those that its edits changed, of which nothing was compared: what they return is empty or not finite."""
+    """Programs that its edits changed, but with nothing to compare: their results are empty or not finite."""
     unjudged: int = 0
-    """Those on which the capture itself, before the pass, breaks the law that is broken after it, or what torch.fx
-    offers to passes does."""
+    """Programs on which the same law is broken without the pass: by the capture itself, or by a tool of torch.fx."""
     places: int = 0
-    """Those that were cut out of models, around the places where the pass acts."""
+    """Programs that were cut out of models, around the places where the pass acts."""
     models: tuple[str, ...] = ()
     """The searched models, each with the number of its places."""
 
     @property
     def acted(self) -> int:
-        """Return how many programs the pass changed in all."""
+        """Return the total number of programs that the pass changed."""
         return self.changed + self.varied
 
     def plus(self, **more: int) -> Counts:
-        """Return the counts with so many more of some."""
+        """Return the counts with additions to some of them."""
         return replace(self, **{name: getattr(self, name) + number for name, number in more.items()})
 
     def looked_through(self, model: str, places: int, why: str = "") -> Counts:
-        """Return the counts with the places of a model, or why there are none."""
+        """Return the counts with the places of a model, or the reason for none."""
         outcome = f"{places} in {model}" if places else f"none in {model}{why and f', {why}'}"
         return replace(self, places=self.places + places, models=(*self.models, outcome))
 
 
 @dataclass(frozen=True, slots=True)
 class CheckReport(Counts):
-    """What a search found that found no broken law."""
+    """The result of a search that found no broken law."""
 
     name: str = ""
-    """The pass."""
+    """The name of the pass."""
     laws: tuple[str, ...] = ()
     """The laws that it kept."""
     coverage: Coverage | None = None
-    """How much of its own code they reached; None if it has none that could be seen to run."""
+    """The part of its own code that the programs reached; None if none of its code could be traced."""
     seeds: int = 0
     """Parts of changed programs around which properties were varied."""
     trials: int = 0
@@ -69,9 +68,9 @@ class CheckReport(Counts):
     varied_properties: tuple[str, ...] = ()
     """Properties that were varied in some trial."""
     unvaried_properties: tuple[str, ...] = ()
-    """Properties with which the pass acted on no variation."""
+    """Properties whose variations never let the pass act."""
     wanted: int = 0
-    """How many programs were to be changed before the search ended; it also ends after as many programs again."""
+    """The number of changed programs at which the search ends; it also ends after as many programs again."""
 
     def __str__(self) -> str:
         refused = f", refused {self.refused}" if self.refused else ""
@@ -83,7 +82,7 @@ class CheckReport(Counts):
         return "\n  ".join([f"{counts}{reached}", *self._notes(), *listed.splitlines()])
 
     def _notes(self) -> Iterator[str]:
-        """What the counts do not say, a line each."""
+        """Yield further notes on the counts, a line each."""
         if self.trials:
             properties = f"{len(self.varied_properties)} properties of {self.seeds} programs were varied"
             yield f"{properties}, one to four at a time, in {self.trials} trials on which it acted"

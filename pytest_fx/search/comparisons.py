@@ -1,7 +1,7 @@
-"""The comparisons that a pass makes: what a node has, and what the pass compares it with.
+"""The comparisons that a pass makes: an attribute of a node, and the value that the pass compares it with.
 
-``node.target is torch.relu`` on a call of ``torch.sigmoid`` says which program to try next. The sides of a comparison
-are evaluated again where the pass reaches its line, as far as that has no effects.
+``node.target is torch.relu`` on a call of ``torch.sigmoid`` suggests the next program to try. When the pass reaches the
+line of a comparison, both sides are evaluated again, if they have no effects.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from pytest_fx.search.references import name_of
 from pytest_fx.search.syntax import expression
 
 MOST_WANTED = 40
-"""Elements of a container in which a pass looks a value up."""
+"""The most elements of a container in which a pass looks a value up."""
 _FUNCTIONS = frozenset(
     {"len", "type", "isinstance", "getattr", "slice", "tuple", "list", "set", "int", "float", "str", "bool"}
 )
-"""Functions without effects that are called again."""
+"""Functions without effects, which may be called again."""
 _METHODS = frozenset(
     "get get_submodule keys values items dim size numel is_floating_point is_complex startswith endswith isdisjoint "
     "issubset issuperset count".split()
 )
-"""Methods without effects that are called again."""
+"""Methods without effects, which may be called again."""
 _IMPURE = (ast.NamedExpr, ast.Await, ast.Yield, ast.YieldFrom, ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp)
 _POSITIVE: dict[type, type] = {ast.NotEq: ast.Eq, ast.IsNot: ast.Is, ast.NotIn: ast.In}
 _LINE = re.compile(r'File "<program \d+>", line (\d+)')
@@ -57,14 +57,14 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Mismatch:
-    """A value of a program that the pass compares with another one, which it is not equal to."""
+    """A value of a program that differs from the value that the pass compares it with."""
 
     comparison: tuple[str, int, int]
     """The file, line and column of the comparison."""
-    asked: tuple[str, int, int]
+    condition: tuple[str, int, int]
     """The file and line of its condition, and the instruction of the pass that called the function, or 0."""
     places: tuple[Place, ...]
-    """The nodes that the pass asks about."""
+    """The nodes that the pass inspects."""
     aspect: str
     """The attribute of a node or module that is compared; empty for another value."""
     value: Any
@@ -72,7 +72,7 @@ class Mismatch:
     wanted: Any
     """The value that the pass compares it with."""
     is_type: bool
-    """Whether the value is to be an instance of what is wanted."""
+    """True if the value should be an instance of what is wanted."""
     words: tuple[str, ...]
     """The texts and attributes in the comparison, which may be names of parameters."""
 
@@ -85,7 +85,7 @@ class _Side(NamedTuple):
     parts: tuple[CodeType, ...]
     """The expression and its parts, from the outside in."""
     measured: CodeType | None
-    """The sequence, for the length of one, and the shape for a number of dimensions."""
+    """The sequence if its length is compared, and the shape if a number of dimensions is."""
     aspect: str
     """See :class:`Mismatch`."""
     words: tuple[str, ...]
@@ -104,20 +104,20 @@ class _Comparison(NamedTuple):
     right: _Side
     """The right side."""
     guards: tuple[_Guard, ...]
-    """The parts of its condition that are asked before it."""
+    """The parts of its condition that are evaluated before it."""
 
 
 class _Guard(NamedTuple):
-    """A part of a condition that decides whether another part is asked at all."""
+    """A part of a condition that decides whether a later part is evaluated."""
 
-    asked: CodeType
+    part: CodeType
     """The part."""
     truth: bool
-    """Its truth where the other part is asked."""
+    """Its truth if the later part is evaluated."""
 
 
 class PassComparisons:
-    """The comparisons in the code of a pass, noted while it runs."""
+    """The comparisons in the code of a pass, recorded while it runs."""
 
     def __init__(self, codes: Collection[CodeType]) -> None:
         """Take the code objects of the pass."""
@@ -131,7 +131,7 @@ class PassComparisons:
 
     @contextmanager
     def recording(self) -> Generator[None]:
-        """Note the comparisons that the pass makes inside of the block."""
+        """Record the comparisons that the pass makes inside the block."""
         self.latest = {}
         record = _monitored if hasattr(sys, "monitoring") else _traced
         with record(self._codes, self._note):
@@ -139,12 +139,12 @@ class PassComparisons:
 
     def _note(self, frame: FrameType, line: int) -> None:
         for comparison in self._by_file[frame.f_code.co_filename].get(line, ()):
-            with contextlib.suppress(Exception):  # whatever half of a condition raises by itself
+            with contextlib.suppress(Exception):  # a part of a condition may raise anything by itself
                 self._compare(comparison, frame, line)
 
     def _compare(self, comparison: _Comparison, frame: FrameType, line: int) -> None:
         names = frame.f_locals
-        if any(bool(eval(guard.asked, frame.f_globals, names)) != guard.truth for guard in comparison.guards):
+        if any(bool(eval(guard.part, frame.f_globals, names)) != guard.truth for guard in comparison.guards):
             return
         left, right = (eval(side.value, frame.f_globals, names) for side in (comparison.left, comparison.right))
         wanted = list(_wanted(comparison.operator, left, right))
@@ -180,22 +180,22 @@ class PassComparisons:
             self.latest.setdefault(repr(mismatch), mismatch)
 
     def _around(self, frame: FrameType | None, value: Any) -> list[Place]:
-        """Return the nodes that local variables hold, up the stack, which have a value among their arguments.
+        """Return the nodes in local variables, up the stack, that have a value among their arguments.
 
-        If there are none, those of the nearest function that holds some: the value may be computed from an argument.
+        If there are none, return those of the nearest function with some: the value may come from an argument.
         """
         nodes: list[Any] = []
         nearest: list[Any] = []
         while frame is not None and frame.f_code in self._codes:
-            held = [node for node in frame.f_locals.values() if isinstance(node, NODES)]
-            nodes += (node for node in held if _has(node, value))
-            nearest = nearest or held
+            nodes_here = [node for node in frame.f_locals.values() if isinstance(node, NODES)]
+            nodes += (node for node in nodes_here if _has(node, value))
+            nearest = nearest or nodes_here
             frame = frame.f_back
         return list(map(_place, nodes or nearest))
 
 
 def _has(node: Any, value: Any) -> bool:
-    """Return whether a value is an argument of a node, or is all of its last arguments; or None, which may lack."""
+    """Return whether a value is an argument of a node or the tail of its arguments; True for None, a missing one."""
     tails = [tuple(node.args[start:]) for start in range(len(node.args))]
     arguments = (*node.args, *node.kwargs.values())
     inner = [each for argument in arguments if isinstance(argument, tuple | list) for each in argument]
@@ -206,7 +206,7 @@ def _has(node: Any, value: Any) -> bool:
 
 
 def _wanted(operator: type, left: Any, right: Any) -> Iterator[Any]:
-    """Yield what the left side of a comparison may become for it to be otherwise; nothing where both are equal."""
+    """Yield values of the left side that would change a comparison's result; nothing if both sides are equal."""
     if operator is ast.Call:
         several = right if isinstance(right, tuple | list | set | frozenset) else (right,)
         kinds = [kind for each in several for kind in get_args(each) or (each,)]
@@ -226,7 +226,7 @@ def _wanted(operator: type, left: Any, right: Any) -> Iterator[Any]:
 
 
 def _of_length(whole: Any, length: int) -> Iterator[Any]:
-    """Yield a sequence of another length: its first elements, its last ones, or all and the last one repeated."""
+    """Yield a sequence of another length: its first elements, its last ones, or all with the last one repeated."""
     kind = list if isinstance(whole, list) else tuple
     yield kind((*whole[:length], *(whole[-1:] * max(0, length - len(whole)))))
     if 0 < length < len(whole):
@@ -234,22 +234,22 @@ def _of_length(whole: Any, length: int) -> Iterator[Any]:
 
 
 def _nodes_in(side: _Side, value: Any, frame: FrameType) -> Iterator[Place]:
-    """Yield the nodes that a side of a comparison is about: those in it, or those that call a module in it."""
+    """Yield the nodes that a side of a comparison inspects: those in it, or those that call a module in it."""
     for part in side.parts:
         with contextlib.suppress(Exception):
-            held = eval(part, frame.f_globals, frame.f_locals)
-            if isinstance(held, NODES) and held is not value:
-                yield _place(held)
+            operand = eval(part, frame.f_globals, frame.f_locals)
+            if isinstance(operand, NODES) and operand is not value:
+                yield _place(operand)
                 return
-            if isinstance(held, nn.Module) and not isinstance(held, _PROGRAMS):
-                yield from _calls_of(held, frame)
+            if isinstance(operand, nn.Module) and not isinstance(operand, _PROGRAMS):
+                yield from _calls_of(operand, frame)
                 return
     if isinstance(value, NODES):
         yield _place(value)
 
 
 def _calls_of(module: nn.Module, frame: FrameType | None) -> Iterator[Place]:
-    """Yield the nodes that call a module, in the nearest program that a function up the stack holds."""
+    """Yield the nodes that call a module, in the nearest program in a local variable up the stack."""
     while frame is not None:
         for program in frame.f_locals.values():
             if isinstance(program, _PROGRAMS):
@@ -281,7 +281,7 @@ def _plain(value: Any) -> Any:
 
 @functools.cache
 def _comparisons_in(file: str) -> dict[int, list[_Comparison]]:
-    """Return the comparisons in a file by their lines."""
+    """Return the comparisons in a file, by line."""
     by_line: dict[int, list[_Comparison]] = {}
     try:
         tree = ast.parse("".join(linecache.getlines(file)))
@@ -297,14 +297,14 @@ def _comparisons_in(file: str) -> dict[int, list[_Comparison]]:
 
 
 def _with_guards(part: ast.AST, guards: tuple[_Guard, ...]) -> Iterator[tuple[ast.AST, tuple[_Guard, ...]]]:
-    """Yield the parts of a program, each with what decides in the same condition whether it is asked."""
+    """Yield the parts of a program, each with the guards in its condition."""
     yield part, guards
     before: dict[ast.AST, tuple[_Guard, ...]] = {}
     match part:
         case ast.BoolOp(op=operator, values=values):
             truth = isinstance(operator, ast.And)
-            asked = [_Guard(_compiled(value), truth) if _is_pure(value) else None for value in values]
-            before = {value: tuple(filter(None, asked[:place])) for place, value in enumerate(values)}
+            conditions = [_Guard(_compiled(value), truth) if _is_pure(value) else None for value in values]
+            before = {value: tuple(filter(None, conditions[:place])) for place, value in enumerate(values)}
         case ast.IfExp(test=test, body=body, orelse=other) if _is_pure(test):
             before = {body: (_Guard(_compiled(test), True),), other: (_Guard(_compiled(test), False),)}
         case _:
@@ -315,13 +315,13 @@ def _with_guards(part: ast.AST, guards: tuple[_Guard, ...]) -> Iterator[tuple[as
 
 
 def _compared_in(part: ast.AST) -> Iterator[tuple[ast.expr, type, ast.expr]]:
-    """Yield what a part of a program compares: the left side, the operator, the right side."""
+    """Yield the comparisons of a part of a program: the left side, the operator, the right side."""
     match part:
         case ast.Compare(left=ast.Call(func=ast.Name("type"), args=[left]), ops=[_], comparators=[right]):
             yield left, ast.Call, right
         case ast.Compare(left=left, ops=operators, comparators=others):
-            for one, operator, other in zip((left, *others), operators, others, strict=False):
-                sides = (other, one) if isinstance(one, ast.Constant) else (one, other)
+            for first, operator, second in zip((left, *others), operators, others, strict=False):
+                sides = (second, first) if isinstance(first, ast.Constant) else (first, second)
                 yield sides[0], _POSITIVE.get(type(operator), type(operator)), sides[1]
         case ast.Call(func=ast.Name("isinstance"), args=[left, right]):
             yield left, ast.Call, right
@@ -340,7 +340,7 @@ def _compared_in(part: ast.AST) -> Iterator[tuple[ast.expr, type, ast.expr]]:
 
 
 def _as_truth(test: ast.expr) -> Iterator[tuple[ast.expr, type, ast.expr]]:
-    """Yield a setting that is asked for its truth as a comparison."""
+    """Yield an expression whose truth is tested, as a comparison."""
     match test:
         case ast.Call(func=ast.Name("isinstance")):
             pass
@@ -420,7 +420,7 @@ def _compiled(expression: ast.expr) -> CodeType:
 
 @contextmanager
 def _traced(codes: Collection[CodeType], note: Callable[[FrameType, int], None]) -> Generator[None]:
-    """Report each line that is reached, by tracing, unless somebody else traces."""
+    """Report each reached line, by tracing, unless other code traces."""
     if sys.gettrace() is not None:
         yield
         return
@@ -442,18 +442,18 @@ def _traced(codes: Collection[CodeType], note: Callable[[FrameType, int], None])
 
 @contextmanager
 def _monitored(codes: Collection[CodeType], note: Callable[[FrameType, int], None]) -> Generator[None]:
-    """Report each line that is reached, through ``sys.monitoring``."""
+    """Report each reached line, through ``sys.monitoring``."""
     monitoring: Any = getattr(sys, "monitoring", None)
     events = monitoring.events
 
     def line(code: CodeType, number: int) -> None:
         note(sys._getframe(1), number)  # pyright: ignore[reportPrivateUsage]
 
-    def left(code: CodeType, offset: int, value: Any) -> None:
+    def leave(code: CodeType, offset: int, value: Any) -> None:
         frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
         note(frame, frame.f_lineno)
 
     # a comprehension has one event for its line, before its first element
-    callbacks = {events.LINE: line, **dict.fromkeys((events.PY_RETURN, events.PY_YIELD, *branch_events()), left)}
+    callbacks = {events.LINE: line, **dict.fromkeys((events.PY_RETURN, events.PY_YIELD, *branch_events()), leave)}
     with monitored(codes, callbacks):
         yield

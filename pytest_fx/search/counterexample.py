@@ -1,4 +1,4 @@
-"""A program on which a pass breaks a law, as the user reads it and as a test file that reproduces it alone."""
+"""A program on which a pass breaks a law, as text for the user and as a test file that reproduces it alone."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ from pytest_fx.loading import importable_name, load_pass, modules_in, path_of
 from pytest_fx.named_objects import home_of
 
 FOLDER = Path(".pytest_fx")
-"""Where test files go, below the folder that pytest runs in."""
+"""The folder of test files, below the working directory."""
 _ALIKE = re.compile(
     r"\A(?:(?:import|from) .*\n|\n)+|"
     r"^def build\(\):\n    torch\.default_generator\.manual_seed\(\d+\)\n    return Program\(\)\.\w+\(\)\n+",
     re.MULTILINE,
 )
-"""What a program begins with, and the function that makes it."""
+"""The imports at the start of a program, and the function that builds it."""
 DIGITS = (4, 6, 8, 10, 13, 17)
-"""How many digits behind the point may be shown: the first number of them with which two outputs differ."""
+"""Numbers of digits behind the point; outputs are shown with the first number at which they differ."""
 MOST_LINES = 12
-"""Lines of each output that are shown."""
+"""The most lines of each output that are shown."""
 
 _TEMPLATE = '''\
 """The pass {name} breaks the law {law!r} on this program.
@@ -53,10 +53,10 @@ def test_{slug}():
 
 
 def describe(example: PassRun, violation: LawViolation, folder: Path, *, isolate: bool = False) -> str:
-    """Return the program, its inputs, the code before and after the pass, the outputs, and the file that was written.
+    """Return the program, its inputs, the code before and after the pass, the outputs, and the path of a test file.
 
-    A file that cannot be written is no reason to lose the violation: there is a line on why instead. ``isolate`` says
-    whether the file applies the pass in a child process.
+    If no file can be written, a line says why, and the violation is still reported. With ``isolate`` the file applies
+    the pass in a child process.
     """
     mode = "training" if example.mode == "train" else "evaluation"
     try:
@@ -80,9 +80,9 @@ def describe(example: PassRun, violation: LawViolation, folder: Path, *, isolate
 
 
 def write_test(example: PassRun, violation: LawViolation, folder: Path, *, isolate: bool = False) -> Path:
-    """Write a test that checks the law that was broken on the program, and return its path.
+    """Write a test that checks the broken law on the program, and return its path.
 
-    What an earlier run wrote for the same pass and law is replaced. Raises :class:`~fx.errors.FxError` if the pass
+    The file of an earlier run for the same pass and law is replaced. Raises :class:`~fx.errors.FxError` if the pass
     cannot be named in a file.
     """
     name, root = spelled_pass(example.pass_)
@@ -110,7 +110,7 @@ def write_test(example: PassRun, violation: LawViolation, folder: Path, *, isola
 
 
 def spelled_pass(pass_: Any) -> tuple[str, Path | None]:
-    """Return the name under which ``load_pass`` finds a pass, and the folder to import it from if that is needed.
+    """Return the name by which ``load_pass`` finds a pass, and the folder to import it from if one is needed.
 
     Raises :class:`~fx.errors.FxError` if there is none.
     """
@@ -127,7 +127,7 @@ def spelled_pass(pass_: Any) -> tuple[str, Path | None]:
 
 
 def _written(pass_: Any) -> str | None:
-    """A pass with options, or a pipeline, as text."""
+    """Return a pass with options, or a pipeline, as text; None if the text does not give the same pass."""
     if isinstance(pass_, PassPipeline):
         text = str(pass_)
     elif pass_name(pass_) in list_passes():
@@ -135,15 +135,15 @@ def _written(pass_: Any) -> str | None:
     else:
         text = path_of(pass_) + write_options(pass_)
     try:
-        found: Any = load_pass(text)
+        loaded: Any = load_pass(text)
     except FxError:
         return None
-    same = found.passes == pass_.passes if isinstance(pass_, PassPipeline) else found == pass_
+    same = loaded.passes == pass_.passes if isinstance(pass_, PassPipeline) else loaded == pass_
     return text if same else None
 
 
 def visibility(example: PassRun, violation: LawViolation) -> float:
-    """Return the largest error of an output as a part of its largest element; infinite for what cannot be compared."""
+    """Return the largest error of an output relative to its largest element; infinite if it cannot be compared."""
     if example.after is None:
         return math.inf
     eager, actual = example.eager(violation.inputs), example.actual(violation.inputs)
@@ -161,14 +161,14 @@ def _part_of_scale(leaf: Leaf) -> float:
 
 
 def _outputs(eager: Run, actual: Run) -> tuple[str, str]:
-    """Return both outputs as text, with as many digits as it takes to see a difference."""
+    """Return both outputs as text, with enough digits to show a difference."""
     texts = "", ""
     for digits in DIGITS:
         with printoptions(precision=digits):
             texts = _output(eager), _output(actual)
         if texts[0] != texts[1]:
             return texts
-    with printoptions(precision=DIGITS[0]):  # they are the same
+    with printoptions(precision=DIGITS[0]):  # they are equal
         return _output(eager), _output(actual)
 
 
@@ -177,9 +177,9 @@ def _output(run: Run) -> str:
         return f"{type(run.error).__name__}: {str(run.error).partition(chr(10))[0]}"
     lines: list[str] = []
     for path, leaf in leaves(run.output):
-        shown = repr(leaf.detach()) if isinstance(leaf, torch.Tensor) else repr(leaf)
+        text = repr(leaf.detach()) if isinstance(leaf, torch.Tensor) else repr(leaf)
         dtype = f"  # {str(leaf.dtype).removeprefix('torch.')}" if isinstance(leaf, torch.Tensor) else ""
-        lines += f"output{path} = {shown}{dtype}".splitlines()
+        lines += f"output{path} = {text}{dtype}".splitlines()
     return "\n".join(lines[:MOST_LINES] + ["…"] * (len(lines) > MOST_LINES))
 
 

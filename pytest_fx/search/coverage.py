@@ -1,7 +1,7 @@
-"""How much of a pass's own code random programs reach: its lines, and the ways that its conditions go.
+"""The part of a pass's own code that random programs reach: its lines, and both outcomes of its conditions.
 
-What was never reached was never judged. Python 3.12 and later tell of the lines and branches of single functions
-(``sys.monitoring``); before, each instruction of theirs is traced, while nobody else traces.
+Code that was never reached was never judged. Python 3.12 and later report the lines and branches of single functions
+(``sys.monitoring``). Earlier versions trace each instruction of these functions, if no other code traces.
 """
 
 from __future__ import annotations
@@ -29,135 +29,135 @@ from pytest_fx.harness.pass_run import parts_of
 from pytest_fx.search.references import references_of
 
 LONGEST_TEXT = 60
-"""Characters of a line or condition that are shown."""
+"""The most characters of a line or condition that are shown."""
 MOST_SHOWN = 8
-"""Places that are listed."""
+"""The most places that are listed."""
 _TOOLS = (4, 3, 1, 0)
-"""Numbers under which ``sys.monitoring`` may know us, those that nobody is known to use first."""
+"""Numbers of ``sys.monitoring`` tools for us, the usually free ones first."""
 _NOT_CONDITIONS = frozenset({"CHECK_EXC_MATCH", "CHECK_EG_MATCH", "WITH_EXCEPT_START", "GET_LEN"})
-"""Before a jump: it belongs to ``except``, ``with`` or ``match``."""
+"""Instructions before a jump that belongs to ``except``, ``with`` or ``match``."""
 _EDITS = frozenset(
     "add_submodule call_function call_method call_module create_node delete_submodule erase_node insert_arg "
     "inserting_after inserting_before node_copy replace_all_uses_with replace_input_with replace_pattern "
     "replace_pattern_with_filters update_arg update_kwarg".split()
 )
-"""What of torch.fx edits a program, and nothing else: ``append`` is a method of lists, too."""
+"""Names in torch.fx that only edit programs; ``append``, say, is also a method of lists."""
 _FIELDS = frozenset({"op", "target", "args", "kwargs"})
 """Attributes of nodes."""
 _STORES = frozenset({"STORE_ATTR", "STORE_SUBSCR", "DELETE_ATTR", "DELETE_SUBSCR"})
 _MAY_EDIT = frozenset({"append", "prepend", "setattr", "delattr"})
-"""What may be an edit, as any store may."""
+"""Names that may be edits, as any store may."""
 _STATEMENT = re.compile(r"(if|elif|while)\b")
 _PADDING = frozenset({"EXTENDED_ARG", "NOT_TAKEN", "CACHE"})
-"""Instructions that belong to the one behind them, or do nothing."""
+"""Instructions that belong to the next one, or do nothing."""
 
 
 class Point(NamedTuple):
-    """A line, or one way that a condition goes."""
+    """A line, or one outcome of a condition."""
 
     file: str
-    """Where it is."""
+    """The file."""
     line: int
-    """Its line."""
+    """The line."""
     function: str = ""
-    """The function whose code it is: a line with a lambda in it has the points of two."""
+    """The function whose code it is: a line that contains a lambda has points of two functions."""
     condition: str = ""
     """The text of the condition; empty for a line."""
     outcome: bool | None = None
-    """Whether the condition is true; None for a line."""
+    """The truth of the condition; None for a line."""
 
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """What was reached of a pass's own code."""
+    """The part of a pass's own code that was reached."""
 
     reached: int
-    """Lines, and ways that conditions go, that some program reached."""
+    """The number of lines and outcomes of conditions that some program reached."""
     total: int
-    """How many there are."""
+    """The number of all lines and outcomes."""
     unreached: tuple[str, ...]
-    """The others, in words: neighbouring lines together, ways that lead to one of these left out."""
+    """The others, in words: neighbouring lines together, without outcomes that lead to one of these."""
 
     def __str__(self) -> str:
         return f"{self.reached} of {self.total} lines and branches of its code were reached"
 
     @property
     def listed(self) -> str:
-        """Return what no program reached, a line each; empty if all was reached."""
+        """The code that no program reached, a line each; empty if all was reached."""
         shown = self.unreached[:MOST_SHOWN]
         more = len(self.unreached) - len(shown)
-        return "\n".join([*(f"no program reached {one}" for one in shown), *([f"… and {more} more"] if more else [])])
+        return "\n".join([*(f"no program reached {each}" for each in shown), *([f"… and {more} more"] if more else [])])
 
 
 Reached = tuple[Point | None, int]
-"""A point, if an instruction shows one, and the offset of the pass's instruction that called its function, or 0."""
+"""A point, or None for an instruction without one; and the offset of the calling instruction of the pass, or 0."""
 
 
 class PassCode:
-    """The code of a pass, and which of its points were reached."""
+    """The code of a pass, and its reached points."""
 
     def __init__(self, codes: Iterable[CodeType], pass_: Any = None) -> None:
-        """Take what :attr:`~pytest_fx.search.references.PassReferences.codes` has, with the functions defined inside.
+        """Take the :attr:`~pytest_fx.search.references.PassReferences.codes` of a pass, with the functions inside them.
 
-        Libraries, and this one, have no part in it, but for the modules in which ``pass_`` itself is.
+        Code of libraries, this one included, does not count, except for the modules that define ``pass_`` itself.
         """
         homes = {home_of(part) for part in parts_of(pass_)}
         own = [part for code in codes if is_own(code, homes) for part in _with_inner(code)]
         self._codes = {code: _Layout(code) for code in own}
         self.points = self._all_points()
-        """All that there are."""
+        """All points."""
         self.only_cleans_up = not any(layout.may_edit for layout in self._codes.values())
-        """Whether no line is known that edits programs, beside calls of ``eliminate_dead_code``."""
+        """True if no line is known that edits programs, beside calls of ``eliminate_dead_code``."""
         self.reached = frozenset[Point]()
-        """Those that were reached."""
+        """The points that were reached."""
         self.latest = frozenset[Point]()
-        """Those that were reached in the latest recording."""
+        """The points that were reached in the latest recording."""
         self.latest_paths = frozenset[tuple[Point, int]]()
-        """The same with the instruction of the pass that called their function, which asks the same of other values."""
+        """These points with the calling instruction of the pass: a function may test other values in each call."""
         self.is_measured = True
-        """False once somebody else was tracing."""
+        """False after other code was tracing."""
 
     @property
     def codes(self) -> Collection[CodeType]:
-        """Return the code objects that count."""
+        """The code objects that count."""
         return self._codes.keys()
 
     @property
     def is_whole(self) -> bool:
-        """Return whether nothing is left to reach, as far as that is known."""
+        """True if nothing is left to reach, as far as it is known."""
         return not self.is_measured or self.points <= self.reached
 
     @property
     def has_unreached_edits(self) -> bool:
-        """Return whether a line that edits programs is known that no program reached."""
+        """True if no program reached some line that is known to edit programs."""
         return self.is_measured and any(not layout.edits <= self.reached for layout in self._codes.values())
 
     @property
     def conditions(self) -> Mapping[tuple[str, int], Sequence[Point]]:
-        """Return the ways that the conditions of each line go, by file and line."""
-        found: dict[tuple[str, int], list[Point]] = {}
+        """The outcomes of the conditions of each line, by file and line."""
+        by_line: dict[tuple[str, int], list[Point]] = {}
         for point in self.points:
             if point.outcome is not None:
-                found.setdefault((point.file, point.line), []).append(point)
-        return found
+                by_line.setdefault((point.file, point.line), []).append(point)
+        return by_line
 
     def leave_out_what_runs_in(self, program: GraphModule) -> None:
-        """Do not count functions and modules that the pass puts into programs: they run there, and are judged so."""
+        """Exclude the functions and modules that the pass puts into programs: they run and are judged there."""
         modules = dict(program.named_modules(remove_duplicate=False))
         for node in program.graph.nodes:
             if node.op == "call_function":
                 self._leave_out(node.target)
-            elif (module := modules.get(str(node.target))) is not None:  # a wrong pass may call one that is not there
+            elif (module := modules.get(str(node.target))) is not None:  # a wrong pass may call a missing module
                 self._leave_out(type(module))
 
     def _leave_out(self, target: Any) -> None:
         functions = vars(target).values() if isinstance(target, type) else (target,)
-        own = [code for one in functions if (code := getattr(one, "__code__", None)) in self._codes]
+        own = [code for each in functions if (code := getattr(each, "__code__", None)) in self._codes]
         if not own:
             return
         codes = {part for code in (*own, *references_of(target).codes) for part in _with_inner(code)}
         for code in codes & self._codes.keys():
-            if code in own or self.reached.isdisjoint(self._codes[code].points):  # what the pass calls, too, stays
+            if code in own or self.reached.isdisjoint(self._codes[code].points):  # code that the pass also calls stays
                 del self._codes[code]
         self.points = self._all_points()
         self.reached &= self.points
@@ -167,7 +167,7 @@ class PassCode:
 
     @property
     def may_have_edited(self) -> bool:
-        """Return whether a line that may edit programs was reached in the latest recording, or none is known."""
+        """True if a line that may edit programs was reached in the latest recording, or no such line is known."""
         layouts = self._codes.values()
         if not self.is_measured or not any(layout.edits for layout in layouts):
             return True
@@ -175,29 +175,29 @@ class PassCode:
 
     @property
     def has_edited(self) -> bool:
-        """Return whether a line that edits programs was reached in the latest recording."""
+        """True if a line that edits programs was reached in the latest recording."""
         return self.is_measured and any(not self.latest.isdisjoint(layout.edits) for layout in self._codes.values())
 
     @contextmanager
     def recording(self) -> Generator[None]:
-        """Note what is reached inside the block."""
+        """Record the points that are reached inside the block."""
         self.latest, self.latest_paths = frozenset(), frozenset()
         if not self._codes:
             yield
             return
         record = _monitored if hasattr(sys, "monitoring") else _traced
-        with record(self._codes) as found:
+        with record(self._codes) as reached:
             try:
                 yield
-            finally:  # of a pass that raises, too
-                self.is_measured &= found is not None
-                if found is not None:
-                    self.latest_paths = frozenset((point, caller) for point, caller in found() if point is not None)
+            finally:  # also if the pass raises
+                self.is_measured &= reached is not None
+                if reached is not None:
+                    self.latest_paths = frozenset((point, caller) for point, caller in reached() if point is not None)
                     self.latest = frozenset(point for point, _ in self.latest_paths)
                     self.reached |= self.latest
 
     def coverage(self) -> Coverage | None:
-        """Return what was reached so far; None if the pass has no code of its own, or somebody else was tracing."""
+        """Return the coverage so far; None if the pass has no code of its own, or other code was tracing."""
         if not self.points or not self.is_measured:
             return None
         return Coverage(len(self.reached), len(self.points), tuple(self._unreached()))
@@ -207,20 +207,20 @@ class PassCode:
         lines = {(point.file, point.line) for point in missing if point.outcome is None}
         leads = {point: line for layout in self._codes.values() for point, line in layout.leads.items()}
         every = {(point.file, point.line) for point in self.points if point.outcome is None}
-        found: list[tuple[str, int, str]] = []
+        texts: list[tuple[str, int, str]] = []
         for first, last in _runs(lines, every):
             place = f"{_shown(first[0])}:{first[1]}" + (f"-{last[1]}" if last != first else "")
-            found.append((*first, f"{place}: {_shortened(linecache.getline(*first))}"))
+            texts.append((*first, f"{place}: {_shortened(linecache.getline(*first))}"))
         for point in missing:
             here, there = (point.file, point.line), (point.file, leads.get(point, point.line))
             if point.outcome is not None and here not in lines and there not in lines:
                 outcome = "true" if point.outcome else "false"
-                found.append((*here, f"{_shown(point.file)}:{point.line}: {point.condition} being {outcome}"))
-        return (text for *_, text in sorted(found))
+                texts.append((*here, f"{_shown(point.file)}:{point.line}: {point.condition} being {outcome}"))
+        return (text for *_, text in sorted(texts))
 
 
 class _Layout:
-    """Where the lines and conditions of a function are in its code."""
+    """The places of the lines and conditions of a function in its code."""
 
     def __init__(self, code: CodeType) -> None:
         self._file, self._function = code.co_filename, _place_of(code)
@@ -229,41 +229,41 @@ class _Layout:
         if code.co_name[:1] != "<" and len(lines) > 1:  # a lambda begins with its body
             lines.discard(head)
         self.lines = {line: Point(self._file, line, self._function) for line in lines}
-        """What each line is."""
+        """The point of each line."""
         self.jumps: dict[int, tuple[int, Point | None, Point | None]] = {}
-        """For the offset of each condition: the offset that it may jump to, what it is then, and what otherwise."""
+        """For the offset of each condition: the offset of its jump, the outcome if it jumps, and the other outcome."""
         self.leads: dict[Point, int] = {}
-        """The line where a condition goes on."""
+        """The line at which each outcome of a condition continues."""
         self._instructions = list(dis.get_instructions(code))
         self._line_at = {start: line for start, _, line in code.co_lines() if line}
         self._find_jumps()
         self.edits = self._lines_with(lambda name, value: value in (_FIELDS if name == "STORE_ATTR" else _EDITS))
         """Lines that edit programs."""
         self.may_edit = self.edits | self._lines_with(lambda name, value: name in _STORES or value in _MAY_EDIT)
-        """These, and lines that may do so."""
+        """Lines that edit programs, and lines that may."""
 
     @property
     def points(self) -> Iterator[Point]:
-        """All that there are."""
+        """Yield all points."""
         yield from self.lines.values()
         for _, *ways in self.jumps.values():
             yield from (way for way in ways if way is not None)
 
     def came(self, offset: int, destination: int) -> Point | None:
-        """Return what the condition at ``offset`` was, if the code went on at ``destination``."""
+        """Return the outcome of the condition at ``offset``, if the code continued at ``destination``."""
         target, taken, not_taken = self.jumps.get(offset, (0, None, None))
         return taken if self._start(destination) == target else not_taken
 
     def reached_at(self, offset: int) -> Point | None:
-        """Return the line that the instruction at ``offset`` shows to be reached, if it does.
+        """Return the line that the instruction at ``offset`` proves to be reached, if any.
 
-        Up to Python 3.11, the jump back to a loop's head belongs to the loop's last line, reached or not.
+        Up to Python 3.11, the jump back to a loop's head belongs to the loop's last line, even if that was not reached.
         """
         line = self.line_of(offset)
         return None if offset in self._jumping and line in self._working else self.lines.get(line)
 
     def line_of(self, offset: int) -> int:
-        """The line of the instruction there; 0 if it has none."""
+        """Return the line of the instruction at ``offset``; 0 if it has none."""
         return self._lines.get(offset, 0)
 
     def _find_jumps(self) -> None:
@@ -277,7 +277,7 @@ class _Layout:
             starts[offset] = start
             if instruction.opname not in _PADDING:
                 start = None
-        # an instruction with what belongs to it has the offset of the first
+        # an instruction with its prefixes has the offset of the first of them
         self._starts, self._lines = starts, lines
         self._jumping, self._working = set[int](), set[int]()  # offsets of jumps, and lines with other instructions
         if dialect() is None:
@@ -291,9 +291,9 @@ class _Layout:
             if truth is None or behind is None or (before is not None and before.opname in _NOT_CONDITIONS):
                 continue
             line, text = self._condition(jump, before)
-            if line is None or text.startswith("assert "):  # as pytest writes assertions
+            if line is None or text.startswith("assert "):  # assertions as pytest rewrites them
                 continue
-            if "NONE" in jump.opname:  # jumps where the value is None, or is not
+            if "NONE" in jump.opname:  # jumps if the value is None, or if it is not
                 truth = ("NOT_NONE" in jump.opname) == ("is not None" in text)
             target = self._start(jump.argval)
             taken, not_taken = (
@@ -304,7 +304,7 @@ class _Layout:
             self.jumps[jump.offset] = target, taken, None if is_assertion else not_taken
 
     def _lines_with(self, is_wanted: Callable[[str, Any], bool]) -> frozenset[Point]:
-        named = [each for each in self._instructions if "CONST" not in each.opname]  # a text is no name
+        named = [each for each in self._instructions if "CONST" not in each.opname]  # a text constant is no name
         wanted = (each.offset for each in named if is_wanted(each.opname, each.argval))
         points = (self.lines.get(self.line_of(offset)) for offset in wanted)
         return frozenset(point for point in points if point is not None)
@@ -313,9 +313,9 @@ class _Layout:
         return self._starts.get(offset, offset)
 
     def _condition(self, jump: Any, before: Any) -> tuple[int | None, str]:
-        """The line and the text of a condition; ``before`` is the instruction that computes what is tested.
+        """Return the line and the text of a condition; ``before`` is the instruction that computes the tested value.
 
-        Of ``if not (a or b): return`` Python has the whole statement as the place of the jump on each half.
+        In ``if not (a or b): return`` Python gives the whole statement as the place of the jump on each half.
         """
         line, text = self._text(jump)
         if before is None or not _STATEMENT.match(text):
@@ -324,22 +324,22 @@ class _Layout:
         return line, f"{half} is None" if "NONE" in jump.opname and half != text else half
 
     def _text(self, jump: Any) -> tuple[int | None, str]:
-        """The line and the text of an instruction: all of the line where Python does not say which part it is."""
+        """Return the line and the text of an instruction: the whole line if Python does not record its part of it."""
         place = getattr(jump, "positions", None)
         if place is None or None in (place.lineno, place.end_lineno, place.col_offset, place.end_col_offset):
             line = self._lines.get(jump.offset)
             return line, "" if line is None else _shortened(linecache.getline(self._file, line))
         lines = [linecache.getline(self._file, number) for number in range(place.lineno, place.end_lineno + 1)]
-        encoded = [line.encode() for line in lines]  # columns are those of bytes
+        encoded = [line.encode() for line in lines]  # columns count bytes
         encoded[-1] = encoded[-1][: place.end_col_offset]
         encoded[0] = encoded[0][place.col_offset :]
         return place.lineno, _shortened(" ".join(part.decode(errors="replace").strip() for part in encoded))
 
 
 def _place_of(code: CodeType) -> str:
-    """Return the name of a function with its line, and its first column where Python has columns.
+    """Return the name of a function with its line, and with its first column if Python records columns.
 
-    Two lambdas may stand in one line.
+    Two lambdas may be in one line.
     """
     positions: Any = getattr(code, "co_positions", tuple)()
     columns = [column for line, _, column, end in positions if line and column is not None and end]
@@ -347,13 +347,13 @@ def _place_of(code: CodeType) -> str:
 
 
 def _jumps_on(name: str) -> bool | None:
-    """On which truth an instruction jumps; None if it is not a condition."""
+    """Return the truth value on which an instruction jumps; None if it is not a condition."""
     return True if name.endswith(("IF_NONE", "IF_NOT_NONE")) else jumps_if(name)
 
 
 @contextmanager
 def _traced(codes: dict[CodeType, _Layout]) -> Generator[Callable[[], Iterator[Reached]] | None]:
-    """Note what is reached, by tracing; None where somebody else does."""
+    """Record reached points by tracing; yield None if other code traces."""
     if sys.gettrace() is not None:  # a debugger, or a measurement of coverage
         yield None
         return
@@ -376,7 +376,7 @@ def _traced(codes: dict[CodeType, _Layout]) -> Generator[Callable[[], Iterator[R
 
         return step
 
-    def found() -> Iterator[Reached]:
+    def reached() -> Iterator[Reached]:
         for code, pairs in steps.items():
             layout = codes[code]
             for before, here, caller in pairs:
@@ -384,14 +384,14 @@ def _traced(codes: dict[CodeType, _Layout]) -> Generator[Callable[[], Iterator[R
 
     sys.settrace(enter)
     try:
-        yield found
+        yield reached
     finally:
         sys.settrace(None)
 
 
 @contextmanager
 def _monitored(codes: dict[CodeType, _Layout]) -> Generator[Callable[[], Iterator[Reached]] | None]:
-    """Note what is reached, as the interpreter tells of it; None where all of its numbers are in use."""
+    """Record reached points as the interpreter reports them; yield None if all of its tool numbers are in use."""
     monitoring: Any = getattr(sys, "monitoring", None)
     events, reached = monitoring.events, set[Reached]()
 
@@ -403,18 +403,18 @@ def _monitored(codes: dict[CodeType, _Layout]) -> Generator[Callable[[], Iterato
         note(codes[code].lines.get(number))
 
     def start(code: CodeType, offset: int) -> None:
-        note(codes[code].lines.get(code.co_firstlineno))  # a function in one line has no other event of that line
+        note(codes[code].lines.get(code.co_firstlineno))  # a function in one line has no other event for that line
 
     def branch(code: CodeType, offset: int, destination: int) -> None:
         note(codes[code].came(offset, destination))
 
     callbacks = {events.LINE: line, events.PY_START: start, **dict.fromkeys(branch_events(), branch)}
-    with monitored(codes, callbacks) as is_told:
-        yield (lambda: iter(reached)) if is_told else None
+    with monitored(codes, callbacks) as is_monitored:
+        yield (lambda: iter(reached)) if is_monitored else None
 
 
 def branch_events() -> list[int]:
-    """Return the events of ``sys.monitoring`` for the two ways of a condition."""
+    """Return the events of ``sys.monitoring`` for the two outcomes of a condition."""
     monitoring: Any = getattr(sys, "monitoring", None)
     events = monitoring.events
     ways = [getattr(events, name) for name in ("BRANCH_LEFT", "BRANCH_RIGHT") if hasattr(events, name)]
@@ -423,7 +423,7 @@ def branch_events() -> list[int]:
 
 @contextmanager
 def monitored(codes: Collection[CodeType], callbacks: Mapping[int, Callable[..., object]]) -> Generator[bool]:
-    """Have the interpreter call back at events in some code; False where all of its numbers are in use."""
+    """Register callbacks for events in some code; yield False if all tool numbers are in use."""
     monitoring: Any = getattr(sys, "monitoring", None)
     tool = next((number for number in _TOOLS if monitoring.get_tool(number) is None), None)
     if tool is None:
@@ -468,7 +468,7 @@ def is_own(code: CodeType, homes: Collection[str | None]) -> bool:
 
 
 def home_of(pass_: Any) -> str | None:
-    """Return the file of the module in which a pass is."""
+    """Return the file of the module that defines a pass."""
     inner = pass_.pass_ if isinstance(pass_, AdaptedPass) else pass_
     kind = inner if hasattr(inner, "__qualname__") else type(inner)
     file = getattr(sys.modules.get(kind.__module__), "__file__", None)
@@ -478,7 +478,7 @@ def home_of(pass_: Any) -> str | None:
 def _runs(
     lines: Collection[tuple[str, int]], every: Collection[tuple[str, int]]
 ) -> Iterator[tuple[tuple[str, int], tuple[str, int]]]:
-    """The first and the last of lines that follow each other, among those that hold code."""
+    """Yield the first and the last of consecutive lines, counting only lines with code."""
     for (is_missing, _), run in itertools.groupby(sorted(every), lambda place: (place in lines, place[0])):
         if is_missing:
             places = list(run)
@@ -486,7 +486,7 @@ def _runs(
 
 
 def _shown(file: str) -> str:
-    """The file, below the current folder if it is."""
+    """Return the file, relative to the working directory if it is below that."""
     try:
         return str(Path(file).relative_to(Path.cwd()))
     except ValueError:

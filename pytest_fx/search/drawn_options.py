@@ -1,7 +1,7 @@
-"""Options of a pass that depend on the program: where a pass cuts, which modules it keeps whole.
+"""Options of a pass that depend on the program: the place where it cuts, or the modules that it keeps whole.
 
-No default can, and a pass with defaults may do nothing. A pass with a method ``options_for`` yields options to try on a
-program, and the search takes one of these for each.
+Such options have no useful default, so a pass with defaults may do nothing. A pass with a method ``options_for`` yields
+options to try on a program, and the search takes one of them for each program.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from pytest_fx.harness.pass_run import parts_of
 
 
 def takes_options_for_programs(pass_: Any) -> bool:
-    """Return whether a pass, or one of a pipeline, says which options to try on a program."""
+    """Return whether a pass, or one of a pipeline, yields options to try on a program."""
     return any(_options_for(part) is not None for part in parts_of(pass_))
 
 
 def with_drawn_options(pass_: Any, program: GraphModule, random: Random) -> Any:
-    """Return the pass with some of its options for ``program``; options that were given stay.
+    """Return the pass with some of its options for ``program``; explicit options stay.
 
     Raises :class:`~fx.errors.PassError` if the pass yields something else than options by name.
     """
@@ -45,7 +45,7 @@ def with_drawn_options(pass_: Any, program: GraphModule, random: Random) -> Any:
 
 
 def written_with_options(pass_: Any) -> str:
-    """Return the pass as text, as a command line names it."""
+    """Return the pass as text, in the form of a command line."""
     return str(pass_) if isinstance(pass_, PassPipeline) else write_pass(pass_)
 
 

@@ -1,9 +1,9 @@
-"""The exploration of the places where a pass acts: each property of a program otherwise, then several at a time.
+"""Exploration around the places where a pass acts: each property of a program varied alone, then several at a time.
 
 A program that the pass changed is a seed. It is cut to the shortest part that the pass still changes, with one call a
-line. Programs that differ from it in one property are tried: an argument, a size, a dtype, values, a layout, another
-use of a value, another holder of a tensor. Schemas, signatures and the text say which properties there are. A trial
-counts if the pass acts on it.
+line. The trials differ from it in one property: an argument, a size, a dtype, values, a layout, another use of a value,
+another holder of a tensor. Schemas, signatures and the text show which properties there are. A trial counts if the pass
+acts on it.
 """
 
 from __future__ import annotations
@@ -37,39 +37,39 @@ KINDS: Sequence[Callable[[Observed], Iterator[Variation]]] = (
     module_variations,
 )
 MODE = "the other mode"
-"""The property of a program that trains, where it did not, or the other way."""
+"""The property of a program that trains although its seed does not, or the other way round."""
 VALUES = 2
-"""Values of an argument in each round through all properties, at least."""
+"""The least number of values of an argument in each round through all properties."""
 OF_ONE_CALL = 0.5
-"""The part of the combinations whose first two properties are two arguments of one call."""
+"""The share of combinations whose first two properties are two arguments of one call."""
 ALIKE = 0.2
-"""The part of the combinations that have one property in several places."""
+"""The share of combinations that have one property in several places."""
 MOST_COMBINED = 4
-"""Properties that are otherwise at a time."""
+"""The most properties that are varied at a time."""
 COMBINED = 2
-"""Programs with several properties otherwise, for each with one, after the first."""
+"""After the first round, the number of programs with several varied properties for each program with one."""
 MOST_JOINT = 48
-"""Pairs of an argument of two calls that are tried."""
+"""The most pairs of arguments of two calls that are tried."""
 TRAINING = "train"
 """The mode in which dropout draws random numbers."""
 DRAWING = "dropout between"
-"""The property of a program that does so."""
+"""The property of a program with dropout between two lines."""
 MOST_DRAWING = 8
-"""Pairs of places that are tried with such draws."""
+"""The most pairs of places that are tried with random draws."""
 OTHER_VALUES = 4
-"""Values of tensors that are tried with an operation in the place of another one."""
+"""The number of values of tensors that are tried with a replaced operation."""
 MOST_BARREN = 2
-"""Rounds through all properties without a new program, after which there are no others."""
+"""The number of rounds through all properties without a new program after which the exploration ends."""
 MOST_NEW = 3
-"""Trials on which the pass acts with an operation that no seed calls, whose arguments are varied, too."""
+"""The number of trials with an operation that no seed calls and on which the pass acts whose arguments are varied."""
 FITTING = (6, 4, 8)
 """Sizes for arguments that do not fit the sizes of a program."""
 MOST_FITTING = 6
-"""Programs with such a size."""
+"""The most programs with such a size."""
 MOST_DOUBLED = 4
-"""Sizes of layers that are doubled."""
+"""The most sizes of layers that are doubled."""
 MOST_UNFIT = 2
-"""Arguments of a property that fail with all sizes, after which sizes are not tried for others."""
+"""The number of arguments of a property that fail with all sizes before sizes are no longer tried for others."""
 
 
 @dataclass(slots=True)
@@ -79,7 +79,7 @@ class Explored:
     acted: Counter[str] = field(default_factory=Counter[str])
     """The number of trials with each property on which the pass acted."""
     tried: Counter[str] = field(default_factory=Counter[str])
-    """The number of trials with it."""
+    """The number of all trials with each property."""
 
     trials: int = 0
     """The number of trials on which the pass acted."""
@@ -87,7 +87,7 @@ class Explored:
     """The number of seeds."""
 
     def note(self, trial: Trial, acted: bool) -> None:
-        """Count a trial, and whether the pass acted on it."""
+        """Count a trial; ``acted``: true if the pass acted on it."""
         self.tried.update(trial.properties)
         if acted:
             self.trials += 1
@@ -95,13 +95,13 @@ class Explored:
 
     @property
     def not_varied(self) -> tuple[str, ...]:
-        """Return the properties that were tried, and on none of whose trials the pass acted."""
+        """Return the tried properties without any trial on which the pass acted."""
         return tuple(sorted(name for name in self.tried if not self.acted[name]))
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """A program near a seed."""
+    """A program near a seed, from which it differs in some properties."""
 
     program: Program
     """The program."""
@@ -110,16 +110,16 @@ class Trial:
     properties: tuple[str, ...]
     """The properties that differ from the seed."""
     is_usual: bool = True
-    """Whether the values and the state are as before: gradients may depend on both, where outputs do not."""
+    """True if the values and the state are as in the seed: gradients may depend on both even if outputs do not."""
     operation: str = ""
-    """The operation that the pass mentions, where one stands in the place of another one."""
+    """The operation, if one that the pass mentions replaces another."""
     is_from_end: bool = False
-    """Whether one argument is another one, and negative: a dimension counted from the last one."""
+    """True if the only change makes an argument negative: a dimension counted from the last one."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """Trials that need not be made again."""
+    """Trials that need not be repeated."""
 
     texts: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
     """Texts of programs, with their modes."""
@@ -136,40 +136,39 @@ def trials(
     names_made: Mapping[str, Collection[str]] = MappingProxyType({}),
     operations: Sequence[Any] = (),
 ) -> Iterator[Trial]:
-    """Yield programs near the seeds: each property by itself, then once more and several of them, without end.
+    """Yield programs near the seeds: each property alone, then again and in combinations, without end.
 
     Args:
         seeds: texts of programs, and the modes in which the pass acts on them.
-        modes: those in which it is to be right.
+        modes: the modes in which the pass must be right.
         looked_at: names that the code of the pass mentions; arguments of other names come first.
-        random: decides on the order.
-        acted: how often each property was varied so far while the pass went on to act; whoever tries what is yielded
-            adds to it.
-        operations: what the pass mentions, which may stand in the place of a call.
+        random: the source of the order.
+        acted: the number of trials with each property on which the pass acted; the caller updates it.
         names_made: names of modules and tensors that the pass adds to each seed.
+        operations: the operations that the pass mentions, which may replace a call.
     """
     texts = [(Observed.of(text, mode), mode, text) for text, mode in seeds]
-    observed = [(seen, mode) for seen, mode, _ in texts if seen is not None]
+    observed_seeds = [(observed, mode) for observed, mode, _ in texts if observed is not None]
     further = {
-        seen: [*name_variations(seen, names_made.get(text, ())), *operation_variations(seen, operations)]
-        for seen, _, text in texts
-        if seen is not None
+        observed: [*name_variations(observed, names_made.get(text, ())), *operation_variations(observed, operations)]
+        for observed, _, text in texts
+        if observed is not None
     }
     known = _Known()
-    found: dict[str, list[tuple[int, Observed, str, Variation]]] = {}
-    for seen, mode in observed:
+    by_property: dict[str, list[tuple[int, Observed, str, Variation]]] = {}
+    for observed, mode in observed_seeds:
         for name, several in _grouped(
-            [*itertools.chain.from_iterable(_by_name(seen).values()), *further[seen]]
+            [*itertools.chain.from_iterable(_by_name(observed).values()), *further[observed]]
         ).items():
             random.shuffle(several)
-            # each seed has its turn, those with few variations no later than the others
-            found.setdefault(name, []).extend((place, seen, mode, each) for place, each in enumerate(several))
+            # seeds take turns, and those with few variations come as early as the others
+            by_property.setdefault(name, []).extend((place, observed, mode, each) for place, each in enumerate(several))
         for other in modes:
             if other != mode:
-                found.setdefault(MODE, []).append((0, seen, other, Variation(MODE, {})))
+                by_property.setdefault(MODE, []).append((0, observed, other, Variation(MODE, {})))
     queues = {
-        name: deque((seen, mode, each) for _, seen, mode, each in sorted(several, key=lambda entry: entry[0]))
-        for name, several in found.items()
+        name: deque((observed, mode, each) for _, observed, mode, each in sorted(several, key=lambda entry: entry[0]))
+        for name, several in by_property.items()
     }
     names = list(queues)
     random.shuffle(names)
@@ -179,20 +178,28 @@ def trials(
     often = {name: max(VALUES * bool(first[name].callee), round(len(queues[name]) ** (1 / 3))) for name in names}
     barren = 0
     joint, of_new = deque[_Waiting](), deque[_Waiting]()
-    called = Counter[Any]({part: MOST_NEW for seen, _ in observed for part in called_names(ast.unparse(seen.tree))})
+    called = Counter[Any](
+        {part: MOST_NEW for observed, _ in observed_seeds for part in called_names(ast.unparse(observed.tree))}
+    )
     for cycle in itertools.count():
         barren += 1
         if cycle == 1:
-            pairs = [(seen, mode, each) for seen, mode in observed for each in _joint(seen, acted, random)]
+            pairs = [
+                (observed, mode, each) for observed, mode in observed_seeds for each in _joint(observed, acted, random)
+            ]
             pairs += [
-                (seen, TRAINING, each) for seen, _ in observed for each in _draws(seen, random) if TRAINING in modes
+                (observed, TRAINING, each)
+                for observed, _ in observed_seeds
+                for each in _draws(observed, random)
+                if TRAINING in modes
             ]
             joint.extend(random.sample(pairs, len(pairs)))
         for time, name in itertools.product(range(max(often.values(), default=0)), names):
             if time >= often[name]:
                 continue
             several = [
-                _combined(*random.choice(observed), known, random, acted) for _ in range(bool(cycle or time) * COMBINED)
+                _combined(*random.choice(observed_seeds), known, random, acted)
+                for _ in range(bool(cycle or time) * COMBINED)
             ]
             for trial in (
                 _next_single(queues[name], known),
@@ -219,43 +226,43 @@ _Waiting = tuple[Observed, str, Variation]
 
 
 def _turn(variation: Variation, mentioned: Collection[str], looked_at: Collection[str]) -> tuple[bool, bool]:
-    """Return a key of a property: other operations of the pass come first, then arguments that it does not mention."""
+    """Return a sort key of a property: replaced operations first, then arguments that the pass does not mention."""
     return variation.operation not in mentioned, not variation.parameter or variation.parameter in looked_at
 
 
 def _of_new_operation(trial: Trial, modes: Sequence[str], random: Random) -> list[_Waiting]:
     """Return variations of a trial with another operation: the other mode, its arguments, and some other values."""
-    seen = Observed.of(trial.program.source, trial.mode)
-    if seen is None:
+    observed = Observed.of(trial.program.source, trial.mode)
+    if observed is None:
         return []
-    waiting = [(seen, mode, Variation(MODE, {})) for mode in modes if mode != trial.mode]
-    for several in _by_name(seen).values():
+    waiting = [(observed, mode, Variation(MODE, {})) for mode in modes if mode != trial.mode]
+    for several in _by_name(observed).values():
         if several[0].callee == trial.operation:
-            waiting.append((seen, trial.mode, random.choice(several)))
-    of_values = [random.choice(several) for several in _by_name(seen).values() if several[0].of_values]
+            waiting.append((observed, trial.mode, random.choice(several)))
+    of_values = [random.choice(several) for several in _by_name(observed).values() if several[0].of_values]
     others = random.sample(of_values, min(OTHER_VALUES, len(of_values)))
-    return [*waiting, *((seen, trial.mode, each) for each in others)]
+    return [*waiting, *((observed, trial.mode, each) for each in others)]
 
 
 def _of_ranks(trial: Trial) -> list[_Waiting]:
     """Return variations of a trial in which tensors have a further dimension."""
-    seen = Observed.of(trial.program.source, trial.mode)
-    several = _by_name(seen).values() if seen is not None else ()
-    return [(seen, trial.mode, each) for each in itertools.chain(*several) if each.of_rank and seen is not None]
+    observed = Observed.of(trial.program.source, trial.mode)
+    several = _by_name(observed).values() if observed is not None else ()
+    return [(observed, trial.mode, each) for each in itertools.chain(*several) if each.of_rank and observed is not None]
 
 
 def _next_single(queue: deque[_Waiting], known: _Known) -> Trial | None:
-    """Return the next program with a property otherwise that runs; None if there is none left."""
+    """Return the next program with one varied property that runs; None if there is none left."""
     while queue:
-        seen, mode, variation = queue.popleft()
-        trial = _trial(edited(seen.tree, variation.edits), mode, (variation,), known)
+        observed, mode, variation = queue.popleft()
+        trial = _trial(edited(observed.tree, variation.edits), mode, (variation,), known)
         if trial is not None:
             return trial
     return None
 
 
 def called_names(text: str) -> tuple[str, ...]:
-    """Return what a program calls, in order: modules by their classes, functions and methods by their names."""
+    """Return the names that a program calls, in order: classes of modules, and names of functions and methods."""
     kinds = (ast.Call, ast.Subscript, ast.BinOp)
     parts = sorted((part for part in ast.walk(ast.parse(text)) if isinstance(part, kinds)), key=_place)
     return tuple(name for part in parts if not (name := _callee(part))[-1:].isdigit())
@@ -272,7 +279,7 @@ def _callee(part: ast.Call | ast.Subscript | ast.BinOp) -> str:
 
 
 def variety(text: str) -> int:
-    """Count the different numbers of a program: where a kernel has one element, little can be otherwise."""
+    """Count the different integers of a program: if a kernel has one element, say, few variations have an effect."""
     numbers = (part.value for part in ast.walk(ast.parse(text)) if isinstance(part, ast.Constant))
     return len({number for number in numbers if type(number) is int})
 
@@ -281,15 +288,15 @@ def _place(part: ast.expr) -> tuple[int, int]:
     return part.lineno, part.col_offset
 
 
-def _combined(seen: Observed, mode: str, known: _Known, random: Random, acted: Mapping[str, int]) -> Trial | None:
-    """Return a program with several properties otherwise, of those that can be: often arguments of one call."""
+def _combined(observed: Observed, mode: str, known: _Known, random: Random, acted: Mapping[str, int]) -> Trial | None:
+    """Return a program with several varied properties, often arguments of one call, of those that the pass acts on."""
     if not acted:
         return None
     count = random.randint(2, MOST_COMBINED)
     of_call = random.randint(2, count) if random.random() < OF_ONE_CALL else 0
-    made, tree, callee = list[Variation](), seen.tree, ""
-    variations = arguments = _by_name(seen)
-    if random.random() < ALIKE:  # the order of two draws of random numbers shows, that of one does not
+    chosen, tree, callee = list[Variation](), observed.tree, ""
+    variations = arguments = _by_name(observed)
+    if random.random() < ALIKE:  # the order of two random draws shows, that of a single one does not
         several = {name: own for name, own in variations.items() if len(own) > 1}
         alike = _one_of(several, acted, random)
         variations = {alike.name: variations[alike.name]} if alike is not None else variations
@@ -300,37 +307,37 @@ def _combined(seen: Observed, mode: str, known: _Known, random: Random, acted: M
         else:
             other = _one_of(arguments, acted, random, callee)
             callee = other.callee if other else callee
-            if other is not None and not applies(other.edits, tree):  # an argument of a call that an edit wrote again
+            if other is not None and not applies(other.edits, tree):  # an argument of a call that an edit has rewritten
                 current = Observed.of_tree(tree, mode)
                 arguments = {} if current is None else _grouped(argument_variations(current))
                 other = _one_of(arguments, acted, random, callee)
                 tree = tree if current is None else current.tree
         if other is not None and applies(other.edits, tree):
-            made, tree = [*made, other], edited(tree, other.edits)
-    return _trial(tree, mode, made, known) if len(made) > 1 else None
+            chosen, tree = [*chosen, other], edited(tree, other.edits)
+    return _trial(tree, mode, chosen, known) if len(chosen) > 1 else None
 
 
-def _joint(seen: Observed, acted: Mapping[str, int], random: Random) -> Iterator[Variation]:
-    """Yield the same argument of two calls otherwise, where the pass does not act if it is so in one of them.
+def _joint(observed: Observed, acted: Mapping[str, int], random: Random) -> Iterator[Variation]:
+    """Yield the same argument of two calls varied together, if the pass does not act if it is varied in one of them.
 
-    It may ask that both fit each other, as those of two permutations of which one undoes the other.
+    The pass may require that both fit each other, as in two permutations that undo each other.
     """
-    for name, several in _by_name(seen).items():
+    for name, several in _by_name(observed).items():
         by_call: dict[ast.AST | None, list[Variation]] = {}
         for each in several if several[0].parameter and not acted.get(name) else ():
             by_call.setdefault(each.call, []).append(each)
         calls = itertools.combinations(by_call.values(), 2)
         pairs = [pair for two in calls for pair in itertools.product(*two)]
-        for one, other in random.sample(pairs, min(MOST_JOINT, len(pairs))):
-            yield replace(one, name=f"{name} of two calls", edits={**one.edits, **other.edits})
+        for first, second in random.sample(pairs, min(MOST_JOINT, len(pairs))):
+            yield replace(first, name=f"{name} of two calls", edits={**first.edits, **second.edits})
 
 
-def _draws(seen: Observed, random: Random) -> Iterator[Variation]:
-    """Yield random draws at two places, where they are in training: their order shows, where one draw shows nothing."""
-    draws = list(itertools.combinations(_by_name(seen).get(DRAWING, ()), 2))
-    for one, other in random.sample(draws, min(MOST_DRAWING, len(draws))):
-        if one.edits.keys().isdisjoint(other.edits):
-            yield replace(one, name="dropout at two places", edits={**one.edits, **other.edits})
+def _draws(observed: Observed, random: Random) -> Iterator[Variation]:
+    """Yield random draws at two places, for programs in training: their order shows, a single draw shows nothing."""
+    draws = list(itertools.combinations(_by_name(observed).get(DRAWING, ()), 2))
+    for first, second in random.sample(draws, min(MOST_DRAWING, len(draws))):
+        if first.edits.keys().isdisjoint(second.edits):
+            yield replace(first, name="dropout at two places", edits={**first.edits, **second.edits})
 
 
 def _one_of(
@@ -339,9 +346,9 @@ def _one_of(
     random: Random,
     callee: str | None = None,
 ) -> Variation | None:
-    """Choose a property that was varied before, the sooner the less often it was, and one of its variations.
+    """Choose a property that was varied before, preferably a rare one, and one of its variations.
 
-    With ``callee`` it is an argument of that, or of anything if the name is empty.
+    With ``callee`` it is an argument of that callee, or of any if the name is empty.
     """
     callees = {name: several[0].callee for name, several in by_name.items() if acted.get(name)}
     names = [name for name, own in callees.items() if callee is None or (own and callee in ("", own))]
@@ -358,16 +365,16 @@ def _grouped(variations: Iterable[Variation]) -> dict[str, list[Variation]]:
 
 
 @functools.lru_cache(maxsize=32)  # each seed is varied many times
-def _by_name(seen: Observed) -> Mapping[str, Sequence[Variation]]:
-    return _grouped(variation for kind in KINDS for variation in kind(seen))
+def _by_name(observed: Observed) -> Mapping[str, Sequence[Variation]]:
+    return _grouped(variation for kind in KINDS for variation in kind(observed))
 
 
-def _trial(changed: ast.Module, mode: str, made: Sequence[Variation], known: _Known) -> Trial | None:
-    """Return the program with some variations made; None if it is no program, or a known one.
+def _trial(changed: ast.Module, mode: str, applied: Sequence[Variation], known: _Known) -> Trial | None:
+    """Return the program with some variations applied; None if it does not run, or is known.
 
-    An argument that fails is tried with other sizes, unless these did not help with others of the same property.
+    An argument that fails is tried with other sizes, unless sizes did not help others of the same property.
     """
-    last = made[-1]
+    last = applied[-1]
     may_fit = bool(last.callee) and known.unfit[last.name] < MOST_UNFIT
     for candidate in (changed, *(_fitting(changed) if may_fit else ())):
         text = written(candidate)
@@ -377,17 +384,17 @@ def _trial(changed: ast.Module, mode: str, made: Sequence[Variation], known: _Kn
             known.texts.add((text, mode))
         if (program := running(text, mode)) is not None:
             known.texts.add((text, mode))
-            usual = not any(each.of_values for each in made)
-            is_from_end = len(made) == 1 and last.passed[:1] == "-"
-            return Trial(program, mode, tuple(each.name for each in made), usual, last.operation, is_from_end)
+            usual = not any(each.of_values for each in applied)
+            is_from_end = len(applied) == 1 and last.passed[:1] == "-"
+            return Trial(program, mode, tuple(each.name for each in applied), usual, last.operation, is_from_end)
     known.unfit[last.name] += may_fit
     return None
 
 
 def _fitting(tree: ast.Module) -> Iterator[ast.Module]:
-    """Yield the program with one of its sizes otherwise, such as may fit another argument.
+    """Yield the program with one of its sizes changed, which may fit another argument.
 
-    One may be twice as large in one layer alone: a recurrent layer of both directions returns so many values.
+    A size may be doubled in one layer alone: a bidirectional recurrent layer returns twice as many values.
     """
     call = WrittenCall.of(tree)
     layers = [part for line in lines_making_tensors(tree, None) for part in ast.walk(line)]

@@ -1,8 +1,8 @@
-"""Growth of programs toward a pass: each value passed through one more of the operations that the pass mentions.
+"""Growth of programs toward a pass: each step passes a value through one more operation that the pass mentions.
 
-A pass that needs four operators in a row does nothing on most programs. Its conditions are asked one by one, though, so
-that a program with the first two of them goes further in its code than one with the first (see
-:mod:`pytest_fx.search.nearness`), and can grow by the third.
+A pass that needs four operators in a row does nothing on most programs. But its conditions are evaluated one by one. So
+a program with the first two of them goes further in its code than one with the first, and can grow by the third (see
+:mod:`pytest_fx.search.nearness`).
 """
 
 from __future__ import annotations
@@ -37,24 +37,24 @@ RAREST = 12
 SHORTEST = 6
 """The number of shortest programs at a point that grow."""
 WEIGHTS = {"operation": 4, "value": 1, "copy": 2, "argument": 2, "part": 2, "state": 1}
-"""The steps of growth, by their weights: an operation, another value, a copy of lines, another argument, a cut, and
+"""The steps of growth, with their weights: an operation, another value, a copy of lines, another argument, a cut, and
 frozen parameters."""
 REDRAWN = 4
-"""Comparisons that are tried for one that can be met."""
+"""The most comparisons that are tried for one that can be met."""
 COMPARED = 0.8
-"""The part of the steps that give a program what the pass compares it with, where it compares something."""
+"""The share of steps that give a program a value that the pass compares it with, if there is a comparison."""
 REWARD, DECAY = 8.0, 0.9
 """Factors of the weight of an operation, after it led to something new and after it did not."""
 MOST_CUTS = 8
-"""Parts of a program that are tried for one that goes as far, before it grows."""
+"""The most parts of a program that are tried for one that goes as far, before it grows."""
 MET = 0.05
-"""Factor of the weight of a comparison in a condition that went both ways already."""
+"""Factor of the weight of a comparison in a condition that already had both outcomes."""
 UNMET = 0.5
 """Factor of the weight of a comparison for which there are no edits."""
 LEAST = 1e-3
 """The least weight of a step."""
 ATTEMPTS = 400
-"""Programs in a row that may fail to run, or be known."""
+"""The most programs in a row that may be known or fail to run."""
 _START = """\
 import math
 import operator
@@ -101,15 +101,15 @@ def growths(
     """Yield ever new programs: the shortest ones at the frontier, with one more operation in them.
 
     Args:
-        reached: what the pass reaches, for the texts of programs; whoever tries what is yielded adds to it.
+        reached: the points that the pass reaches, by the texts of programs; the caller updates it.
         operations: functions, names of methods and classes of modules.
-        random: decides.
-        compared: what the pass compares a program with, which has one call a line.
-        conditions: the ways that the conditions of the pass go, by file and line.
+        random: the source of decisions.
+        compared: returns the pass's mismatches on a program, given its text with one call a line.
+        conditions: the outcomes of the pass's conditions, by file and line.
     """
     growth = _Growth(reached, operations, random, functools.lru_cache(256)(compared), conditions)
-    failed = 0
-    while reached and failed < ATTEMPTS:
+    failures = 0
+    while reached and failures < ATTEMPTS:
         point, parent = growth.parent()
         if parent not in growth.cut:
             growth.cut.add(parent)
@@ -118,9 +118,9 @@ def growths(
                 if point in reached.get(program.source, ()):
                     break
         text, chosen = growth.step(parent)
-        failed += 1
+        failures += 1
         if text and text not in growth.tried and (program := running(text)) is not None:
-            failed = 0
+            failures = 0
             yield program
         growth.learn(chosen, text)
         growth.tried.add(text)
@@ -151,7 +151,7 @@ class _Growth:
         """Programs whose parts were tried."""
 
     def parent(self) -> tuple[Any, str]:
-        """Choose a point and a program that reaches it."""
+        """Return a point and a program that reaches it."""
         reached = self._reached
         if len(reached) != self._known:
             new = itertools.islice(reached, self._known, None)
@@ -160,54 +160,54 @@ class _Growth:
         return self._random.choice(self._random.choice(self._parents))
 
     def step(self, parent: str) -> tuple[str, Any]:
-        """Return the text of a program with one step made, empty if there is none, and what the step was chosen for."""
-        seen, random = self._observed(parent), self._random
-        if seen is None:
+        """Return the text of a program after one step, or an empty one, and the step's operation or comparison."""
+        observed, random = self._observed(parent), self._random
+        if observed is None:
             return "", None
         edits, chosen = None, None
         if random.random() < COMPARED:
-            edits, chosen = self._agreement(seen)
+            edits, chosen = self._agreement(observed)
         if edits is None:
             chosen = None
             if self._operations:
                 (chosen,) = random.choices(self._operations, [self._useful[each] for each in self._operations])
-            edits = _growth(seen, chosen, random)
-        return "" if edits is None else written(without_unused(edited(seen.tree, edits))), chosen
+            edits = _growth(observed, chosen, random)
+        return "" if edits is None else written(without_unused(edited(observed.tree, edits))), chosen
 
-    def _agreement(self, seen: Observed) -> tuple[Edits | None, Any]:
-        """Return edits that give a program what the pass compares it with, and the comparison."""
+    def _agreement(self, observed: Observed) -> tuple[Edits | None, Any]:
+        """Return edits that give a program a value that the pass compares it with, and the comparison."""
         comparisons: dict[Any, list[Mismatch]] = {}
-        for mismatch in self._compared(written(seen.tree)):
+        for mismatch in self._compared(written(observed.tree)):
             comparisons.setdefault(mismatch.comparison, []).append(mismatch)
             self._useful.setdefault(mismatch.comparison, 1.0)
         self._asked.update(comparisons.keys())
         for _ in range(REDRAWN if comparisons else 0):
-            # what few programs are asked comes late in the code of the pass
+            # a comparison that few programs reach comes late in the code of the pass
             weights = [
                 self._useful[each] / self._asked[each] * (1.0 if any(map(self._is_open, several)) else MET)
                 for each, several in comparisons.items()
             ]
             (chosen,) = self._random.choices(list(comparisons), weights)
-            if edits := agreed(seen, self._random.choice(comparisons[chosen]), self._operations, self._random):
+            if edits := agreed(observed, self._random.choice(comparisons[chosen]), self._operations, self._random):
                 return edits, chosen
             self._useful[chosen] = max(LEAST, self._useful[chosen] * UNMET)
         return None, None
 
     def _is_frontier(self, path: tuple[Point, int]) -> bool:
-        """Return whether a point is one way of a condition that went no other way, asked from there."""
+        """Return whether a point is an outcome of a condition that had no other outcome when called from there."""
         point, caller = path
         other = point._replace(outcome=not point.outcome)
         ways = self._conditions.get((point.file, point.line), ()) if point.outcome is not None else ()
         return other in ways and (other, caller) not in self._met
 
     def _is_open(self, mismatch: Mismatch) -> bool:
-        """Return whether the condition of a comparison went one way only, asked from there."""
-        file, line, caller = mismatch.asked
+        """Return whether the condition of a comparison had one outcome only when called from there."""
+        file, line, caller = mismatch.condition
         ways = self._conditions.get((file, line), ())
         return not ways or any((way, caller) not in self._met for way in ways)
 
     def learn(self, chosen: Any, text: str) -> None:
-        """Choose what led to a text more often if that is a program which reaches something new, and less otherwise."""
+        """Raise the weight of the chosen step if it led to a program that reaches something new; lower it otherwise."""
         new = self._reached.get(text, frozenset()) - self._met
         self._met |= new
         if chosen is not None:
@@ -216,7 +216,7 @@ class _Growth:
 
 
 def _flat(text: str) -> Observed | None:
-    """Return a program with the lines that it has where each call, and each tensor of the module, stands on one."""
+    """Return a program with each call, and each tensor of the module, on a line of its own."""
     return Observed.of(written(flattened(ast.parse(text), state=True)), "eval")
 
 
@@ -225,7 +225,7 @@ def _parents(
 ) -> list[list[tuple[Any, str]]]:
     """Return points at the frontier and the rarest points, each with some of the shortest programs that reach it.
 
-    They are of several ranks, as a pass asks for one.
+    The programs have several ranks, since a pass may require one.
     """
     rarest = sorted(counts, key=lambda point: (counts[point], str(point)))
     texts = sorted(reached, key=len)
@@ -238,38 +238,38 @@ def _parents(
         ]
         for points in kinds
         if points
-    ] or [[(None, text) for text in texts[:SHORTEST]]]  # nothing is known where somebody else traces
+    ] or [[(None, text) for text in texts[:SHORTEST]]]  # nothing is known if other code traces
 
 
-def _growth(seen: Observed, operation: Any, random: Random) -> Edits | None:
-    """Put an operation between a value and a line that reads it, or read another value there, or change an argument.
+def _growth(observed: Observed, operation: Any, random: Random) -> Edits | None:
+    """Return edits that put an operation before a reader of a value, read another value there, or change an argument.
 
-    Or leave all but one value out.
+    Or they leave all but one value out.
     """
-    body = (*seen.lines, seen.call.forward.body[-1])
+    body = (*observed.lines, observed.call.forward.body[-1])
     parts = [(line, part) for line in body for part in ast.walk(line) if isinstance(part, ast.Name)]
-    places = [(line, part) for line, part in parts if isinstance(part.ctx, ast.Load) and part.id in seen.values]
+    places = [(line, part) for line, part in parts if isinstance(part.ctx, ast.Load) and part.id in observed.values]
     if not places:
         return None
     line, place = random.choice([*places, *places[-1:] * 2])
     match random.choices(list(WEIGHTS), list(WEIGHTS.values()))[0]:
         case "value":
-            return {place: [name_of(random.choice(list(seen.values)))]}
+            return {place: [name_of(random.choice(list(observed.values)))]}
         case "copy":
-            before = seen.lines_before(line)
+            before = observed.lines_before(line)
             deep = bool(random.randrange(2))
-            return copied(seen, line, place, random.choice(before), with_sources=deep) if before else None
+            return copied(observed, line, place, random.choice(before), with_sources=deep) if before else None
         case "argument":
-            changes = [change.edits for change in argument_variations(seen)]
+            changes = [change.edits for change in argument_variations(observed)]
             return random.choice(changes) if changes else None
         case "state":
-            changes = [change.edits for change in module_variations(seen) if change.of_values]
+            changes = [change.edits for change in module_variations(observed) if change.of_values]
             return random.choice(changes) if changes else None
-        case "part":  # where one of one value goes as far, it grows faster
-            parts = list(slices(seen.call.forward))
+        case "part":  # a program with a single value that goes as far grows faster
+            parts = list(slices(observed.call.forward))
             return random.choice(parts) if parts else None
         case _:
-            values = seen.values[place.id]
+            values = observed.values[place.id]
             if isinstance(values, tuple | list) and values and random.randrange(2):
                 return {place: [expression(f"{place.id}[{random.randrange(len(values))}]")]}
-            return None if operation is None else operated(seen, [(line, place)], choices_for(operation), random)
+            return None if operation is None else operated(observed, [(line, place)], choices_for(operation), random)

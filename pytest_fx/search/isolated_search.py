@@ -1,7 +1,7 @@
 """A search in a child process, for passes that end their process, hang in native code or take all memory.
 
-One child searches, and announces each program before the pass is applied to it. So it is known on which one it has
-ended; that one is made smaller, each try in a child of its own, and is a counterexample like any other.
+The child searches, and announces each program before the pass is applied to it. So the program on which it ended is
+known. That program is made smaller, each try in a child of its own, and is a counterexample like any other.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from pytest_fx.search.reduction import reduced
 from pytest_fx.search.search import SHORT, SHRINKING, Search
 
 LONGEST = 60.0
-"""Seconds that one program may take, with all that is checked on it, unless it is said otherwise."""
+"""The default limit of seconds for one program, with all checks on it."""
 _MOST_SKIPPED = 3
-"""Programs that may end the process without the pass, before the search is given up."""
+"""The most programs that may end the process without the pass before the search is given up."""
 
 
 def isolation_limits(isolate: bool, timeout: float | None, memory: int | None) -> Limits | None:
     """Return the limits that ``check_pass`` was asked for, None for no child process.
 
-    Raises :class:`~fx.errors.FxError` for limits without one, for such as make no sense, and where there can be none.
+    Raises :class:`~fx.errors.FxError` for limits without a child process, for invalid ones, and if none is possible.
     """
     expect(isolate, bool, "isolate= is True or False", error=FxError)
     for name, limit in (("timeout", timeout), ("memory", memory)):
@@ -54,7 +54,7 @@ def isolation_limits(isolate: bool, timeout: float | None, memory: int | None) -
 
 
 def judge_isolated(judge: Callable[[], list[LawViolation]], name: str, limits: Limits) -> list[LawViolation]:
-    """Return what ``judge`` finds in a child process, or how the pass called ``name`` has ended that."""
+    """Return the findings of ``judge`` in a child process, or a violation if the pass called ``name`` ended it."""
     try:
         with Child(partial(_answer, judge)) as child:
             return _received(child, limits)[1]
@@ -65,10 +65,10 @@ def judge_isolated(judge: Callable[[], list[LawViolation]], name: str, limits: L
 def search_isolated(
     find: Callable[[], LawViolation | None], search: Search, limits: Limits, folder: Path, *, shrink: bool
 ) -> LawViolation | None:
-    """Return what ``find`` finds in a child process; the counts of ``search`` are then what they were there.
+    """Return the finding of ``find`` in a child process, and take over the counts of ``search`` from there.
 
-    A program on which the child ends is the counterexample, unless it does so without the pass: then the search starts
-    again without it. It is made smaller if ``shrink``. ``folder`` is where its test goes.
+    A program on which the child ends is the counterexample, unless it ends the child without the pass: then the search
+    starts again without it. With ``shrink`` the program is made smaller. ``folder`` is for its test.
     """
 
     def announcing(channel: Channel) -> None:
@@ -95,7 +95,7 @@ def search_isolated(
             ending = ended.ending
         if not mode:
             raise ending.error(f"the search for programs for {search.name}")
-        search.counts = search.counts.plus(programs=1)  # it was reported before it was tried
+        search.counts = search.counts.plus(programs=1)  # it was announced before it was tried
         crash = _Crash(search, ending, limits, source, mode)
         if crash.needs_the_pass():
             if shrink and source:
@@ -124,8 +124,8 @@ class _Crash:
         return not self.source or self._ending(self.source, self._mode, leave_alone) is None
 
     def shrink(self) -> None:
-        """Make the program smaller as long as the process ends in the same way, in evaluation mode if it does."""
-        if self.ending.kind == "time":  # each try costs as much
+        """Make the program smaller while the process ends in the same way, in evaluation mode if it ends so there."""
+        if self.ending.kind == "time":  # each try takes the whole limit
             seconds = min(self._limits.seconds or LONGEST, 3 * SHORT)
             self._limits = Limits(seconds, self._limits.memory)
         self._is_repeated = self._shows(self.source, self._mode)
@@ -136,7 +136,7 @@ class _Crash:
             reduced(self.source, lambda text: self._shows(text, self._mode), SHRINKING)
 
     def explained(self, folder: Path) -> LawViolation:
-        """Return what happened, with the program."""
+        """Return the violation, with the program."""
         violation, search = _violation(self._search.name, self.ending), self._search
         details = [search.tried]
         if not self.source:
@@ -149,7 +149,7 @@ class _Crash:
         return violation.with_details("\n".join(details))
 
     def _shows(self, text: str, mode: str) -> bool:
-        """Return whether the process ends in the same way on another program; if so, that is what was found."""
+        """Return whether the process ends in the same way on another program; if so, take that program."""
         ending = self._ending(text, mode, None)
         if ending is None or ending.kind != self.ending.kind:
             return False
@@ -157,7 +157,7 @@ class _Crash:
         return True
 
     def _ending(self, text: str, mode: str, pass_: Any) -> Ending | None:
-        """Return how the process ends when a pass is judged on a program, if it does."""
+        """Return the ending of the process when a pass is judged on a program, if it ends."""
         runs = False
         try:
             with Child(lambda channel: self._judge(channel, text, mode, pass_)) as child:
@@ -179,11 +179,11 @@ class _Crash:
 
 
 def _answer(work: Callable[[], Any], channel: Channel) -> None:
-    """Send what ``work`` returns or raises."""
-    torch.set_num_threads(1)  # the others were not forked, and would be waited for
+    """Send the result or the exception of ``work``."""
+    torch.set_num_threads(1)  # further threads are not in a forked process, and waiting for them would hang
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # as in the search, what programs warn of is nobody's fault
+            warnings.simplefilter("ignore")  # as in the search: warnings of programs do not matter
             answer = work()
     except Exception as error:
         _send(channel, "raised", _sendable(error))
@@ -195,7 +195,7 @@ def _answer(work: Callable[[], Any], channel: Channel) -> None:
 
 
 def _sendable(error: Exception) -> Exception:
-    """The error, or one that says the same if it cannot be sent; a note has where it was raised."""
+    """Return the error, or a similar one if it cannot be sent; a note says where it was raised."""
     formatted = "".join(traceback.format_exception(error))
     try:
         pickle.loads(pickle.dumps(error))
@@ -210,7 +210,7 @@ def _send(channel: Channel, *message: Any) -> None:
 
 
 def _received(child: Child, limits: Limits) -> Any:
-    """The next message, whose first part says what it is. Raises what was raised in the child."""
+    """Return the next message, whose first part is its kind. Raises the exceptions of the child."""
     message = pickle.loads(child.receive(limits))
     if message[0] == "raised":
         raise message[1]

@@ -1,8 +1,8 @@
 """The places of a model where a pass acts, each cut out as the text of a small program: seeds of a search.
 
-A pass that looks for several operators in a row is met by few random programs, and at once by a model that has them. A
-place is the nodes that the pass removes, rewrites or gives new users, with one step around them. Values from the rest
-of the model are inputs of the same shapes, dtypes and ranges. Sizes become small as long as the pass still acts.
+Few random programs have the sequence of operators that some passes look for, but a model has it at once. A place is the
+nodes that the pass removes, rewrites or gives new users, with one step around them. Values from the rest of the model
+become inputs of the same shapes, dtypes and ranges. Sizes become small while the pass still acts.
 """
 
 from __future__ import annotations
@@ -30,28 +30,28 @@ from pytest_fx.harness.subject import Subject
 from pytest_fx.search.nearness import running
 
 MOST_PLACES = 6
-"""Places that are cut out of one model."""
+"""The most places that are cut out of one model."""
 MOST_NODES = 60
-"""Operations of a place, with those around it."""
+"""The most operations of a place, with those around it."""
 MOST_RESULTS = 8
-"""Values that a place returns."""
+"""The most values that a place returns."""
 FEW_ELEMENTS = 10_000
-"""Elements of all tensors of a program up to which it is small enough."""
+"""The number of elements of all tensors up to which a program is small enough."""
 SMALL = 12
-"""Sizes up to this one stay as they are: kernels, heads, channels of images."""
+"""The size up to which sizes stay unchanged: kernels, heads, channels of images."""
 LEAST = 4
-"""The least size that another one becomes: a norm over fewer elements has few values."""
+"""The least size that another size becomes: a norm over fewer elements has few values."""
 FACTORS = (8, 2, 7, 5, 3)
-"""Numbers by which larger sizes are divided, all at once, so that one stays a multiple of another."""
+"""Divisors of larger sizes, applied to all at once, so that multiples stay multiples."""
 PRIMES = (5, 7, 11)
 """Replacements of large sizes that cannot be divided."""
 
 ActsOn = Callable[[Program], bool]
-"""Whether the pass changes a program."""
+"""Returns whether the pass changes a program."""
 
 
 AROUND = (1, 2, 4, 0)
-"""Steps around a place that are cut out with it, the first with which the pass acts."""
+"""Steps around a place that are cut out with it: the first of these numbers with which the pass acts."""
 
 
 def places(
@@ -62,7 +62,7 @@ def places(
     Args:
         model: a model with example inputs that can be captured.
         pass_run: the pass applied to it.
-        acts_on: whether it changes a program.
+        acts_on: returns whether the pass changes a program.
         around: steps around each place; with several of them each place is several programs.
     """
     after = pass_run.after
@@ -86,7 +86,7 @@ def places(
 def _changed(before: GraphModule, after: GraphModule) -> list[Node]:
     """Return the nodes that a pass removed, rewrote, moved, gave new users, or whose layers it changed.
 
-    What only reads another value because the former is gone is none of them.
+    A node that only reads another value because the former one is gone does not count.
     """
     now = {node.name: node for node in after.graph.nodes}
     layers, layers_now = settings_of(before), settings_of(after)
@@ -106,7 +106,7 @@ def _changed(before: GraphModule, after: GraphModule) -> list[Node]:
     rewritten = {node for node in there if _is_rewritten(node, now[node.name], now)}
     shared = {node for node in there if _is_shared(node, now[node.name]) and gone.isdisjoint(node.users)}
     changed = gone | rewritten | shared | {node for node in there if not paths.isdisjoint(_attributes(node))}
-    if not changed:  # all are there, in another order
+    if not changed:  # all nodes remain, in another order
         order, order_now = ([each.name for each in graph.nodes] for graph in (before.graph, after.graph))
         follows = dict(itertools.pairwise(order_now))
         names = {name for pair in itertools.pairwise(order) if follows.get(pair[0]) != pair[1] for name in pair}
@@ -115,7 +115,7 @@ def _changed(before: GraphModule, after: GraphModule) -> list[Node]:
 
 
 def _is_rewritten(node: Node, now: Node, others: Mapping[str, Node]) -> bool:
-    """Return whether a node calls something else, or reads something else although that which it read is there."""
+    """Return whether a node has another target, or reads another value although the former one still exists."""
     calls = ((each.op, each.target, map_arg((each.args, each.kwargs), lambda read: "*")) for each in (node, now))
     pairs = zip(node.all_input_nodes, now.all_input_nodes, strict=False)
     return not operator.eq(*calls) or any(old.name != new.name and old.name in others for old, new in pairs)
@@ -134,7 +134,7 @@ def _attributes(node: Node) -> Iterator[str]:
 
 
 def _parts(changed: Sequence[Node], cutting: _Cutting) -> Iterator[list[Node]]:
-    """Yield what of the changed nodes is connected; of more than a place may have, each node with what is near it."""
+    """Yield the connected parts of the changed nodes; of a part that is too large, each node with its neighbours."""
     remaining = dict.fromkeys(changed)
     while remaining:
         part = _connected(next(iter(remaining)), remaining)
@@ -157,28 +157,28 @@ def _connected(node: Node, nodes: Container[Node]) -> set[Node]:
 
 
 def _beside(node: Node) -> list[Node]:
-    """Return the operations that a node reads, and those that read it."""
+    """Return the operations that a node reads, and its readers."""
     near = (*node.all_input_nodes, *node.users)
     return [other for other in near if other.op not in ("placeholder", "get_attr", "output")]
 
 
 @dataclass(frozen=True, slots=True)
 class _Value:
-    """A value of a model, as it is in a call."""
+    """A value of a model in a call."""
 
     recipe: Any
-    """The value, with recipes in the place of tensors."""
+    """The value, with recipes instead of tensors."""
     is_tensor: bool
-    """Whether it is one."""
+    """True if it is a tensor."""
     has_tensors: bool
-    """Whether it is one or holds some."""
+    """True if it is or contains a tensor."""
 
 
 class _Cutting:
     """Parts of one captured model, as programs."""
 
     def __init__(self, model: Subject, program: GraphModule) -> None:
-        """Run the program once, and note what its values are like."""
+        """Run the program once, and record recipes of its values."""
         self._program = program
         self._places = {node: place for place, node in enumerate(program.graph.nodes)}
         self._values: dict[Node, _Value] = {}
@@ -198,7 +198,7 @@ class _Cutting:
                 Interpreter(program, listeners=[keep]).run(*inputs)
         finally:
             torch.set_rng_state(state)
-            runner.restore()  # others have the tensors that it has written to
+            runner.restore()  # others use the tensors that it has written to
 
     def kind(self, place: Sequence[Node]) -> tuple[str, ...]:
         """Return the operations of a place and around it, by which similar places are left out."""
@@ -210,7 +210,7 @@ class _Cutting:
         return f"{type(self._program.get_submodule(str(node.target)))} {len(node.users)}"
 
     def surroundings(self, place: Sequence[Node], steps: int) -> list[Node]:
-        """Return a place with what is so many steps around it, and what computes numbers and tuples that these read."""
+        """Return a place with its surroundings, and the nodes that compute numbers and tuples for these."""
         near = set(place)
         for _ in range(steps):
             near |= {other for node in near for other in _beside(node)}
@@ -224,7 +224,7 @@ class _Cutting:
         return sorted(near, key=self._places.__getitem__)
 
     def program(self, place: Sequence[Node], acts_on: ActsOn, steps: Sequence[int]) -> Program | None:
-        """Return a place with the first number of steps around it with which the pass acts; None where it does not."""
+        """Return a place with the first number of steps around it with which the pass acts; None if there is none."""
         for count in steps:
             nodes = self.surroundings(place, count)
             if len(nodes) <= MOST_NODES and (program := self._written(nodes, acts_on)) is not None:
@@ -246,7 +246,7 @@ class _Cutting:
             return None
 
     def _part(self, nodes: list[Node]) -> tuple[GraphModule, list[Any]]:
-        """Return nodes as a program that returns what is read elsewhere, and the values of its inputs."""
+        """Return nodes as a program that returns the values read elsewhere, and the values of its inputs."""
         inside = set(nodes)
         read = (used for node in nodes for used in node.all_input_nodes)
         boundary = [used for used in dict.fromkeys(read) if used not in inside and used.op != "get_attr"]
@@ -259,7 +259,7 @@ class _Cutting:
                     copies[used] = graph.node_copy(used)
             copies[node] = graph.node_copy(node, copies.__getitem__)
         results = [node for node in nodes if self._values[node].has_tensors and not inside.issuperset(node.users)]
-        if not results:  # nothing uses the place, which stays so where there is something else to return
+        if not results:  # nothing uses the place; it stays unused if another value can be returned
             results = [used for used in boundary if self._values[used].has_tensors] or nodes[-1:]
         returned = [copies[node] for node in results][-MOST_RESULTS:]
         graph.output(returned[0] if len(returned) == 1 else tuple(returned))
@@ -273,7 +273,7 @@ def _small(text: str, program_at: Callable[[Sizes], Program | None]) -> Program 
 
     def takes(smaller: dict[int, int]) -> bool:
         nonlocal sizes, smallest
-        if smaller == sizes or len({*smaller.values()}) < len(smaller):  # what is of two sizes stays so
+        if smaller == sizes or len({*smaller.values()}) < len(smaller):  # different sizes stay different
             return False
         if (program := program_at(smaller)) is None:
             return False
@@ -295,7 +295,7 @@ def _is_large(program: Program | None, most: int = FEW_ELEMENTS) -> bool:
 
 
 def _elements(module: nn.Module, inputs: Sequence[Any]) -> int:
-    """Count the elements of the tensors of a program, and of its inputs."""
+    """Return the number of elements of the tensors of a program, and of its inputs."""
     sizes = [each.shape for each in (*module.parameters(), *module.buffers(), *inputs) if hasattr(each, "shape")]
     return sum(map(math.prod, sizes))
 
@@ -305,6 +305,6 @@ def _divided(size: int, factor: int) -> int:
 
 
 def _sizes_in(text: str) -> set[int]:
-    """The integers of a text; the counts of elements are numbers with a point there."""
+    """Return the integers of a text; counts of elements are written there as floating-point numbers."""
     parts = [part.value for part in ast.walk(ast.parse(text)) if isinstance(part, ast.Constant)]
     return {part for part in parts if type(part) is int}

@@ -1,4 +1,4 @@
-"""Variations of modules: hooks, frozen and shared parameters, modes of parts, and what holds a tensor."""
+"""Variations of modules: hooks, frozen and shared parameters, modes of parts, and holders of tensors."""
 
 from __future__ import annotations
 
@@ -24,56 +24,56 @@ _HOOKS = {
 _PARAMETRIZATIONS = ("weight_norm", "spectral_norm")
 
 
-def module_variations(seen: Observed) -> Iterator[Variation]:
-    """Yield the program with a module, a parameter or a buffer that is held otherwise."""
-    build = next(iter(methods(seen.tree, "build")), None)
+def module_variations(observed: Observed) -> Iterator[Variation]:
+    """Yield the program with a change to a module, a parameter or a buffer."""
+    build = next(iter(methods(observed.tree, "build")), None)
     if build is None:
         return
-    classes = [part for part in seen.tree.body if isinstance(part, ast.ClassDef)]
-    children = dict(seen.module.named_children())
+    classes = [part for part in observed.tree.body if isinstance(part, ast.ClassDef)]
+    children = dict(observed.module.named_children())
     for name, child in children.items():
         owner = f"module.{name}"
         for kind, (method, text) in _HOOKS.items():
             edits = {classes[0]: [*statements(text), classes[0]], **after_build(build, f"{owner}.{method}(hook)")}
             yield Variation(kind, edits)
-        others = f"{owner}.train()" if seen.mode == "eval" else f"module.train()\n{owner}.eval()"
+        others = f"{owner}.train()" if observed.mode == "eval" else f"module.train()\n{owner}.eval()"
         yield Variation("the mode of one module", after_build(build, others))
         yield Variation("frozen parameters", after_build(build, f"{owner}.requires_grad_(False)"), of_values=True)
         for way in _PARAMETRIZATIONS:
             if isinstance(getattr(child, "weight", None), nn.Parameter):
                 line = f"torch.nn.utils.parametrizations.{way}({owner})"
                 yield Variation("a parametrized weight", after_build(build, line))
-    for name, _ in seen.module.named_parameters():
+    for name, _ in observed.module.named_parameters():
         if "." not in name or name.count(".") == 1:
             yield Variation(
                 "frozen parameters", after_build(build, f"module.{name}.requires_grad_(False)"), of_values=True
             )
-    for (one, first), (other, second) in itertools.permutations(children.items(), 2):
+    for (name, first), (other, second) in itertools.permutations(children.items(), 2):
         if type(first) is type(second):
-            yield Variation("a shared module", after_build(build, f"module.{other} = module.{one}"))
+            yield Variation("a shared module", after_build(build, f"module.{other} = module.{name}"))
             if getattr(first, "weight", None) is not None and getattr(second, "weight", None) is not None:
-                line = f"module.{other}.weight = module.{one}.weight"
+                line = f"module.{other}.weight = module.{name}.weight"
                 yield Variation("a shared parameter", after_build(build, line))
-    yield from _of_holders(seen)
-    yield from _nested(seen)
+    yield from _of_holders(observed)
+    yield from _nested(observed)
 
 
-def name_variations(seen: Observed, names: Iterable[str]) -> Iterator[Variation]:
-    """Yield the program with something of its own under each of some names."""
-    if not isinstance(seen.value_of(seen.returned), torch.Tensor):
+def name_variations(observed: Observed, names: Iterable[str]) -> Iterator[Variation]:
+    """Yield the program with an attribute of its own under each of some names."""
+    if not isinstance(observed.value_of(observed.returned), torch.Tensor):
         return
-    result = ast.unparse(seen.returned)
+    result = ast.unparse(observed.returned)
     for name in names:
         for line, returned in (
             (f"self.{name} = nn.Tanh()", f"self.{name}({result})"),
             (f'self.register_buffer("{name}", torch.arange(1.0))', f"{result} + self.{name}"),
         ):
-            yield Variation("a name that the pass makes", {**seen.with_state(line), **seen.returning(returned)})
+            yield Variation("a name that the pass makes", {**observed.with_state(line), **observed.returning(returned)})
 
 
-def _of_holders(seen: Observed) -> Iterator[Variation]:
-    """Yield a parameter as a buffer and the other way, an input as one of them, and one of them as an input."""
-    for line in seen.init.body[1:]:
+def _of_holders(observed: Observed) -> Iterator[Variation]:
+    """Yield a parameter as a buffer and vice versa, an input as either of them, and either of them as an input."""
+    for line in observed.init.body[1:]:
         name = attribute_of(line)
         match line:
             case ast.Assign(value=ast.Call(func=ast.Attribute(attr="Parameter"), args=[tensor, *_])):
@@ -86,30 +86,32 @@ def _of_holders(seen: Observed) -> Iterator[Variation]:
                 yield Variation("a buffer that is not saved", {line: statements(f"{text[:-1]}, persistent=False)")})
             case _:
                 continue
-    tensors = [part for part in seen.call.parameters if isinstance(seen.values.get(part.name), torch.Tensor)]
+    tensors = [part for part in observed.call.parameters if isinstance(observed.values.get(part.name), torch.Tensor)]
     for part in tensors if len(tensors) > 1 else ():
         if part.value is None or part.default is not None:
             continue
-        rest = [other for other in seen.call.parameters if other is not part]
-        reads: Edits = {use: [expression(f"self.{part.name}_")] for use in uses_of(seen.call.forward, {part.name})}
+        rest = [other for other in observed.call.parameters if other is not part]
+        reads: Edits = {use: [expression(f"self.{part.name}_")] for use in uses_of(observed.call.forward, {part.name})}
         text = ast.unparse(part.value)
         for kind, line in (
             ("a buffer", f'self.register_buffer("{part.name}_", {text})'),
             ("a parameter", f"self.{part.name}_ = nn.Parameter({text})"),
         ):
-            yield Variation(kind, {**seen.call.edits(rest), **reads, **seen.with_state(line)})
+            yield Variation(kind, {**observed.call.edits(rest), **reads, **observed.with_state(line)})
 
 
-def _nested(seen: Observed) -> Iterator[Variation]:
-    """Yield the program as a part of another, which calls it once or twice."""
-    owner = next(part for part in seen.tree.body if isinstance(part, ast.ClassDef) and seen.call.forward in part.body)
-    names = [part.arg for part in (*seen.call.forward.args.args[1:], *seen.call.forward.args.kwonlyargs)]
+def _nested(observed: Observed) -> Iterator[Variation]:
+    """Yield the program as a part of another program, which calls it once or twice."""
+    owner = next(
+        part for part in observed.tree.body if isinstance(part, ast.ClassDef) and observed.call.forward in part.body
+    )
+    names = [part.arg for part in (*observed.call.forward.args.args[1:], *observed.call.forward.args.kwonlyargs)]
     inner = copy.copy(owner)
     inner.name = "Inner"
     passed = ", ".join(
         [
-            *(part.arg for part in seen.call.forward.args.args[1:]),
-            *(f"{part.arg}={part.arg}" for part in seen.call.forward.args.kwonlyargs),
+            *(part.arg for part in observed.call.forward.args.args[1:]),
+            *(f"{part.arg}={part.arg}" for part in observed.call.forward.args.kwonlyargs),
         ]
     )
     if not names:
@@ -121,7 +123,7 @@ def _nested(seen: Observed) -> Iterator[Variation]:
             "    def __init__(self):\n"
             "        super().__init__()\n"
             "        self.inner = Inner()\n"
-            f"    def forward({ast.unparse(seen.call.forward.args)}):\n"
+            f"    def forward({ast.unparse(observed.call.forward.args)}):\n"
             f"        return {result}\n"
         )
         yield Variation("inside of another module", {owner: [inner, outer]})

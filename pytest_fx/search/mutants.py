@@ -1,7 +1,7 @@
-"""Mutants of a pass: the same pass with one small fault in its source, such as a condition that is negated.
+"""Mutants of a pass: the same pass with one small fault in its source, such as a negated condition.
 
-Nothing is written to disk: the file is parsed, one part of the tree is replaced, and for as long as a mutant is
-installed the pass's own functions have the code of the changed tree, or a table of its module has another value.
+Nothing is written to disk: the file is parsed and one part of the tree is replaced. While a mutant is installed, the
+pass's own functions have the code of the changed tree, or a table of its module has another value.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from pytest_fx.search.references import is_open
 from pytest_fx.search.syntax import Edits, edited
 
 LONGEST_TEXT = 70
-"""Characters of a changed part that are shown."""
+"""The most characters of a changed part that are shown."""
 _OPPOSITES: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Eq: ast.NotEq, ast.NotEq: ast.Eq, ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In,
     ast.Lt: ast.GtE, ast.GtE: ast.Lt, ast.Gt: ast.LtE, ast.LtE: ast.Gt,
@@ -35,15 +35,15 @@ _OPPOSITES: dict[type[ast.cmpop], type[ast.cmpop]] = {
 _NEIGHBOURS: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt,
 }  # fmt: skip
-"""Comparisons that differ where both sides are equal."""
+"""Comparisons that differ only if both sides are equal."""
 _LEAVES = (ast.Return, ast.Continue, ast.Break, ast.Raise)
 _FOR_PEOPLE = frozenset({"__str__", "__repr__", "__format__"})
-"""Methods that say something, and change no program."""
+"""Methods that produce text, and change no program."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Unit:
-    """A function of a pass, or the value of a name in its module, that mutants differ in."""
+    """A function of a pass, or a value in its module, that a mutant changes."""
 
     file: str
     """The file."""
@@ -52,14 +52,14 @@ class _Unit:
     part: ast.AST
     """The function's definition, or the assignment, in that tree."""
     functions: tuple[types.FunctionType, ...]
-    """The functions that have the code; none of a table."""
+    """The functions with this code; empty for a table."""
     names: dict[str, Any]
     """The variables of the module."""
     original: Any
     """The code, or the value."""
 
     def changed(self, edits: Edits) -> Any:
-        """Return the code or the value with some parts replaced; None if there is no such."""
+        """Return the code or the value with some parts replaced; None if that is impossible."""
         try:
             if not self.functions:
                 _, value = _assigned(self.part)
@@ -67,18 +67,18 @@ class _Unit:
                 return eval(compile(tree, self.file, "eval", dont_inherit=True), self.names)
             module = ast.fix_missing_locations(edited(self.module, edits))
             code = _code_like(compile(module, self.file, "exec", dont_inherit=True), self.original)
-        except Exception:  # whatever a table raises that cannot be made so
+        except Exception:  # a changed table may raise anything
             return None
-        # a closure has as many cells as before
+        # a closure must keep its number of cells
         return code if code is not None and code.co_freevars == self.original.co_freevars else None
 
     @property
     def now(self) -> Any:
-        """Return the code or the value that there is now."""
+        """The present code or value."""
         return self.functions[0].__code__ if self.functions else self.names[_assigned(self.part)[0]]
 
     def give(self, content: Any) -> None:
-        """Let the functions have other code, or the name another value."""
+        """Set the code of the functions, or the value of the name."""
         for function in self.functions:
             function.__code__ = content
         if not self.functions:
@@ -90,7 +90,7 @@ class Mutant:
     """A pass with one fault."""
 
     kind: str
-    """What was done: ``"condition negated"``."""
+    """The kind of change: ``"condition negated"``."""
     file: str
     """The file."""
     line: int
@@ -98,11 +98,11 @@ class Mutant:
     before: str
     """The part that was changed, as text."""
     after: str
-    """What stands there instead; empty if nothing does."""
+    """The replacement; empty if the part is removed."""
     unit: _Unit = dataclasses.field(repr=False)
-    """Where it is."""
+    """The changed function or value."""
     edits: Edits = dataclasses.field(repr=False)
-    """What is replaced."""
+    """The replaced parts of the tree."""
 
     def __str__(self) -> str:
         change = f"`{self.before}` → `{self.after}`" if self.after else f"`{self.before}`"
@@ -110,7 +110,7 @@ class Mutant:
 
     @contextmanager
     def installed(self) -> Generator[bool]:
-        """Let the pass have the fault inside the block, which gets whether there is such a pass."""
+        """Install the fault inside the block; yield whether such a pass exists."""
         changed = self.unit.changed(self.edits)
         if changed is None:
             yield False
@@ -123,7 +123,7 @@ class Mutant:
 
     @contextmanager
     def put_back(self) -> Generator[None]:
-        """Let the pass be as it is written inside the block, while the mutant is installed."""
+        """Restore the original pass inside the block, while the mutant is installed."""
         changed = self.unit.now
         self.unit.give(self.unit.original)
         try:
@@ -133,10 +133,13 @@ class Mutant:
 
 
 def mutants_of(pass_: Any) -> list[Mutant]:
-    """Return all mutants of a pass, in the order of its source; none if that is not at hand.
+    """Return all mutants of a pass, in the order of its source; none if the source is unavailable.
 
-    Its own are the functions that it may run, in the modules in which it is and in other code that is no library's, the
-    patterns and replacements that it names, and the tables of these modules.
+    Mutants change its own code:
+
+    * the functions that it may run, in its modules and in other code outside of libraries;
+    * the patterns and replacements that it names;
+    * the tables of these modules.
     """
     walk = _Walk(pass_)
     files: dict[str, ast.Module | None] = {}
@@ -148,14 +151,14 @@ def mutants_of(pass_: Any) -> list[Mutant]:
         module = files.setdefault(code.co_filename, _parsed(code.co_filename))
         part = None if module is None else _definition(module, code)
         if module is not None and part is not None:
-            others = [one for one in gc.get_referrers(code) if type(one) is types.FunctionType]
-            sharing = tuple(dict.fromkeys([*functions, *(one for one in others if one.__code__ is code)]))
+            others = [each for each in gc.get_referrers(code) if type(each) is types.FunctionType]
+            sharing = tuple(dict.fromkeys([*functions, *(each for each in others if each.__code__ is code)]))
             units.append(_Unit(code.co_filename, module, part, sharing, functions[0].__globals__, code))
     inner = {part for unit in units for part in ast.walk(unit.part) if part is not unit.part}
     units = [unit for unit in units if unit.part not in inner]
     units += _tables(units, walk.names)
-    found = [mutant for unit in units for mutant in _mutants(unit)]
-    return sorted(found, key=lambda mutant: (mutant.file, mutant.line, mutant.kind, mutant.before, mutant.after))
+    mutants = [mutant for unit in units for mutant in _mutants(unit)]
+    return sorted(mutants, key=lambda mutant: (mutant.file, mutant.line, mutant.kind, mutant.before, mutant.after))
 
 
 def codes_of(pass_: Any) -> list[types.CodeType]:
@@ -164,15 +167,15 @@ def codes_of(pass_: Any) -> list[types.CodeType]:
 
 
 class _Walk:
-    """The functions that a pass may run: by name from where it is called, so ``explain`` is none of them."""
+    """The functions that a pass may run, found by name from its entry point; so ``explain`` is not among them."""
 
     def __init__(self, pass_: Any) -> None:
         parts = [part.pass_ if isinstance(part, AdaptedPass) else part for part in parts_of(pass_)]
         self._homes = {home_of(part) for part in parts} - {None}
         self.own: list[types.FunctionType] = []
-        """Those of the pass itself."""
+        """The functions of the pass itself."""
         self.names: set[str] = set()
-        """All names that they mention."""
+        """All names in these functions."""
         self._classes: dict[type, None] = {}
         self._seen: dict[int, Any] = {}
         pending: list[Any] = parts
@@ -203,8 +206,8 @@ class _Walk:
         if isinstance(value, (list, tuple, set, frozenset)):
             return list(cast("Any", value))
         wrapped = inspect.getattr_static(value, "__wrapped__", None)
-        held = list(vars(value).values()) if self._is_open(type(value)) and hasattr(value, "__dict__") else []
-        return [type(value), wrapped, *held]
+        attributes = list(vars(value).values()) if self._is_open(type(value)) and hasattr(value, "__dict__") else []
+        return [type(value), wrapped, *attributes]
 
     def _is_open(self, kind: type) -> bool:
         return is_open(kind) or home_of(kind) in self._homes
@@ -218,11 +221,11 @@ class _Walk:
         names = {name for each in _codes_in(code) for name in each.co_names}
         self.names |= names
         cells = [cell.cell_contents for cell in function.__closure__ or () if _is_filled(cell)]
-        known = [function.__globals__[name] for name in sorted(names) if name in function.__globals__]
-        return [*cells, *known, getattr(function, "__wrapped__", None), *(function.__defaults__ or ())]
+        values = [function.__globals__[name] for name in sorted(names) if name in function.__globals__]
+        return [*cells, *values, getattr(function, "__wrapped__", None), *(function.__defaults__ or ())]
 
     def _methods(self) -> list[Any]:
-        """Methods of the classes so far that are mentioned, or called in other ways than by name."""
+        """Return methods of the classes so far that are mentioned by name, or called in other ways."""
         return [
             part
             for kind in self._classes
@@ -255,7 +258,7 @@ def _parsed(file: str) -> ast.Module | None:
 
 
 def _definition(module: ast.Module, code: types.CodeType) -> ast.AST | None:
-    """Return where a function is defined: its code begins with the first decorator."""
+    """Return the definition of a function; its code starts at the first decorator."""
     for part in ast.walk(module):
         if isinstance(part, ast.FunctionDef) and part.name == code.co_name:
             first = min([part.lineno, *(decorator.lineno for decorator in part.decorator_list)])
@@ -265,13 +268,13 @@ def _definition(module: ast.Module, code: types.CodeType) -> ast.AST | None:
 
 
 def _code_like(module: types.CodeType, code: types.CodeType) -> types.CodeType | None:
-    """Return the code in a compiled module that stands where ``code`` stood."""
+    """Return the code in a compiled module at the place of ``code``."""
     place = code.co_name, code.co_firstlineno
     return next((each for each in _codes_in(module) if (each.co_name, each.co_firstlineno) == place), None)
 
 
 def _tables(units: Collection[_Unit], names: Collection[str]) -> Iterator[_Unit]:
-    """Yield the values that modules give to names which the functions mention."""
+    """Yield the module-level values whose names the functions mention."""
     for unit in {unit.file: unit for unit in units}.values():
         for statement in unit.module.body:
             target, value = _assigned(statement)
@@ -280,7 +283,7 @@ def _tables(units: Collection[_Unit], names: Collection[str]) -> Iterator[_Unit]
 
 
 def _assigned(statement: ast.AST) -> tuple[str, ast.expr]:
-    """Return the name to which a statement gives a value, and that; an empty one if it does something else."""
+    """Return the name and the value of an assignment; the name is empty for another statement."""
     match statement:
         case (
             ast.Assign(targets=[ast.Name(id=name)], value=value)
@@ -292,16 +295,16 @@ def _assigned(statement: ast.AST) -> tuple[str, ast.expr]:
 
 
 def _mutants(unit: _Unit) -> Iterator[Mutant]:
-    """Yield each change of a function or a table that makes another one of it."""
+    """Yield each change of a function or a table that makes a different one."""
     is_table = not unit.functions
     roots = [_assigned(unit.part)[1]] if is_table else cast("Any", unit.part).body
-    seen = {ast.dump(unit.part)}
+    texts = {ast.dump(unit.part)}
     for part in itertools.chain.from_iterable(map(_mutable_parts, roots)):
         for kind, old, new in (*_changes(part), *(_entries(part) if is_table else ())):
             edits: Edits = {old: new}
             text = ast.dump(edited(unit.part, edits))
-            if text not in seen:
-                seen.add(text)
+            if text not in texts:
+                texts.add(text)
                 after = " ".join(map(_shown, new)) if new and not isinstance(new[0], ast.Pass) else ""
                 line = getattr(old, "lineno", getattr(part, "lineno", 0))
                 yield Mutant(kind, unit.file, line, _shown(old), after, unit, edits)
@@ -313,7 +316,7 @@ def _shown(part: ast.AST) -> str:
 
 
 def _mutable_parts(part: ast.AST) -> Iterator[ast.AST]:
-    """Yield a part and those inside, but for what only people read, and annotations."""
+    """Yield a part and the parts inside it, without texts for people and annotations."""
     if isinstance(part, (ast.Raise, ast.JoinedStr, ast.arguments)):
         return
     yield part
@@ -326,11 +329,11 @@ def _mutable_parts(part: ast.AST) -> Iterator[ast.AST]:
 
 
 _Change = tuple[str, Any, Sequence[ast.AST]]
-"""The kind, the part that is replaced, and what stands in its place."""
+"""The kind, the replaced part, and its replacement."""
 
 
 def _changes(part: ast.AST) -> Iterator[_Change]:
-    """Yield the faults that one part of the tree may have."""
+    """Yield the possible faults of one part of the tree."""
     match part:
         case ast.If(test=test, body=body, orelse=[]) if isinstance(body[-1], _LEAVES):
             yield "condition negated", test, [_negated(test)]
@@ -372,14 +375,14 @@ def _changes(part: ast.AST) -> Iterator[_Change]:
 
 
 def _is_store(target: ast.expr) -> bool:
-    """Return whether something is stored into objects, and not into variables."""
+    """Return whether an assignment stores into objects, not into variables."""
     if isinstance(target, (ast.Tuple, ast.List)):
         return all(map(_is_store, target.elts))
     return isinstance(target, (ast.Attribute, ast.Subscript))
 
 
 def _entries(part: ast.AST) -> Iterator[_Change]:
-    """Yield a tuple, list or set of several without each of its entries."""
+    """Yield a tuple, list or set of several entries without each of them."""
     if isinstance(part, (ast.Tuple, ast.List, ast.Set)) and len(part.elts) > 1:
         yield from (("entry dropped", entry, []) for entry in part.elts)
 

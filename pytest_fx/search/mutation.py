@@ -1,8 +1,8 @@
-"""How good a search is for a pass: how many of its mutants the search kills (:mod:`pytest_fx.search.mutants`).
+"""The strength of a search: the number of a pass's mutants that it kills (:mod:`pytest_fx.search.mutants`).
 
-A mutant is first applied to the programs on which the search has judged the pass. Where it leaves another program than
-the pass did, that is held to the laws. If it keeps them although it does more than to leave programs alone, or if it
-leaves nearly all alone, the search is done for the mutant as for any pass.
+A mutant is first applied to the programs on which the search has judged the pass. If it leaves another program than the
+pass did, that program is checked against the laws. If it keeps them although it does more than to leave programs alone,
+or if it leaves nearly all alone, the search is repeated for the mutant as for any pass.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ from pytest_fx.search.pass_check import FEWEST_CHANGES, MODES, check_pass
 from pytest_fx.search.search import ONE_IN
 
 MUTANTS = 40
-"""Mutants of a pass that are tried, unless it is said otherwise."""
+"""The default number of mutants that are tried."""
 MOST_PROGRAMS = 200
-"""Programs of the search for the pass that each mutant is applied to, those that it changed first."""
+"""The most programs of the search for the pass that each mutant is applied to, changed ones first."""
 MOST_DIFFERENT = 15
-"""Programs on which a mutant did something else that are held to the laws, and as many on which it did less."""
+"""The most programs of each kind that are checked: those on which a mutant did something else, or did less."""
 SECONDS = 2.0
-"""Seconds that a mutant may take on one program: it may well loop."""
+"""Seconds that a mutant may take on one program, since it may loop."""
 LONGEST = 120.0
 """Seconds that the search for one mutant may take."""
 _RAISES = "raises"
@@ -68,20 +68,20 @@ FATES: dict[Fate, str] = {
     "acts less": "it only leaves alone what the pass changes, or leaves dead code behind, which no law forbids",
     "not told apart": "it leaves the same programs as the pass, wherever both were tried",
 }
-"""What may become of a mutant, in words."""
+"""The possible fates of a mutant, in words."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of one mutant."""
+    """The fate of one mutant."""
 
     mutant: Mutant
     """The mutant."""
     fate: Fate
     """A key of :data:`FATES`."""
     by: str = ""
-    """What killed it: the law that it breaks, that it changes too few programs, or how it ended the process. Of one
-    that was not told apart, that no program reached its line."""
+    """The killer: the broken law, too few changed programs, or the end of the process. With the fate
+    ``"not told apart"`` it may be the note that no program reached its line."""
 
     def __str__(self) -> str:
         return f"{self.fate}: {self.mutant}" + (f" ({self.by})" if self.by else "")
@@ -89,32 +89,32 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class MutationReport:
-    """What became of the mutants of a pass."""
+    """The fates of the mutants of a pass."""
 
     name: str
-    """The pass."""
+    """The name of the pass."""
     check: CheckReport
-    """What the search found of the pass itself."""
+    """The report of the search on the pass itself."""
     total: int
-    """How many mutants there are."""
+    """The number of all mutants."""
     outcomes: tuple[Outcome, ...]
-    """Those that were tried."""
+    """The mutants that were tried."""
 
     def of(self, fate: Fate) -> list[Outcome]:
-        """Return the mutants with one fate."""
+        """Return the outcomes with one fate."""
         return [outcome for outcome in self.outcomes if outcome.fate == fate]
 
     @property
     def killed_part(self) -> float:
-        """The part that was killed of the mutants that act where the pass does not, or otherwise; 1 if none does."""
+        """The killed share of the mutants that act differently from the pass, or where it does not; 1 if none does."""
         killed, survived = len(self.of("killed")), len(self.of("survived"))
         return killed / (killed + survived) if killed + survived else 1.0
 
     def __str__(self) -> str:
         counts = Counter(outcome.fate for outcome in self.outcomes)
-        told = ", ".join(f"{counts[fate]} {fate}" for fate in FATES)
+        by_fate = ", ".join(f"{counts[fate]} {fate}" for fate in FATES)
         some = "" if self.total == len(self.outcomes) else f" of {self.total}"
-        lines = [f"{self.name}: {len(self.outcomes)}{some} mutants: {told}"]
+        lines = [f"{self.name}: {len(self.outcomes)}{some} mutants: {by_fate}"]
         if not self.total:
             lines = [f"{self.name}: there are no mutants, as its source is not at hand or it has no code of its own"]
         return "\n  ".join([*lines, *(str(each) for fate in FATES if fate != "killed" for each in self.of(fate))])
@@ -133,18 +133,18 @@ def mutate_pass(
 ) -> MutationReport:
     """Search for random programs on which mutants of a pass break a law, and return how many the search kills.
 
-    That tells how good the search is for the pass, not whether the pass is right, which the search finds out first. A
-    mutant is tried in a child process where there can be one, and without a test file of its failure.
+    This measures the search for the pass, not the pass, which the search checks first. A mutant is tried in a child
+    process if the system has them, and without a test file of its failure.
 
     Args:
-        pass_: as :func:`~pytest_fx.search.pass_check.check_pass` takes it.
-        mutants: how many mutants are tried at most, drawn from all that there are.
+        pass_: a pass in any form that :func:`~pytest_fx.search.pass_check.check_pass` accepts.
+        mutants: the most mutants that are tried, drawn from all of them.
         contract: see ``check_pass``.
         modes: see there.
         max_examples: see there.
         without: see there.
-        seed: makes the programs and the mutants the same ones in each run.
-        on_mutant: called before each mutant with its number and how many there are.
+        seed: makes the programs and the mutants the same in each run.
+        on_mutant: called before each mutant with its number and the number of all.
 
     Raises:
         LawViolation: the pass itself breaks a law.
@@ -159,21 +159,21 @@ def mutate_pass(
     __tracebackhide__ = True
     if type(mutants) is not int or mutants < 1:
         raise refusal("mutants= is a number of mutants from 1 on", mutants, error=FxError)
-    made = load_pass(pass_)
-    promise = contract_of(made) if contract is None else load_contract(contract)
-    search = _Search(made, promise, tuple(modes), max_examples, tuple(without), seed)
+    loaded = load_pass(pass_)
+    promise = contract_of(loaded) if contract is None else load_contract(contract)
+    search = _Search(loaded, promise, tuple(modes), max_examples, tuple(without), seed)
     check = search.judge_pass()
-    every = mutants_of(made)
+    every = mutants_of(loaded)
     places = sorted(Random(seed).sample(range(len(every)), min(mutants, len(every))))
     outcomes: list[Outcome] = []
     for number, place in enumerate(places):
         on_mutant(number + 1, len(places))
         outcomes.append(search.outcome(every[place]))
-    return MutationReport(pass_name(made), check, len(every), tuple(outcomes))
+    return MutationReport(pass_name(loaded), check, len(every), tuple(outcomes))
 
 
 class _Search:
-    """The search for a pass, done again for each mutant."""
+    """The search for a pass, repeated for each mutant."""
 
     def __init__(
         self,
@@ -205,14 +205,14 @@ class _Search:
         self._code = PassCode(codes_of(pass_), pass_)
 
     def judge_pass(self) -> CheckReport:
-        """Do the search for the pass itself, and keep the programs on which it was judged."""
+        """Search for the pass itself, and keep the programs on which it was judged."""
         judged: list[PassRun] = []
         with tempfile.TemporaryDirectory() as folder:
             report = check_pass(
                 self._pass, seed=self._seed, demand=(_noting(judged.append),), folder=Path(folder), **self._options
             )
         changed_first = sorted(judged, key=lambda example: not example.changed)[:MOST_PROGRAMS]
-        with self._guarded() as watchdog:  # once more: these stay as the pass left them, and are not called
+        with self._guarded() as watchdog:  # applied again: these runs stay as the pass left them, and are not called
             self._judged = [self._applied(example, watchdog, self._code.recording) for example in changed_first]
         return report
 
@@ -228,12 +228,12 @@ class _Search:
         watchdog: Watchdog | None = None,
         recording: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> PassRun:
-        """Apply the pass as it is now, once more, to the program of an example."""
+        """Apply the pass in its present state again to the program of an example."""
         subject, pass_, promise = example.subject, example.pass_, self._contract
         return PassRun(subject, pass_, contract=promise, watchdog=watchdog, seconds=SECONDS, recording=recording)
 
     def outcome(self, mutant: Mutant) -> Outcome:
-        """Return what becomes of a mutant, which may end the process that tries it, or never come back."""
+        """Return the outcome of a mutant, which may end the process that tries it, or never return."""
         if unavailable() is not None:
             return self._with_mutant(mutant)
         try:
@@ -244,7 +244,7 @@ class _Search:
         return Outcome(mutant, fate, by)
 
     def _answer(self, channel: Channel, mutant: Mutant) -> None:
-        torch.set_num_threads(1)  # the others were not forked, and would be waited for
+        torch.set_num_threads(1)  # further threads are not in a forked process, and waiting for them would hang
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             outcome = self._with_mutant(mutant)
@@ -253,7 +253,7 @@ class _Search:
     def _with_mutant(self, mutant: Mutant) -> Outcome:
         try:
             return self._judged_with(mutant)
-        except Exception as error:  # a wrong program may be too much for whoever looks at it, and for the search
+        except Exception as error:  # a wrong program may break the comparison or the search itself
             return Outcome(mutant, "killed", type(error).__name__)
 
     def _judged_with(self, mutant: Mutant) -> Outcome:
@@ -270,11 +270,12 @@ class _Search:
 
     def _is_unreached(self, mutant: Mutant) -> bool:
         place = mutant.file, mutant.line
-        known, reached = ({(each.file, each.line) for each in one} for one in (self._code.points, self._code.reached))
-        return self._code.is_measured and place in known - reached
+        code = self._code
+        points, reached = ({(point.file, point.line) for point in each} for each in (code.points, code.reached))
+        return code.is_measured and place in points - reached
 
     def _killer(self, differences: _Differences) -> str | None:
-        """Return the first law that the installed mutant breaks on a program of the pass; note where they differ."""
+        """Return the first law that the installed mutant breaks on a program of the pass; record the differences."""
         with self._guarded() as watchdog:
             for number, example in enumerate(self._judged):
                 run = self._applied(example, watchdog)
@@ -293,7 +294,7 @@ class _Search:
         return None
 
     def _killer_in_search(self, mutant: Mutant, differences: _Differences) -> str | None:
-        """Return what the search for the mutant fails by, if it does; note where the pass leaves other programs."""
+        """Return the law by which the search kills the mutant, if it does, and record the differences from the pass."""
 
         def compare(example: PassRun) -> None:
             """Apply the pass to a program on which the mutant is judged."""
@@ -322,16 +323,16 @@ class _Search:
 
 
 def _noting(note: Callable[[PassRun], object]) -> Law:
-    """Return a law that is never broken, and is told of each program that is judged."""
+    """Return a law that is never broken, and passes each judged program to ``note``."""
     return Law("noted for mutants", lambda pass_run: _ignore(note(pass_run)), when_unchanged=True)
 
 
 def _ignore(result: object) -> None:
-    """Return nothing, whatever comes."""
+    """Return None."""
 
 
 def _left_the_same(run: PassRun, other: PassRun) -> bool:
-    """Return whether two passes left the same program, or failed alike."""
+    """Return whether two runs left the same program, or failed in the same way."""
     if run.after is None or other.after is None:
         return [type(each) for each in _failures(run)] == [type(each) for each in _failures(other)]
     if run.damage != other.damage or list(_contents(run.after)) != list(_contents(other.after)):
@@ -348,7 +349,7 @@ def _failures(run: PassRun) -> tuple[Any, ...]:
 
 
 def _contents(program: GraphModule) -> Iterator[tuple[Any, ...]]:
-    """Yield what each module of a program is: a program by its code and what is recorded of each of its nodes."""
+    """Yield the contents of each module of a program: a program's code and the records of its nodes."""
     for name, module in program.named_modules(remove_duplicate=False):
         yield name, module.training
         if isinstance(module, GraphModule):
@@ -358,21 +359,21 @@ def _contents(program: GraphModule) -> Iterator[tuple[Any, ...]]:
 
 
 def _written(program: GraphModule, *, lines: bool = True) -> Iterator[tuple[Any, ...]]:
-    """Yield the code of a program, and what is recorded of each of its nodes, the user's line if asked for."""
+    """Yield the code of a program and the records of each node, with the user's line if ``lines``."""
     yield (program.graph.python_code("self").src,)
     for node in program.graph.nodes:
         yield node.name, str(node.source) if lines else "", sorted(map(str, node.meta))
 
 
 def _same_but_for_dead_code(program: GraphModule, other: GraphModule) -> bool:
-    """Return whether two programs compute the same in the same way, whatever nothing uses in one of them."""
+    """Return whether two programs are equal apart from dead code."""
     try:
         live, rest = copy.deepcopy(program), copy.deepcopy(other)
         for each in (live, rest):
-            take_edits(RemoveDeadCode(), each)  # which records no origins of what is left
-    except Exception:  # whatever comes of a wrong program
+            take_edits(RemoveDeadCode(), each)  # this records no origins of the remaining nodes
+    except Exception:  # a wrong program may raise anything
         return False
-    # What is left behind keeps the lines that what takes its place has, too.
+    # Nodes left behind keep their lines, which their replacements have, too.
     has_lines = len(program.graph.nodes) == len(other.graph.nodes)
     if list(_written(live, lines=has_lines)) != list(_written(rest, lines=has_lines)):
         return False
@@ -403,17 +404,17 @@ def _did_less(run: PassRun, usual: PassRun) -> bool:
 
 @dataclass(slots=True)
 class _Differences:
-    """The programs on which a mutant and the pass left different ones."""
+    """The programs that a mutant and the pass left in different states."""
 
     more: int = 0
-    """Those on which the mutant did something else."""
+    """The number on which the mutant did something else."""
     less: int = 0
-    """Those on which it did less: left alone what the pass changes, made fewer edits, or left dead code behind."""
+    """The number on which it did less: left alone what the pass changes, made fewer edits, or left dead code behind."""
     lost: int = 0
-    """Those that it left alone, of these."""
+    """The number of the latter that it left alone."""
 
     def add(self, run: PassRun, usual: PassRun) -> int:
-        """Count a program, and return how many of its kind there are."""
+        """Count a program, and return the count of its kind."""
         if not _did_less(run, usual):
             self.more += 1
             return self.more
@@ -428,5 +429,5 @@ class _Differences:
 
     @property
     def fate(self) -> Fate:
-        """What became of a mutant that nothing killed."""
+        """The fate of a mutant that nothing killed."""
         return "survived" if self.more else "acts less" if self.less else "not told apart"

@@ -1,10 +1,10 @@
-"""Programs that are near to those on which a pass goes further than on most: such as it changes, or nearly does.
+"""Programs near to those on which a pass goes further than on most: it changes them, or nearly does.
 
-How far a pass goes is seen by the lines and branches of its code that it reaches (:mod:`pytest_fx.search.coverage`). A
-program on which it reaches rare ones is varied: something is left out, an operation reads another value or has a
-constant that the pass mentions, a dimension has the size of another one. To know what was reached is not enough: of the
-catalogue's wrong passes, the one that takes single results out of their tuples is found on none of 200 drawn programs
-(two seeds), but on their variations.
+The reached lines and branches of its code show how far a pass goes (:mod:`pytest_fx.search.coverage`). A program that
+reaches rare ones is varied: something is left out, an operation reads another value or gets a constant of the pass, a
+dimension gets the size of another one. Recording the reached code alone is not enough. For example, one wrong pass of
+the catalogue takes single results out of their tuples; it is found on none of 200 drawn programs (two seeds), but on
+their variations.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from pytest_fx.search.simplifications import of_sizes, tensors_in, within
 from pytest_fx.search.syntax import Edits, WrittenCall, attribute_of, edited, expression, methods, stored
 
 NEAREST = 8
-"""How many programs are varied at a time."""
+"""The number of programs that are varied at a time."""
 MOST_ELEMENTS = 1_000_000
-"""Elements of inputs and parameters: programs that are varied again and again would become ever larger."""
+"""The most elements of inputs and parameters: programs that are varied repeatedly would become ever larger."""
 ATTEMPTS = 200
-"""Variations in a row that may fail to run."""
+"""The most variations in a row that fail to run."""
 
 
 def nearest(reached: Mapping[str, frozenset[Any]], most: int = NEAREST) -> list[str]:
@@ -51,7 +51,7 @@ def nearest(reached: Mapping[str, frozenset[Any]], most: int = NEAREST) -> list[
 
 
 def cuts(text: str) -> Iterator[Program]:
-    """Yield programs that compute a value of a program with what it needs and nothing else, short ones first."""
+    """Yield programs that compute one value of a program and nothing else, short ones first."""
     tree = ast.parse(text)
     texts = dict.fromkeys(written(without_unused(edited(tree, edits))) for edits in _cut(tree))
     for each in sorted(texts, key=len):
@@ -60,7 +60,7 @@ def cuts(text: str) -> Iterator[Program]:
 
 
 def without_unused(tree: ast.Module) -> ast.Module:
-    """Return the program without the lines of ``__init__`` that make what nothing mentions."""
+    """Return the program without the lines of ``__init__`` that make unused attributes."""
     mentioned = Counter(part.attr for part in ast.walk(tree) if isinstance(part, ast.Attribute))
     lines = [line for init in methods(tree, "__init__") for line in init.body[1:] if attribute_of(line)]
     unused = [line for line in lines if mentioned[attribute_of(line)] <= isinstance(line, ast.Assign)]
@@ -68,15 +68,15 @@ def without_unused(tree: ast.Module) -> ast.Module:
 
 
 def variations(reached: Mapping[str, frozenset[Any]], constants: Sequence[Any], random: Random) -> Iterator[Program]:
-    """Yield ever new programs that are made of the nearest ones by one to three small changes, and run.
+    """Yield ever new programs that run, made of the nearest ones by one to three small changes.
 
     Args:
-        reached: what the pass reaches, for the texts of programs; whoever tries what is yielded adds to it.
-        constants: what arguments may become.
-        random: decides.
+        reached: the points that the pass reaches, by the texts of programs; the caller updates it.
+        constants: values that arguments may become.
+        random: the source of decisions.
     """
-    tried, failed = set(reached), 0
-    near, known = nearest(reached), len(reached)
+    tried, failures = set(reached), 0
+    near, count = nearest(reached), len(reached)
     spelled = [(value, expression(repr(value))) for value in constants]
     kinds: tuple[Callable[[ast.Module], Iterator[Edits]], ...] = (
         _rewired,
@@ -90,23 +90,23 @@ def variations(reached: Mapping[str, frozenset[Any]], constants: Sequence[Any], 
     )
     parsed = functools.lru_cache(2 * NEAREST)(ast.parse)  # few programs are varied many times
     edits_of = functools.lru_cache(2 * NEAREST * len(kinds))(lambda kind, tree: list(kind(tree)))
-    while reached and failed < ATTEMPTS:
-        if len(reached) != known:
-            near, known = nearest(reached), len(reached)
+    while reached and failures < ATTEMPTS:
+        if len(reached) != count:
+            near, count = nearest(reached), len(reached)
         tree = parsed(random.choice(near))
         for _ in range(random.choice((1, 1, 2, 3))):
             edits = edits_of(random.choice(kinds), tree)
             tree = edited(tree, random.choice(edits)) if edits else tree
         text = written(tree)
-        failed += 1
+        failures += 1
         if text not in tried and (program := running(text)) is not None:
-            failed = 0
+            failures = 0
             yield program
         tried.add(text)
 
 
 def running(text: str, mode: str = "eval") -> Program | None:
-    """Return the program of a text, or None if it makes none that runs in a mode without a warning."""
+    """Return the program of a text, or None if it does not run in a mode without a warning."""
     try:
         with little_memory():
             program = load(text, frozenset(), (), 0)
@@ -117,11 +117,11 @@ def running(text: str, mode: str = "eval") -> Program | None:
                 return None
             module = in_mode(program.build(), mode)
             _run(program, module)
-            with warnings_as_errors():  # only of what runs, as torch prints a warning that comes with an exception
+            with warnings_as_errors():  # only for programs that run: torch prints warnings that come with exceptions
                 _run(program, module)
             if _reads_beyond_empty(program, module):
                 return None
-    except Exception:  # whatever a text raises that is not a program
+    except Exception:  # a text that is no program may raise anything
         return None
     return program
 
@@ -133,7 +133,7 @@ def _run(program: Program, module: nn.Module) -> None:
 
 
 def _reads_beyond_empty(program: Program, module: nn.Module) -> bool:
-    """Return whether an index of a program is out of range, which torch does not see in tensors without elements."""
+    """Return whether an index of a program is out of range, which torch does not check in tensors without elements."""
     if all(tensor.numel() for tensor in program.inputs.tensors):
         return False
     inputs = program.inputs.copies()
@@ -142,59 +142,59 @@ def _reads_beyond_empty(program: Program, module: nn.Module) -> bool:
             inputs.map(lambda tensor: tensor.new_ones([max(1, size) for size in tensor.shape])).call(module)
     except IndexError:
         return True
-    except Exception:  # a program may ask for the sizes that it has
+    except Exception:  # a program may require the sizes that it has
         return False
     return False
 
 
 def _rewired(tree: ast.Module) -> Iterator[Edits]:
-    """Each value that a statement reads, as each other one that there is by then."""
+    """Yield edits that replace each value that a statement reads by each other value defined before it."""
     call = WrittenCall.of(tree)
-    known = [part.name for part in call.parameters] if call else []
+    names = [part.name for part in call.parameters] if call else []
     for statement in call.forward.body[:-1] if call else ():
         for part in ast.walk(statement):
-            if isinstance(part, ast.Name) and part.id in known and isinstance(part.ctx, ast.Load):
-                yield from ({part: [ast.Name(name, ast.Load())]} for name in known if name != part.id)
-        known += sorted(stored(statement))
+            if isinstance(part, ast.Name) and part.id in names and isinstance(part.ctx, ast.Load):
+                yield from ({part: [ast.Name(name, ast.Load())]} for name in names if name != part.id)
+        names += sorted(stored(statement))
 
 
 def _resized(tree: ast.Module) -> Iterator[Edits]:
-    """Each size as another one of the program: of two dimensions of one size, a pass may take one for the other."""
+    """Yield edits that make each size another size of the program: a pass may confuse two equal dimensions."""
     yield from of_sizes(tree, WrittenCall.of(tree), lambda old, sizes: sizes - {old})
 
 
 def _reshaped(tree: ast.Module) -> Iterator[Edits]:
-    """Each input with a dimension of the size of another one, or with a further dimension so."""
+    """Yield edits that give an input a dimension of the size of another one, or a further dimension of that size."""
     call = WrittenCall.of(tree)
     inputs = dict(tensors_in(call.inputs)) if call else {}
     sizes = sorted({size for recipe in inputs.values() for size in recipe.shape})
     for part, recipe in inputs.items():
         for axis, size in itertools.product(range(len(recipe.shape)), sizes):
-            for rest in (axis, axis + 1):  # before the dimension, or in its place
+            for rest in (axis, axis + 1):  # before the dimension, or instead of it
                 shape = (*recipe.shape[:axis], size, *recipe.shape[rest:])
                 yield {part: [expression(replace(recipe, shape=shape).text)]}
 
 
 def _cut(tree: ast.Module) -> Iterator[Edits]:
-    """Each value alone, with what it needs: a short program can have more sizes than a long one."""
+    """Yield each value alone, with what it needs: a short program can have more sizes than a long one."""
     call = WrittenCall.of(tree)
     return slices(call.forward) if call else iter(())
 
 
 def _parts(tree: ast.Module) -> Iterator[Edits]:
-    """Yield what is left out, or what one of the parts of an expression stands for."""
+    """Yield edits that leave something out, or replace an expression by one of its parts."""
     return within([tree])
 
 
 def _longer(tree: ast.Module) -> Iterator[Edits]:
-    """Each list of values with one of them twice."""
+    """Yield lists of values with one of them twice."""
     for part in ast.walk(tree):
         if isinstance(part, ast.List) and any(isinstance(element, ast.Name) for element in part.elts):
             yield from ({element: [element, element]} for element in part.elts)
 
 
 def _alone(tree: ast.Module) -> Iterator[Edits]:
-    """Yield what is returned as a tuple of one, or each of several so."""
+    """Yield the result as a tuple of one, or each of several results as one."""
     for part in ast.walk(tree):
         if isinstance(part, ast.Return) and isinstance(part.value, ast.Name):
             yield {part.value: [ast.Tuple([part.value], ast.Load())]}
@@ -203,9 +203,9 @@ def _alone(tree: ast.Module) -> Iterator[Edits]:
 
 
 def _with_constants(tree: ast.Module, constants: Sequence[tuple[Any, ast.expr]]) -> Iterator[Edits]:
-    """Each constant as one of the same type that the pass refers to, and each call with a further argument of those.
+    """Yield edits to constants that the pass mentions: of the same type, or as a further argument of a call.
 
-    That is a name beside what is referred to next to it, as in ``node.kwargs.get("mode") == "reflect"``.
+    A further argument is a name and the constant next to it, as in ``node.kwargs.get("mode") == "reflect"``.
     """
     pairs = itertools.pairwise(constants)
     further = [ast.keyword(name, spelled) for (name, _), (_, spelled) in pairs if str(name).isidentifier()]
@@ -215,5 +215,5 @@ def _with_constants(tree: ast.Module, constants: Sequence[tuple[Any, ast.expr]])
             yield from ({part: [other]} for other in others)
         if isinstance(part, ast.Call):
             for added in further:
-                kept = [keyword for keyword in part.keywords if keyword.arg != added.arg]
-                yield {part: [ast.Call(part.func, part.args, [*kept, added])]}
+                rest = [keyword for keyword in part.keywords if keyword.arg != added.arg]
+                yield {part: [ast.Call(part.func, part.args, [*rest, added])]}

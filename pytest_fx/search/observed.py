@@ -23,14 +23,14 @@ from pytest_fx.search.syntax import NAMESPACES, Edits, Parameter, WrittenCall, e
 
 @dataclass(frozen=True, slots=True)
 class Variation:
-    """A program that differs in one property."""
+    """A change of a program in one property."""
 
     name: str
     """The property."""
     edits: Edits
-    """Replaced parts of its tree."""
+    """The replaced parts of its tree."""
     of_values: bool = False
-    """Whether the property is one of values or of state."""
+    """True if the property concerns values or state."""
     callee: str = ""
     """The name of the call, for the property of an argument."""
     parameter: str = ""
@@ -40,34 +40,34 @@ class Variation:
     call: ast.AST | None = None
     """The call."""
     of_rank: bool = False
-    """Whether tensors have another number of dimensions."""
+    """True if tensors have another number of dimensions."""
     operation: str = ""
-    """The name of the operation that the pass mentions and a line now calls, for the property of which one it is."""
+    """For a replaced operation: its name, if the pass mentions it."""
 
 
 @dataclass(frozen=True, eq=False)
 class Observed:
-    """A program, with what its names hold after a call."""
+    """A program, with the values of its names after a call."""
 
     tree: ast.Module
-    """The text, with one call a line."""
+    """The text as a tree, with one call a line."""
     call: WrittenCall
-    """How it is called."""
+    """The call."""
     module: nn.Module
     """The module."""
     mode: str
     """The mode in which it was called."""
     values: Mapping[str, Any]
-    """What each name of ``forward`` holds at its end."""
+    """The value of each name of ``forward`` at its end."""
 
     @classmethod
     def of(cls, text: str, mode: str) -> Observed | None:
-        """Run a program and note its values; None for a text that :mod:`pytest_fx.generation` does not write."""
+        """Run a program and record its values; None for a text that :mod:`pytest_fx.generation` does not write."""
         return cls.of_tree(ast.parse(text), mode)
 
     @classmethod
     def of_tree(cls, tree: ast.Module, mode: str) -> Observed | None:
-        """Do the same with a parsed text."""
+        """Run a parsed program and record its values, in the same way."""
         tree = _with_init(flattened(tree))
         call = WrittenCall.of(tree)
         returned = getattr(call.forward.body[-1], "value", None) if call is not None else None
@@ -79,7 +79,7 @@ class Observed:
             inputs = program.inputs.copies()
             with torch.no_grad():
                 values = in_mode(program.build(), mode)(*inputs.args, **inputs.kwargs)
-        except Exception:  # whatever a text raises that is not a program
+        except Exception:  # a text that is no program may raise anything
             return None
         return cls(tree, call, program.module, mode, {name: value for name, value in values.items() if name != "self"})
 
@@ -93,12 +93,12 @@ class Observed:
         return self.lines[: self.lines.index(line)] if line in self.lines else self.lines
 
     def construction(self, function: ast.expr) -> ast.expr | None:
-        """Return how the module was made that is called so; None if ``__init__`` does not say."""
+        """Return the expression that made the module called here; None if it is not in ``__init__``."""
         text = ast.unparse(function)
-        made = [
+        lines = [
             line for line in self.init.body if isinstance(line, ast.Assign) and ast.unparse(line.targets[0]) == text
         ]
-        return made[-1].value if made and text.startswith("self.") else None
+        return lines[-1].value if lines and text.startswith("self.") else None
 
     @property
     def returned(self) -> ast.expr:
@@ -113,12 +113,12 @@ class Observed:
         return next(part for part in methods(_owner(self.tree, self.call), "__init__"))
 
     def value_of(self, part: ast.expr) -> Any:
-        """Return what an expression holds, as far as it is a name or an attribute; None otherwise."""
+        """Return the value of an expression that is a name or an attribute; None otherwise."""
         text = ast.unparse(part)
         if text not in self._evaluated:
             try:
                 value = eval(text, {**NAMESPACE, "self": self.module}, dict(self.values))
-            except Exception:  # whatever a part of a text raises by itself
+            except Exception:  # a part of a text may raise anything by itself
                 value = None
             self._evaluated[text] = value
         return self._evaluated[text]
@@ -128,7 +128,7 @@ class Observed:
         return {}
 
     def tensors(self) -> dict[str, torch.Tensor]:
-        """Return the names that hold tensors, in their order."""
+        """Return the tensors by name, in the order of their names' definition."""
         return {name: value for name, value in self.values.items() if isinstance(value, torch.Tensor)}
 
     def fresh(self, count: int = 1) -> list[str]:
@@ -141,30 +141,30 @@ class Observed:
         return {part.id for part in ast.walk(self.tree) if isinstance(part, ast.Name)} | self.values.keys()
 
     def with_state(self, lines: str) -> Edits:
-        """Return edits by which ``__init__`` ends with further lines."""
+        """Return edits that add lines at the end of ``__init__``."""
         last = self.init.body[-1]
         return {last: [last, *statements(lines)]}
 
     def with_input(self, place: ast.Name) -> Edits:
-        """Return edits by which a line reads a further input in the place of a tensor of that shape and dtype."""
+        """Return edits that replace a tensor at a place by a further input of its shape and dtype."""
         (more,) = self.fresh()
         parameters = [*self.call.parameters, Parameter(more, expression(self._recipe(place).text))]
         return {place: [ast.Name(more, ast.Load())], **self.call.edits(parameters)}
 
     def with_tensor(self, place: ast.Name) -> Edits:
-        """Return edits by which a line reads a parameter, or a buffer of integers, in the place of such a tensor."""
+        """Return edits that replace a tensor at a place by a parameter, or by a buffer for integers."""
         (more,), recipe = self.fresh(), self._recipe(place)
-        made = f"self.{more} = nn.Parameter({recipe.text})"
+        line = f"self.{more} = nn.Parameter({recipe.text})"
         if not recipe.dtype.is_floating_point:
-            made = f'self.register_buffer("{more}", {recipe.text})'
-        return {place: [expression(f"self.{more}")], **self.with_state(made)}
+            line = f'self.register_buffer("{more}", {recipe.text})'
+        return {place: [expression(f"self.{more}")], **self.with_state(line)}
 
     def _recipe(self, place: ast.Name) -> TensorRecipe:
         value = self.values[place.id]
         return TensorRecipe(tuple(value.shape), value.dtype, "waves")
 
     def returning(self, text: str) -> Edits:
-        """Return edits by which ``forward`` returns another expression."""
+        """Return edits that let ``forward`` return another expression."""
         return {self.returned: [expression(text)]}
 
 
@@ -183,12 +183,12 @@ def _with_init(tree: ast.Module) -> ast.Module:
 
 
 def statements(text: str) -> list[ast.stmt]:
-    """Parse lines of code, anew for each place where they stand."""
+    """Parse lines of code, into new nodes in each call."""
     return ast.parse(text).body
 
 
 def assigned(name: str, value: ast.expr) -> ast.Assign:
-    """Return a line that gives a name a value."""
+    """Return an assignment of a value to a name."""
     return ast.Assign([ast.Name(name, ast.Store())], value, lineno=0)
 
 
@@ -197,11 +197,11 @@ def path_of_tensor(owner: str, name: str) -> str:
     return owner + "".join(f"[{part}]" if part.isdigit() else f".{part}" for part in name.split("."))
 
 
-def called_by(seen: Observed, call: ast.Call) -> Any:
-    """Return what a call calls: a function, a method of tensors, a class of modules, a module; None if unknown."""
+def called_by(observed: Observed, call: ast.Call) -> Any:
+    """Return the callee of a call: a function, a method of tensors, a class of modules, a module; None if unknown."""
     function = call.func
     if is_named(function):
-        return seen.value_of(function)
+        return observed.value_of(function)
     if isinstance(function, ast.Attribute):
         name = function.attr
         return getattr(torch, name, None) or getattr(torch.ops.aten, name, None) or getattr(torch.Tensor, name, None)
@@ -209,7 +209,7 @@ def called_by(seen: Observed, call: ast.Call) -> Any:
 
 
 def is_named(function: ast.expr) -> bool:
-    """Return whether an expression is a name with dots that is no value of ``forward``."""
+    """Return whether an expression is a dotted name that is no value of ``forward``."""
     while isinstance(function, ast.Attribute | ast.Subscript):
         function = function.value
     return isinstance(function, ast.Name) and function.id in NAMESPACES
@@ -232,7 +232,7 @@ def flattened(tree: ast.Module, *, state: bool = False) -> ast.Module:
 
 
 def _lines_of(statement: ast.stmt, names: Iterator[str], state: bool) -> list[ast.stmt]:
-    """The statement, behind one for each call and operator inside of its expression."""
+    """Return the statement after one line for each call and operator inside its expression."""
     hoist = _Hoist(names, state)
     match statement:
         case ast.Assign() | ast.AugAssign() | ast.Expr():
@@ -245,7 +245,7 @@ def _lines_of(statement: ast.stmt, names: Iterator[str], state: bool) -> list[as
 
 
 def _sliced(index: ast.expr) -> ast.expr:
-    """Return an index whose slices are written with colons."""
+    """Return an index with its slices written with colons."""
     match index:
         case ast.Tuple(elts=parts):
             index.elts = [_sliced(part) for part in parts]
@@ -263,13 +263,13 @@ class _Hoist(ast.NodeTransformer):
     def __init__(self, names: Iterator[str], state: bool) -> None:
         self._names, self._state = names, state
         self.before: list[ast.stmt] = []
-        """The lines."""
+        """The lines that were moved out."""
 
     def parts(self, value: Any) -> Any:
-        """Move out what is inside an expression, which itself stays."""
+        """Move out the parts of an expression, which itself stays."""
         match value:
             case ast.Lambda() | ast.ListComp() | ast.GeneratorExp() | ast.IfExp() | ast.BoolOp() | ast.JoinedStr():
-                return value  # these decide by themselves what is computed
+                return value  # these decide themselves which parts are evaluated
             case ast.Subscript():
                 value.slice = _sliced(value.slice)
                 return super().generic_visit(value)
@@ -281,7 +281,7 @@ class _Hoist(ast.NodeTransformer):
                 return super().generic_visit(value)
 
     def generic_visit(self, node: ast.AST) -> Any:
-        """Move out an expression that computes something."""
+        """Move out an expression that computes a value."""
         value = self.parts(node)
         if isinstance(value, ast.NamedExpr):
             return self._moved(value.target.id, value.value)

@@ -44,29 +44,29 @@ from pytest_fx.search.seed_models import building_blocks, load_models, small_mod
 
 MODES = ("eval", "train")
 FEWEST_CHANGES = 0.05
-"""The part of the programs that a pass must change, unless it is said otherwise."""
+"""The default share of the programs that a pass must change."""
 ENOUGH_CHANGES = 30
-"""Programs that the search has the pass change, if it can, unless it is said otherwise."""
+"""The default number of programs that the search lets the pass change, if possible."""
 PART_OF_FEW = 0.3
-"""The same as a part of the programs, where few are asked for."""
+"""The same as a share of the programs, for a small number of them."""
 EXPLORED = 5
-"""How many trials an exploration has for each of the programs asked for."""
+"""The number of trials of an exploration for each requested program."""
 FEW_CHANGES = 5
-"""Changed programs below which the places of small models are tried, too."""
+"""The number of changed programs below which the places of small models are tried, too."""
 GROWN = 8
-"""How many programs grow toward a pass that changes few, for each of those asked for."""
+"""The number of programs that grow toward a pass that changes few, for each requested program."""
 GROWN_FOR_EDITS = 2
-"""The same, where it changes enough of them, but not by each line of it that edits programs."""
+"""The same number for a pass that changes enough programs, but has unreached lines that edit programs."""
 GROWN_BY = 24
-"""How many of the operations that a pass mentions they grow by."""
+"""The number of mentioned operations by which programs grow."""
 INSTEAD = 24
-"""Operations that are tried in the place of each call of a seed."""
+"""The number of operations that are tried in place of each call of a seed."""
 FEW_STEPS = 4
-"""Lines of programs that are near to a short one."""
+"""The most lines of programs that are near to a short one."""
 VARIED = 0.25
-"""The part of the programs that are variations of others, where part of the pass's own code was not reached by then."""
+"""The share of the programs that are variations of others, if part of the pass's own code is still unreached."""
 INDEPENDENT = 11
-"""Examples of which Hypothesis makes no variants: the simplest one, and ten by which it judges whether all is well."""
+"""Examples of which Hypothesis makes no variants: the simplest one, and ten for its health check."""
 
 
 def check_pass(
@@ -97,73 +97,74 @@ def check_pass(
     Args:
         pass_: a pass, a pass class, a pass written for ``torch.fx``, a name or ``package.module:attribute``, or a text
             such as ``"fuse-conv-bn,split{at=layer3}"``.
-        contract: what it promises about the numbers; by default what it says itself.
-        modes: the modes of programs in which it claims to be right: ``"eval"``, ``"train"``.
-        max_examples: how many programs are drawn; by default what Hypothesis's settings say. Five times as many vary
-            the properties of those that the pass changes.
+        contract: the promise about the numbers; by default the pass's own contract.
+        modes: the modes of programs in which the pass claims to be right: ``"eval"``, ``"train"``.
+        max_examples: the number of drawn programs; by default Hypothesis's setting. Five times as
+            many vary the properties of those that the pass changes.
         without: names of laws to switch off.
         demand: names of laws to check on every program, ``"idempotent"`` and ``"shrinks the graph"`` among them, and
             laws of the caller's own.
         like: a captured program, or a tuple of one and the arguments of a call. It is tried first, then variations of
-            it, half of the programs; the others have its operations frequent, in place of those that the pass mentions.
-            Numbers and texts that the pass mentions stay frequent among the arguments.
+            it, half of the programs. In the others its operations are frequent, instead of those that the pass
+            mentions. Numbers and texts that the pass mentions stay frequent among the arguments.
         programs: a strategy of programs (:func:`pytest_fx.generation.programs`) to use instead.
-        models: models, each as ``--fx-model`` takes it: a name, ``package.module:factory``, a factory, a pair of a
-            module and its example inputs. The places where the pass acts in them are cut out, and tried first.
-        min_changed: how many programs it must change: a number of them, or a part if it is less than 1. With 0 a pass
-            may find nothing to do.
-        enough_changed: how many programs the search has it change, three in ten at most. Where ``max_examples`` do not
-            do, it goes on with programs near to those on which the pass went furthest, with as many again at most.
-        seed: makes the programs the same ones in each run: they depend on it and on the pass alone. Of those of
-            ``programs``, some have constants that Hypothesis takes from modules of yours.
+        models: models, each in a form that ``--fx-model`` accepts: a name, ``package.module:factory``, a factory, a
+            pair of a module and its example inputs. The places where the pass acts in them are cut out and tried first.
+        min_changed: the least number of programs that the pass must change, or a share if it is less than 1. With 0 the
+            pass may change none.
+        enough_changed: the number of programs that the search lets the pass change, three in ten at most. If
+            ``max_examples`` are too few, it goes on with programs near to those on which the pass went furthest, with
+            as many again at most.
+        seed: makes the programs the same in each run: they depend on it and on the pass alone. Some of those of
+            ``programs`` have constants that Hypothesis takes from modules of yours.
         settings: Hypothesis's settings; by default those of the profile.
-        seconds: how long the pass may take on one program.
-        folder: where the test file of a failure goes; by default ``.pytest_fx`` in the current folder.
-        isolate: search in a child process, so that a pass that ends it, hangs in native code or takes too much memory
-            is a broken law like any other.
-        timeout: with ``isolate``, seconds that one program may take with all that is checked on it; by default 60.
-        memory: with ``isolate``, MiB that the child may need; by default most of what the machine has left.
-        on_program: called before each program with its number and how many are to be tried so far; with None for that
-            while the program, on which the pass breaks a law, is made smaller.
-        form: in which form the pass is given programs, as ``--fx-form`` takes it; by default that which it shows.
+        seconds: the time that the pass may take on one program.
+        folder: the folder for the test file of a failure; by default ``.pytest_fx`` in the current folder.
+        isolate: true to search in a child process, so that a pass that ends it, hangs in native code or takes too much
+            memory breaks a law like any other.
+        timeout: with ``isolate``, seconds for one program with all checks on it; by default 60.
+        memory: with ``isolate``, MiB that the child may need; by default most of the machine's available memory.
+        on_program: called before each program with its number and the number of programs planned so far. The latter
+            is None while a program on which the pass breaks a law is made smaller.
+        form: the form of program that the pass gets, as ``--fx-form`` spells it; by default the form that it shows.
 
     Raises:
         LawViolation: the pass breaks a law. The message has the smallest program found, its code before and after the
             pass, the outputs, and the path of a test file.
         NothingJudged: the pass changes fewer programs than ``min_changed``.
-        FxError: the pass, the contract, or a law is not known by its name, or there can be no child process.
+        FxError: the pass, the contract, or a law is unknown by its name, or there can be no child process.
     """
     __tracebackhide__ = True
     limits = isolation_limits(isolate, timeout, memory)
-    made = load_pass(pass_, form) if form != "auto" else for_random_programs(load_pass(pass_))
-    promise = contract_of(made) if contract is None else load_contract(contract)
-    laws, modes = choose_laws(without, demand, may_change(made)), tuple(_checked_modes(modes))
+    loaded = load_pass(pass_, form) if form != "auto" else for_random_programs(load_pass(pass_))
+    promise = contract_of(loaded) if contract is None else load_contract(contract)
+    laws, modes = choose_laws(without, demand, may_change(loaded)), tuple(_checked_modes(modes))
     demand = (demand,) if isinstance(demand, str) else demand
     _expect_search(max_examples, like, programs, min_changed, enough_changed, seed, settings, folder)
     _expect_seconds(seconds)
     subjects = load_models(models, modes)
-    about = references_of(made)
+    about = references_of(loaded)
     folder = Path.cwd() / FOLDER if folder is None else Path(folder)
-    search = Search(made, promise, laws, {law for law in demand if isinstance(law, str)}, seconds, about)
+    search = Search(loaded, promise, laws, {law for law in demand if isinstance(law, str)}, seconds, about)
     example, *arguments = like if isinstance(like, tuple) else (like,)
     about = about if like is None else replace(about, operations=(), patterns=(example,))
     model = None if like is None else transcribed(example, arguments or None)
     parent = hypothesis.settings() if settings is None else settings
     if on_program is not None:
         search.on_program = on_program
-    examples = _Examples(_settings(parent, max_examples), seed, f"{pass_name(made)} {promise} {modes}")
+    examples = _Examples(_settings(parent, max_examples), seed, f"{pass_name(loaded)} {promise} {modes}")
 
     wanted = min(enough_changed, int(PART_OF_FEW * examples.settings.max_examples)) if min_changed else 0
 
     def is_enough() -> bool:
-        """Return whether the pass changed as many programs as are looked for."""
+        """Return whether the pass changed as many programs as required."""
         return not search.lacks(wanted) and not search.lacks(min_changed)
 
     def find() -> LawViolation | None:
-        """Search for a broken law, and return what there is to say about the first."""
-        # Several threads only wait for each other on programs as small as these, on a busy machine for milliseconds.
+        """Search for a broken law, and return the explained first violation."""
+        # On programs this small several threads only wait for each other, on a busy machine for milliseconds.
         with threads(1), process_kept(), search.watchdog, warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # what random programs warn of is nobody's fault
+            warnings.simplefilter("ignore")  # warnings of random programs do not matter
             try:
                 most, is_free = examples.settings.max_examples, programs is None and Phase.generate in parent.phases
                 patterns = about.patterns
@@ -172,7 +173,7 @@ def check_pass(
                     and model is None
                     and any("replace_pattern" in name or "Matcher" in name for name in about.names)
                 ):
-                    patterns = (*patterns, *patterns_looked_for(made, search.watchdog, seconds))
+                    patterns = (*patterns, *patterns_looked_for(loaded, search.watchdog, seconds))
                 search.planned = most
                 if model is not None and is_free:
                     search.planned += 1 + most // 2
@@ -183,14 +184,14 @@ def check_pass(
                         search.check(program, modes[0], 0)
                 search.try_places(subjects, modes)
                 draw = _Drawing(modes, _biases(about, patterns) if programs is None else ())
-                left = examples.try_on(
+                remaining = examples.try_on(
                     draw.examples(programs),
                     search.check,
-                    lambda left: left <= VARIED * most and is_free and not search.code.is_whole,
+                    lambda number: number <= VARIED * most and is_free and not search.code.is_whole,
                 )
                 if is_free:
                     search.try_blocks(building_blocks(modes, most), modes)
-                search.vary(about.constants, modes, left, lambda: search.code.is_whole, changed=False)
+                search.vary(about.constants, modes, remaining, lambda: search.code.is_whole, changed=False)
                 few = min(FEW_CHANGES, wanted)
                 if is_free and search.lacks(few):
                     search.try_places(small_models(modes), modes, lambda: not search.lacks(few))
@@ -208,13 +209,15 @@ def check_pass(
                     half = max(1, (bound - search.counts.programs) // 2)
                     again = hypothesis.settings(examples.settings, max_examples=half, database=None)
                     nearer = _near(near, about, search.changed_modes) or _Drawing(modes, _biases(about, near))
-                    replace(examples, settings=again).try_on(nearer.examples(), search.check, lambda left: is_enough())
+                    replace(examples, settings=again).try_on(
+                        nearer.examples(), search.check, lambda number: is_enough()
+                    )
                     rest = max(0, bound - search.counts.programs)
                     search.vary(about.constants, modes, rest, is_enough, changed=True)
                 if is_free:
                     search.planned = search.counts.programs + search.counts.varied + EXPLORED * most
                     search.explore(modes, EXPLORED * most, about.names, about.operations[:INSTEAD])
-                search.raise_held()
+                search.raise_deferred()
             except LawViolation:
                 pass
             else:
@@ -228,7 +231,7 @@ def check_pass(
     else:
         violation = search_isolated(find, search, limits, folder, shrink=Phase.shrink in parent.phases)
     if violation is not None:
-        # raised from here to leave Hypothesis's frames and its print of the whole example behind
+        # raised from here to drop the frames of Hypothesis and its print of the whole example
         raise violation
     search.require_changes(min_changed)
     return search.report(wanted)
@@ -254,103 +257,103 @@ def check_program(
         pass_: the pass, as :func:`check_pass` takes it.
         build: makes the module.
         inputs: makes the positional and the keyword arguments of a call.
-        laws: names of the laws to check; by default all that need not be demanded.
+        laws: names of the laws to check; by default all but those on demand.
         mode: ``"eval"`` or ``"train"``.
-        contract: what the pass promises; by default what it says itself.
-        seconds: how long it may take.
-        isolate: whether to do so in a child process, with the limits ``timeout`` and ``memory``, as
-            :func:`check_pass` does.
+        contract: the pass's promise; by default its own contract.
+        seconds: the time that the pass may take.
+        isolate: true to apply it in a child process, with the limits ``timeout`` and ``memory``, like
+            :func:`check_pass`.
         timeout: see there.
         memory: see there.
-        form: in which form the pass is given the program, as :func:`check_pass` takes it.
+        form: the form of program that the pass gets, as in :func:`check_pass`.
 
     Raises:
         LawViolation: the pass breaks a law.
-        FxError: the pass, the contract, or a law is not known by its name, or there can be no child process.
+        FxError: the pass, the contract, or a law is unknown by its name, or there can be no child process.
     """
     __tracebackhide__ = True
     limits = isolation_limits(isolate, timeout, memory)
-    made = load_pass(pass_, form)
+    loaded = load_pass(pass_, form)
     _expect_seconds(seconds)
     what = "check_program takes a function that makes the module"
     expect_callable(build, what, error=FxError)
 
     def module() -> nn.Module:
-        made = build()
-        expect(made, nn.Module, what, error=FxError)
-        return made
+        built = build()
+        expect(built, nn.Module, what, error=FxError)
+        return built
 
-    args, kwargs = _made_by(inputs)
-    promise = contract_of(made) if contract is None else load_contract(contract)
+    args, kwargs = _arguments_of(inputs)
+    promise = contract_of(loaded) if contract is None else load_contract(contract)
     laws = (laws,) if isinstance(laws, str) else laws
-    chosen = choose_laws((), () if laws is None else laws, may_change(made))
+    chosen = choose_laws((), () if laws is None else laws, may_change(loaded))
     names, mode = None if laws is None else set(laws), _checked_modes((mode,))[0]
 
     def judge() -> list[LawViolation]:
         with process_kept(), Watchdog() as watchdog:
             subject = Subject.of(GivenProgram(module, Arguments(args, kwargs)), mode)
-            pass_run = PassRun(subject, made, contract=promise, watchdog=watchdog, seconds=seconds)
-            asked = [law for law in chosen if names is None or law.name in names]
-            return broken_laws(affordable(asked, pass_run), pass_run)
+            pass_run = PassRun(subject, loaded, contract=promise, watchdog=watchdog, seconds=seconds)
+            requested = [law for law in chosen if names is None or law.name in names]
+            return broken_laws(affordable(requested, pass_run), pass_run)
 
-    violations = judge() if limits is None else judge_isolated(judge, pass_name(made), limits)
+    violations = judge() if limits is None else judge_isolated(judge, pass_name(loaded), limits)
     if violations:
-        raise with_ways_out(violations[0], violations[1:], made, mode)
+        raise with_ways_out(violations[0], violations[1:], loaded, mode)
 
 
 @dataclass(frozen=True, slots=True)
 class _Examples:
     """The examples of one search, drawn by Hypothesis.
 
-    It is started again for every few of them. After the first ten valid examples Hypothesis makes variants of each
+    Hypothesis is started again for every few of them. After the first ten valid examples it makes variants of each
     example by copying parts of its choices, which suits a condition on few numbers, not a program of a dozen lines. Of
-    100 different programs of :func:`~pytest_fx.generation.strategy.programs`, 57 to 59 of those of one start share four
-    fifths of their operations with an earlier one, and 100 cost 200 draws; of ten starts none do, and 121 draws are
-    enough. All together they call 225 to 232 different functions and methods in one start, 435 to 461 in ten, in the
-    same time (three seeds, Hypothesis 6.170).
+    100 different programs of :func:`~pytest_fx.generation.strategy.programs` from one start, 57 to 59 share four fifths
+    of their operations with an earlier one, and 100 cost 200 draws. From ten starts none do, and 121 draws are enough.
+    Together they call 225 to 232 different functions and methods from one start, 435 to 461 from ten, in the same time
+    (three seeds, Hypothesis 6.170).
     """
 
     settings: hypothesis.settings
-    """How many they are, among others."""
+    """Hypothesis's settings, with the number of examples."""
     seed: int | None
-    """Makes them the same ones in each run."""
+    """Makes the examples the same in each run."""
     name: str
-    """Tells Hypothesis's database whose failures to remember."""
+    """The name under which Hypothesis's database keeps failures."""
 
     def try_on(
         self,
         drawn: st.SearchStrategy[Any],
         check: Callable[..., bool],
-        is_enough: Callable[[int], bool] = lambda left: False,
+        is_enough: Callable[[int], bool] = lambda number: False,
     ) -> int:
-        """Call ``check``, which says whether an example is a new one, with as many new ones as there are to be.
+        """Call ``check``, which returns whether an example is new, with the required number of new ones.
 
-        Ends before where it is enough, which is asked with the number that is left. Returns that number.
+        Stop earlier if ``is_enough`` is true of the remaining number. Return that number.
         """
-        left, settings = self.settings.max_examples, self.settings
-        if self.seed is not None:  # what an earlier run found would come first
+        remaining, settings = self.settings.max_examples, self.settings
+        if self.seed is not None:  # findings of an earlier run would come first
             settings = hypothesis.settings(settings, database=None)
         elif settings.database is not None:
             settings = hypothesis.settings(settings, database=_OfOnePass(settings.database, self.name))
         seed = self.seed if self.seed is not None else f"{self.name} {self._numbers()}"
-        while left > 0 and not is_enough(left):
-            first = left == self.settings.max_examples
-            count = min(INDEPENDENT, left + (not first))
-            new = self._start(drawn, check, hypothesis.settings(settings, max_examples=count), f"{seed} {left}")
+        while remaining > 0 and not is_enough(remaining):
+            first = remaining == self.settings.max_examples
+            count = min(INDEPENDENT, remaining + (not first))
+            new = self._start(drawn, check, hypothesis.settings(settings, max_examples=count), f"{seed} {remaining}")
             if len(new) < count or not any(new):  # there are no others
                 return 0
-            left -= sum(new)
+            remaining -= sum(new)
             phases = [phase for phase in settings.phases if phase not in (Phase.explicit, Phase.reuse)]
             settings = hypothesis.settings(settings, phases=phases)
-        return max(left, 0)
+        return max(remaining, 0)
 
     def _start(
         self, drawn: st.SearchStrategy[Any], check: Callable[..., bool], settings: hypothesis.settings, seed: str
     ) -> list[bool]:
-        """Let Hypothesis draw some examples, and return for each whether it is a new one."""
+        """Let Hypothesis draw some examples, and return for each whether it is new."""
         new: list[bool] = []
 
-        @settings  # outside of the seed, with which Hypothesis uses no database
+        @settings  # outside of the seed, since Hypothesis uses no database with a seed
         @hypothesis.seed(seed)
         @given(drawn)
         def keep_the_laws(example: _Example) -> None:
@@ -364,9 +367,9 @@ class _Examples:
         return new
 
     def _numbers(self) -> list[int]:
-        """Draw numbers, the same ones in each run where Hypothesis is told so, as by ``--hypothesis-seed``.
+        """Draw numbers, the same in each run if Hypothesis has a seed, such as that of ``--hypothesis-seed``.
 
-        Each start has a seed that is made of them: of itself, Hypothesis would draw the same examples in each then.
+        The seed of each start is made of them: otherwise Hypothesis would then draw the same examples in each start.
         """
         numbers: list[int] = []
 
@@ -380,54 +383,54 @@ class _Examples:
 
 
 class _OfOnePass(ExampleDatabase):
-    """The failures of one pass in a database of Hypothesis's, which else tells apart what tests are called alone."""
+    """The failures of one pass in a database of Hypothesis, which itself distinguishes only the names of tests."""
 
     def __init__(self, database: ExampleDatabase, name: str) -> None:
         super().__init__()
         self._database, self._name = database, name.encode()
 
     def save(self, key: bytes, value: bytes) -> None:
-        """Remember an example."""
+        """Save an example."""
         self._database.save(key + self._name, value)
 
     def fetch(self, key: bytes) -> Iterable[bytes]:
-        """Return what is remembered."""
+        """Return the saved examples."""
         return self._database.fetch(key + self._name)
 
     def delete(self, key: bytes, value: bytes) -> None:
-        """Forget an example."""
+        """Delete an example."""
         self._database.delete(key + self._name, value)
 
 
 _Example = tuple[ProgramSource, str, int]
-"""A program, the mode, and a number: slow laws are checked where it is 0."""
+"""A program, the mode, and a number: slow laws are checked if it is 0."""
 
 
 def _integers(bits: int) -> st.SearchStrategy[int]:
-    """Integers of so many bits, 0 the first: of integers as such, some would be constants of the user's modules."""
+    """Return a strategy of integers with so many bits, 0 first; integers as such would include the user's constants."""
     drawn = st.lists(st.booleans(), min_size=bits, max_size=bits)
     return drawn.map(lambda drawn: sum(bit << place for place, bit in enumerate(drawn)))
 
 
 _SEEDS = _integers(64)
-"""What programs are drawn from."""
+"""The seeds of programs."""
 _FEW = _integers(5)
-"""What decides on the mode and the laws of a program: few, so that Hypothesis sees where there are no others."""
+"""Numbers for the mode and the laws of a program: few, so that Hypothesis knows when all are used."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Drawing:
-    """How examples are drawn: each depends on an integer alone, or on that and on what draws programs."""
+    """The rules for drawing examples: each depends on an integer, or on that and a strategy of programs."""
 
     modes: Sequence[str]
     """The modes of programs."""
     biases: tuple[Bias, ...]
-    """What programs lean toward, one or another of these."""
+    """The biases of programs; each program has one of them."""
     steps: int = STEPS
-    """Lines that they have at most."""
+    """The most lines of a program."""
 
     def examples(self, programs: st.SearchStrategy[Any] | None = None) -> st.SearchStrategy[_Example]:
-        """Examples of programs of our own, or of what ``programs`` draws."""
+        """Return a strategy of examples, with our own programs or with those of ``programs``."""
         if programs is None:
             return _SEEDS.map(lambda seed: (self._program(seed), *self._how(seed)))
         return st.tuples(programs, _FEW).map(lambda drawn: (drawn[0], *self._how(drawn[1])))
@@ -442,12 +445,12 @@ class _Drawing:
 
 
 def _biases(about: PassReferences, patterns: Sequence[GraphModule]) -> tuple[Bias, ...]:
-    """Programs full of what the pass rewrites, and of one or another of some patterns."""
+    """Return biases toward the operations that the pass rewrites, and toward one of the patterns each."""
     return tuple(bias_toward(about.operations, pattern, about.constants) for pattern in patterns or (None,))
 
 
 def _near(patterns: Sequence[GraphModule], about: PassReferences, modes: Sequence[str]) -> _Drawing | None:
-    """Short programs with little else than what a pass changes, in the modes in which it does; None if it does not."""
+    """Return a drawing of short programs near those that a pass changes, in the same modes; None if there are none."""
     biases = tuple(bias_toward((), pattern, about.constants) for pattern in patterns)
     return _Drawing(modes, biases, FEW_STEPS) if modes and biases else None
 
@@ -456,9 +459,9 @@ def _settings(parent: hypothesis.settings, max_examples: int | None) -> hypothes
     return hypothesis.settings(
         parent,
         max_examples=parent.max_examples if max_examples is None else max_examples,
-        deadline=None,  # the first call of many operations is slow; passes have a limit of their own
+        deadline=None,  # the first call of many operations is slow; passes have their own limit
         phases=[phase for phase in parent.phases if phase not in (Phase.shrink, Phase.explain)],  # see Search.shrink
-        report_multiple_bugs=False,  # one program with all there is to say about it
+        report_multiple_bugs=False,  # one program with everything known about it
     )
 
 
@@ -472,7 +475,7 @@ def _expect_search(
     settings: Any,
     folder: Any,
 ) -> None:
-    """Refuse what makes no sense of a search, before it takes its time."""
+    """Refuse invalid arguments of a search, before it takes its time."""
     if max_examples is not None and (type(max_examples) is not int or not 0 < max_examples < 2**31):
         raise refusal("max_examples= is a number of programs from 1 on", max_examples, error=FxError)
     if not isinstance(min_changed, (int, float)) or not 0 <= min_changed < float("inf"):
@@ -494,21 +497,21 @@ def _expect_seconds(seconds: Any) -> None:
         raise refusal("seconds= is a number above 0", seconds, error=FxError)
 
 
-def _made_by(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The arguments of a call that the caller's function makes."""
+def _arguments_of(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return the arguments of a call that the caller's function makes."""
     what = "check_program takes a function that makes the arguments of a call"
     expect_callable(inputs, what, error=FxError)
-    made: Any = inputs()
-    kinds = [type(part) for part in cast("tuple[Any, ...]", made)] if isinstance(made, tuple) else []
+    arguments: Any = inputs()
+    kinds = [type(part) for part in cast("tuple[Any, ...]", arguments)] if isinstance(arguments, tuple) else []
     if kinds not in ([tuple, dict], [list, dict]):
-        raise refusal(f"{what}, positional and keyword ones: ((x,), {{}})", made, error=FxError)
-    return made
+        raise refusal(f"{what}, positional and keyword ones: ((x,), {{}})", arguments, error=FxError)
+    return arguments
 
 
 def _checked_modes(modes: Sequence[str]) -> Sequence[str]:
     what = "modes are 'eval' and 'train'"
-    given = (modes,) if isinstance(modes, str) else modes
-    modes = expect_all(given, lambda mode: isinstance(mode, str), what, error=FxError)
+    names = (modes,) if isinstance(modes, str) else modes
+    modes = expect_all(names, lambda mode: isinstance(mode, str), what, error=FxError)
     unknown = [mode for mode in modes if mode not in MODES]
     if unknown or not modes:
         what = f"there is no mode {unknown[0]!r}" if unknown else "no mode is given"

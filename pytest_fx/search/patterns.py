@@ -1,4 +1,4 @@
-"""The patterns that a pass looks for, noted while it looks for them in one program."""
+"""The patterns that a pass looks for, recorded while it runs on one program."""
 
 from __future__ import annotations
 
@@ -26,9 +26,10 @@ class _Negation(torch.nn.Module):
 
 
 def patterns_looked_for(pass_: Any, watchdog: Watchdog, seconds: float) -> tuple[GraphModule, ...]:
-    """Apply a pass to a program of one operation, and return the patterns that are looked for in it meanwhile.
+    """Apply a pass to a program of one operation, and return the patterns that it looks for there.
 
-    Those of ``replace_pattern`` and of matchers are noted, of torch.fx and of ours, whatever the pass takes them from.
+    The patterns of ``replace_pattern`` and of matchers are recorded, of torch.fx and of ours, wherever the pass has
+    them from.
     """
     graphs: list[Any] = []
     subject = Subject.of(GivenProgram(_Negation, Arguments((torch.ones(2),)), "negation"), "eval")
@@ -41,7 +42,7 @@ def patterns_looked_for(pass_: Any, watchdog: Watchdog, seconds: float) -> tuple
         try:
             wrapped: Any = torch.fx.GraphModule({}, graph) if isinstance(graph, torch.fx.Graph) else graph
             program = capture(wrapped)
-        except Exception:  # whatever a pattern raises that is no program by itself
+        except Exception:  # a pattern that is no program by itself may raise anything
             continue
         programs.setdefault(program.code, program)
     return tuple(programs.values())
@@ -49,7 +50,7 @@ def patterns_looked_for(pass_: Any, watchdog: Watchdog, seconds: float) -> tuple
 
 @contextmanager
 def _noting(kind: Any, note: Callable[[Any], object]) -> Generator[None]:
-    """Call ``note`` with the first argument of whatever makes an object of a class."""
+    """Call ``note`` with the first argument of each construction of a class."""
     usual = kind.__init__
 
     @functools.wraps(usual)

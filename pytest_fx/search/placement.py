@@ -1,4 +1,4 @@
-"""What torch.fx's ``replace_pattern`` does to the order of a program, which is not held against passes that use it."""
+"""The effect of torch.fx's ``replace_pattern`` on the order of a program, which passes that use it are excused for."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from pytest_fx.harness.pass_run import may_change
 
 
 class PutBack:
-    """A pass, after which what it added stands where the nodes were that it removed.
+    """A pass that afterwards moves its added nodes to the places of the nodes that it removed.
 
-    ``torch.fx.replace_pattern`` puts a replacement before the first user of the result. Where something is written in
-    place between the two, the replacement reads what the pattern did not, whoever calls it.
+    ``torch.fx.replace_pattern`` puts a replacement before the first user of the result. If something is written in
+    place between the two places, the replacement reads other values than the pattern, for every caller.
     """
 
     name: str
-    """That of the pass."""
+    """The name of the pass."""
     contract: Contract
-    """What the pass promises."""
+    """The contract of the pass."""
     may_change: tuple[str, ...]
-    """What the pass may change."""
+    """The properties that the pass may change."""
 
     def __init__(self, pass_: Pass) -> None:
         self._pass = pass_
         self.name, self.contract, self.may_change = pass_name(pass_), contract_of(pass_), tuple(may_change(pass_))
 
     def __call__(self, graph_module: GraphModule) -> Any:
-        """Apply the pass, and put back what it moved."""
+        """Apply the pass, and move its nodes back."""
         before = {node.name: _reads(node) for node in graph_module.graph.nodes}
         result: Any = self._pass(graph_module)
         after = graph_module if result is None else result
@@ -40,19 +40,19 @@ class PutBack:
 
 
 def put_back(graph: Graph, before: Mapping[str, Sequence[str]]) -> None:
-    """Move each node that is new to the place of the one that its users read before; what it needs goes with it.
+    """Move each new node to the place of the node that its users read before, together with the new nodes it needs.
 
     Args:
-        graph: the program now.
-        before: the nodes that it had, in order, and the names of what each of them read.
+        graph: the present program.
+        before: the names of the nodes that it had, in order, each with the names of its inputs.
     """
     last: dict[str, str] = {}
-    kept = {node.name: node for node in graph.nodes if node.name in before}
+    remaining = {node.name: node for node in graph.nodes if node.name in before}
     anchor = ""
-    for name in before:  # for each node the last one up to it that is still there
-        anchor = name if name in kept else anchor
+    for name in before:  # for each node the last one up to it that still exists
+        anchor = name if name in remaining else anchor
         last[name] = anchor
-    tails = dict(kept)  # where what comes next to a node goes
+    tails = dict(remaining)  # the places after which the next nodes go
     added: list[Node] = []
     for node in list(graph.nodes):
         if node.name in before:
@@ -71,7 +71,7 @@ def put_back(graph: Graph, before: Mapping[str, Sequence[str]]) -> None:
 
 
 def _replaced_by(node: Node, before: Mapping[str, Sequence[str]]) -> Iterator[str]:
-    """The names of what users of a node read in its place before."""
+    """Yield the names that users of a node read in its place before."""
     for user in node.users:
         reads, now = before.get(user.name, ()), _reads(user)
         if len(reads) == len(now):

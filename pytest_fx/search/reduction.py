@@ -1,4 +1,4 @@
-"""The text of a program made smaller as long as it shows the same, until there is nothing more that could go."""
+"""Reduction of a program's text while it shows the same failure, until nothing more can be removed."""
 
 from __future__ import annotations
 
@@ -16,33 +16,33 @@ from pytest_fx.search.syntax import edited
 def reduced(source: str, shows: Callable[[str], bool], seconds: float) -> str:
     """Return the text of a smaller program for which ``shows`` is true.
 
-    What can be removed is removed one after the other. At the end nothing that :func:`~.removals.removals` knows of can
-    go alone, unless the time was over before.
+    Parts are removed one after the other. At the end no removal of :func:`~.removals.removals` is possible alone,
+    unless the time was over before.
 
     Args:
-        source: the text of a program, which shows what is looked for.
-        shows: whether another text does; it may be no program that runs.
-        seconds: how long it may take.
+        source: the text of a program for which ``shows`` is true.
+        shows: returns whether another text shows the failure; the text may be no program that runs.
+        seconds: the time limit.
     """
     end = time.monotonic() + seconds
     smallest, tried = source, {source}
     tree = ast.parse(source)
     size, edits = _size(tree), list(removals(tree))
-    place = kept = 0  # how many edits in a row led to nothing
-    while kept < len(edits) and time.monotonic() < end:
+    place = fruitless = 0  # the number of edits in a row without effect
+    while fruitless < len(edits) and time.monotonic() < end:
         smaller = _tidied(edited(tree, edits[place % len(edits)]))
-        place, kept = place + 1, kept + 1
+        place, fruitless = place + 1, fruitless + 1
         if _size(smaller) < size and (text := written(smaller)) not in tried:
             tried.add(text)
             if shows(text):
-                smallest, tree, kept = text, ast.parse(text), 0
+                smallest, tree, fruitless = text, ast.parse(text), 0
                 size, edits = _size(tree), list(removals(tree))
     text = written(edited(tree, renaming(tree)))
     return text if text not in tried and shows(text) else smallest
 
 
 def written(tree: ast.Module) -> str:
-    """Return the text of a program as people lay it out."""
+    """Return the text of a program in the usual layout."""
     parts = [_with_double_quotes(ast.unparse(ast.fix_missing_locations(part))) for part in tree.body]
     imports = [part for part in parts if part.startswith(("import ", "from "))]
     others = [re.sub(r"^(class .*:\n)\n+", r"\1", part) for part in parts if part not in imports]
@@ -51,7 +51,7 @@ def written(tree: ast.Module) -> str:
 
 
 def _tidied(tree: ast.Module) -> ast.Module:
-    """The program without the imports and classes that nothing uses."""
+    """Return the program without unused imports and classes."""
     names = {part.id for part in ast.walk(tree) if isinstance(part, ast.Name)}
     return ast.Module([part for part in tree.body if not _is_unused(part, names)], [])
 
@@ -67,16 +67,16 @@ def _is_unused(statement: ast.stmt, names: set[str]) -> bool:
 
 
 def _without_parentheses(match: re.Match[str]) -> str:
-    """A tuple as people return and assign it: ``a, b``."""
+    """Return a tuple without parentheses, as in ``return a, b``."""
     try:
         inside = ast.parse(match[1], mode="eval").body
-    except SyntaxError:  # of the two parentheses, one closes what another one opens
+    except SyntaxError:  # the two parentheses are not a pair
         return match[0]
     return match[1] if isinstance(inside, ast.Tuple) and len(inside.elts) > 1 else match[0]
 
 
 def _with_double_quotes(text: str) -> str:
-    """The text with the strings as the rest of a program has them; ``ast.unparse`` writes them as ``repr`` does."""
+    """Return the text with strings in double quotes; ``ast.unparse`` writes them as ``repr`` does."""
     if '"' not in text:  # no string has a quote in it
         return re.sub(r"'([^'\\\n]*)'", r'"\1"', text)
     lines = text.splitlines(keepends=True)
@@ -88,7 +88,7 @@ def _with_double_quotes(text: str) -> str:
 
 
 def _size(tree: ast.Module) -> tuple[int, int, float, int]:
-    """Return a key by which what is smaller comes first: in statements, parts of expressions, numbers, names."""
+    """Return a sort key of size: statements, parts of expressions, numbers, names."""
     parts = [part for part in ast.walk(tree) if not isinstance(part, ast.expr_context)]
     values = [part.value for part in parts if isinstance(part, ast.Constant)]
     numbers = sum(abs(value) for value in values if isinstance(value, int | float))

@@ -1,4 +1,4 @@
-"""The search for a program on which a pass breaks a law: what was tried so far, and the first that was found."""
+"""The search for a program on which a pass breaks a law: the programs so far, and the first broken law."""
 
 from __future__ import annotations
 
@@ -44,31 +44,31 @@ from pytest_fx.search.syntax import WrittenCall, edited, expression
 from pytest_fx.search.tensor_variations import wider
 
 MOST_CUT = 10
-"""How many changed programs are cut to seeds."""
+"""The number of changed programs that are cut to seeds."""
 MOST_SEEDS = 6
-"""How many seeds are explored."""
+"""The number of seeds that are explored."""
 ENLARGED = (4, 6, 5)
-"""Sizes of seeds in the place of smaller ones, one after the other."""
+"""Sizes that replace smaller ones in seeds, one after the other."""
 ONE_IN = 10
 """Slow laws are checked on one program in so many, and on the simplest."""
 CHEAP = 1
-"""Calls that laws take which are asked of every program of an exploration."""
+"""The most calls of a law that is checked on every program of an exploration."""
 COSTLY = 3
-"""The others are asked of so many in ten: sizes, values and layouts are varied anyway."""
+"""The share in ten of programs on which the other laws are checked: sizes, values and layouts are varied anyway."""
 SHRINKING = 60.0
-"""Seconds for which the first program that breaks a law is made smaller, at most."""
+"""The most seconds for making the first program that breaks a law smaller."""
 VISIBLE = 1e-2
-"""An error of an output, as a part of its largest element, that is seen when both are printed."""
+"""An error of an output, relative to its largest element, that is visible when both are printed."""
 REMAINS = 0.1
-"""The part of an error that is left, at least, in smaller programs, where it is not as large as that."""
+"""The least part of an error that must remain in smaller programs, if it is smaller than that."""
 LONGEST_ON_MODEL = 60.0
-"""Seconds that a pass may take on a whole model, at least."""
+"""The least limit of seconds for a pass on a whole model."""
 OTHER_OPTIONS = 4
-"""Draws of options on a smaller program, for a pass that names some, where those on the larger one show nothing."""
+"""Draws of options on a smaller program, for a pass with such options, if those of the larger one show nothing."""
 MOST_OF_BLOCKS = 24
-"""Places of building blocks that are tried: some passes act in each of them."""
+"""The most places of building blocks that are tried: some passes act in each of them."""
 SHORT = 1.0
-"""Seconds that a pass may take on a program once it has taken too long on another."""
+"""Seconds that a pass may take on a program after it has taken too long on another one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,17 +78,17 @@ class _Found:
     law: Law
     """The law."""
     violation: LawViolation
-    """What it says."""
+    """The violation."""
     example: PassRun
-    """The pass on the program on which it is broken."""
+    """The run of the pass on the program."""
 
 
 Progress = tuple[Counts, frozenset[Point], frozenset[Point], Explored]
-"""Counts, what there is of the code of the pass, what was reached of it, and what was varied."""
+"""The counts, the points of the pass's code, the reached points, and the varied properties."""
 
 
 class Search:
-    """The examples so far: what they add up to, and the first law that was broken."""
+    """The examples so far: their counts, and the first broken law."""
 
     def __init__(
         self, pass_: Any, contract: Contract, laws: list[Law], always: set[str], seconds: float, about: PassReferences
@@ -102,47 +102,47 @@ class Search:
         self._seconds = seconds
         self.watchdog = Watchdog()
         self.code = PassCode(about.codes, pass_)
-        """The code of the pass, and what was reached of it."""
-        self._reached: dict[str, frozenset[Any]] = {}  # by each program
-        self._reached_in_changed: dict[str, frozenset[Any]] = {}  # by each that the pass changed
-        self._changed_modes: dict[str, str] = {}  # the modes of these
+        """The code of the pass, and its reached points."""
+        self._reached: dict[str, frozenset[Any]] = {}  # by program
+        self._reached_in_changed: dict[str, frozenset[Any]] = {}  # by program that the pass changed
+        self._changed_modes: dict[str, str] = {}  # the modes of the changed programs
         self.announce: Callable[[ProgramSource, str], None] = lambda program, mode: None
-        """Told of each program, and the mode, before the pass is applied to it."""
+        """Called with each program and its mode before the pass is applied to it."""
         self.planned = 0
-        """How many programs are to be tried, as far as that is known."""
+        """The number of programs to be tried, as far as it is known."""
         self.on_program: Callable[[int, int | None], object] = lambda number, count: None
         """Called with the number of each program and :attr:`planned`, or None while that program is made smaller."""
         self.counts = Counts()
-        """What became of the programs so far."""
-        self._kept: dict[tuple[str, str], None] = {}  # what need not be tried again
-        self._skipped: set[tuple[str, str]] = set()  # what may not: it ends the process by itself
+        """The counts of the programs so far."""
+        self._tried: dict[tuple[str, str], None] = {}  # programs that need not be tried again
+        self._skipped: set[tuple[str, str]] = set()  # programs that end the process without the pass
         self._found: _Found | None = None
-        self._held: _Found | None = None  # of a law that says less than wrong values do
-        self._first: PassRun | None = None  # on which a law was found broken, before it was made smaller
+        self._deferred: _Found | None = None  # of a law that matters less than wrong values
+        self._first: PassRun | None = None  # the example of the first broken law, before it was made smaller
         self._least_visibility = 0.0
         self._compares = any(law.judges == "values" for law in laws)
         self.explored = Explored()
-        """What was varied around the places where the pass acts."""
+        """The properties that were varied around the places where the pass acts."""
 
     def check(self, program: ProgramSource, mode: str, sample: int, *, if_changed: bool = False) -> bool:
-        """Apply the pass to one program and raise the violation of a law that it breaks, on numbers if there is one.
+        """Apply the pass to one program and raise the violation of a law that it breaks, preferably one on numbers.
 
-        Returns whether the program is a new one; one that was tried before is not tried again. With ``if_changed``,
-        programs that the pass does not change are not counted. Raises ``TraceError`` where it is none that can be
-        captured, hence says nothing about the pass.
+        Return whether the program is new; a program is not tried twice. With ``if_changed``, programs that the pass
+        does not change are not counted. Raises ``TraceError`` if the program cannot be captured, and so shows nothing
+        about the pass.
 
-        Once a law was broken that is what comes of every program: Hypothesis tries it again, and a pass that breaks a
-        law only at times is not to confuse it.
+        After a law was broken, every program raises that violation: Hypothesis tries programs again, and a pass that
+        breaks a law only sometimes must not confuse it.
         """
         if self._found is not None:
             raise self._found.violation
         key = (mode, program.source or f"program {id(program)}")
-        if key in self._kept or key in self._skipped:
+        if key in self._tried or key in self._skipped:
             return False
         with _programs_that_raise_rejected():
             self._check(program, mode, sample, if_changed)
         if program.source:
-            self._kept[key] = None
+            self._tried[key] = None
         return True
 
     def _check(self, program: ProgramSource, mode: str, sample: int, if_changed: bool) -> None:
@@ -153,15 +153,15 @@ class Search:
             self._reached[program.source] = self.code.latest_paths | self._reached.get(program.source, frozenset())
         if example.after is not None:
             self.code.leave_out_what_runs_in(example.after)
-        is_changed = self._count_one(example, if_changed)
+        is_changed = self._count(example, if_changed)
         if is_changed and program.source:
             self._reached_in_changed[program.source] = self._reached[program.source]
             self._changed_modes[program.source] = mode
         if if_changed and not is_changed and example.after is not None and example.damage is None:
-            return  # what a pass does to programs that it leaves alone is judged on drawn ones
+            return  # the effect of a pass on programs that it leaves alone is judged on drawn ones
         laws = [law for law in self._laws if law.calls <= CHEAP or not if_changed or sample < COSTLY]
         violations = broken_laws([law for law in laws if self._applies(law, example, sample)], example)
-        blamed = next((found for found in violations if self._blame.caused_by_pass(self._law_of(found), example)), None)
+        blamed = next((each for each in violations if self._blame.caused_by_pass(self._law_of(each), example)), None)
         if blamed is not None:
             self._note(_Found(self._law_of(blamed), blamed, example))
         self.counts = self.counts.plus(unjudged=bool(violations))
@@ -169,37 +169,37 @@ class Search:
             self.counts = self.counts.plus(uncompared=1, **{"varied" if if_changed else "changed": -1})
 
     def _note(self, found: _Found) -> None:
-        """Raise a violation; one of a law that says less than wrong values do only once nothing else is found."""
+        """Raise a violation, but defer one of a law that matters less than wrong values."""
         self._first = self._first or found.example
         if found.law.says_less:
-            self._held = self._held or found
+            self._deferred = self._deferred or found
             self._laws = [law for law in self._laws if not law.says_less]
             return
         self._found, self._first = found, found.example
         raise found.violation
 
-    def raise_held(self) -> None:
-        """Raise the violation that was kept for the end, if there is one."""
-        if self._held is not None:
-            self._found = self._held
-            raise self._held.violation
+    def raise_deferred(self) -> None:
+        """Raise the deferred violation, if there is one."""
+        if self._deferred is not None:
+            self._found = self._deferred
+            raise self._deferred.violation
 
     @property
     def name(self) -> str:
-        """Return what the pass is called."""
+        """The name of the pass."""
         return pass_name(self._pass)
 
     @property
     def progress(self) -> Progress:
-        """Return what became of the programs so far, and what they reached."""
+        """The counts so far, and the reached points."""
         return self.counts, self.code.points, self.code.reached, self.explored
 
     def resume(self, progress: Progress) -> None:
-        """Take the progress of the same search in another process."""
+        """Continue from the progress of the same search in another process."""
         self.counts, self.code.points, self.code.reached, self.explored = progress
 
-    def _count_one(self, example: PassRun, if_changed: bool) -> bool:
-        """Count a program, only if it is changed where that is asked for, and return whether the pass changed it."""
+    def _count(self, example: PassRun, if_changed: bool) -> bool:
+        """Count a program, with ``if_changed`` only a changed one, and return whether the pass changed it."""
         if self.code.has_edited:
             changed = example.changed
         else:
@@ -224,7 +224,7 @@ class Search:
         return PassRun(model, self._pass, contract=self._contract, watchdog=self.watchdog, seconds=seconds)
 
     def try_blocks(self, blocks: Iterable[Subject], modes: Sequence[str]) -> None:
-        """Try the places of building blocks where the pass acts, and note them as those of one model."""
+        """Try the places of building blocks where the pass acts, and record them as those of one model."""
         number = 0
         for block in blocks:
             number += self._try_model(block, modes)[0]
@@ -236,10 +236,10 @@ class Search:
     def try_places(
         self, models: Iterable[Subject], modes: Sequence[str], is_enough: Callable[[], bool] | None = None
     ) -> None:
-        """Try the places of models where the pass acts, in each mode in which it does, until it is enough.
+        """Try the places of models where the pass acts, in each mode in which it does, until ``is_enough``.
 
-        Without ``is_enough`` all models were asked for, and those without a place are noted, too. Raises the violation
-        of a law that the pass breaks.
+        Without ``is_enough`` the caller has asked for all models, and those without a place are recorded, too. Raises
+        the violation of a law that the pass breaks.
         """
         for model in models:
             if is_enough is not None and is_enough():
@@ -249,11 +249,11 @@ class Search:
                 self.counts = self.counts.looked_through(model.name, number, why)
 
     def _try_model(self, model: Subject, modes: Sequence[str]) -> tuple[int, str]:
-        """Try the places of a model where the pass acts, and return their number, and why there may be none."""
+        """Try the places of a model where the pass acts, and return their number, and the reason if there are none."""
         pass_run = self.applied_to(model)
-        found = places(model, pass_run, lambda program: any(self.acts_on(program, mode) for mode in modes))
+        programs = places(model, pass_run, lambda program: any(self.acts_on(program, mode) for mode in modes))
         number = 0
-        for number, program in enumerate(found, 1):
+        for number, program in enumerate(programs, 1):
             for mode in modes:
                 if self.acts_on(program, mode):
                     self.check(program, mode, number - 1)
@@ -263,7 +263,7 @@ class Search:
         return number, why
 
     def require_returned(self, example: PassRun) -> None:
-        """Raise the violation of a law by a pass that raises on a model, or does not end there."""
+        """Raise the violation of a law if the pass raises on a model, or does not return there."""
         violations = self._broken_on(example, self._laws) if example.error or example.too_long else []
         if violations:
             self._found = _Found(self._law_of(violations[0]), violations[0], example)
@@ -274,12 +274,12 @@ class Search:
         self._skipped.add((mode, source))
 
     def judge(self, program: ProgramSource, mode: str, pass_: Any = None) -> None:
-        """Check all laws, whatever comes of it, with ``pass_`` in the place of the pass if that is given."""
+        """Check all laws, whatever the result, with ``pass_`` instead of the pass if it is not None."""
         example = self._example(program, mode, self._seconds, pass_)
         broken_laws([law for law in self._laws if self._applies(law, example, 0)], example)
 
     def untouched(self, program: ProgramSource, mode: str) -> PassRun:
-        """A program to which the pass was not applied, as what was found before it was."""
+        """Return a program to which the pass was not applied, as an example of the pass."""
         example = self._example(program, mode, self._seconds, leave_alone)
         example.pass_, example.name, example.result = self._pass, self.name, None
         return example
@@ -310,10 +310,10 @@ class Search:
         return next(law for law in self._laws if law.name == violation.law)
 
     def shrink(self, modes: Sequence[str]) -> None:
-        """Make what was found smaller as long as the pass breaks the same law on it, in evaluation mode if it can be.
+        """Make the found program smaller while the pass breaks the same law on it, in evaluation mode if possible.
 
-        That is done to the text of the program; one without a text stays as it is. Where a law on numbers is broken,
-        too, in another mode say, that is reported first, so the program is made smaller by that one.
+        This edits the text of the program; a program without a text stays unchanged. If a law on numbers is broken,
+        too, in another mode say, it is reported first, so the program is made smaller by that law.
         """
         self.on_program(self.counts.programs, None)
         self._lead_with_numbers(modes)
@@ -322,7 +322,7 @@ class Search:
             self._shrink(modes)
 
     def _lead_with_numbers(self, modes: Sequence[str]) -> bool:
-        """Return whether the found program breaks a law on numbers, where the one before did not; take it if so."""
+        """Return whether the found program breaks a law on numbers, unlike the one before; if so, take this one."""
         assert self._found is not None, "there is nothing to make smaller"
         source, seconds = self._found.example.subject.source, self._seconds
         for mode in () if self._found.law.judges or self._found.example.after is None else modes:
@@ -338,16 +338,16 @@ class Search:
         assert self._found is not None, "there is nothing to make smaller"
         source, mode = self._found.example.subject.source, self._found.example.mode
         self._least_visibility = min(VISIBLE, REMAINS * visibility(self._found.example, self._found.violation))
-        if not self._shows(source, mode):  # no text that makes a program, or a pass that is wrong at times
+        if not self._shows(source, mode):  # the text makes no program, or the pass is wrong only sometimes
             return
         if "eval" in modes and self._shows(source, "eval"):
             mode = "eval"
         reduced(source, lambda text: self._shows(text, mode), SHRINKING)
 
     def _shows(self, source: str, mode: str) -> bool:
-        """Return whether the pass breaks the same law on another program, too; if so, that is what was found.
+        """Return whether the pass breaks the same law on another program, too; if so, take that program.
 
-        Where outputs differ, they must go on to do so visibly: a batch norm with fresh statistics does next to nothing.
+        A difference of outputs must stay visible: a batch norm with fresh statistics is nearly the identity.
         """
         assert self._found is not None
         program, before = running(source, mode), self._found.example
@@ -380,25 +380,25 @@ class Search:
         return (not sampled or sample == 0) and why_not_asked(law, example) is None
 
     def explained(self, folder: Path) -> LawViolation:
-        """The violation, with the program on which it was found."""
+        """Return the violation, with the program on which it was found."""
         assert self._found is not None
         violation, example = self._found.violation, self._found.example
         others = self._broken_on(example, [law for law in self._laws if law is not self._found.law])
         earlier = () if self._first is None or self._first is example else self._broken_on(self._first, self._laws)
-        told = with_ways_out(violation, others, self._pass, example.mode, [each.law for each in earlier])
+        explained = with_ways_out(violation, others, self._pass, example.mode, [each.law for each in earlier])
         if isinstance(example.subject.source, str) and not example.subject.source and example.after is None:
-            return told.with_details(f"{self.tried}\non all of {example.subject.name}, and on no part of it")
+            return explained.with_details(f"{self.tried}\non all of {example.subject.name}, and on no part of it")
         options = f"with these options: {written_with_options(example.pass_)}\n" if self._draws_options else ""
-        return told.with_details(f"{self.tried}\n{options}{describe(example, violation, folder)}")
+        return explained.with_details(f"{self.tried}\n{options}{describe(example, violation, folder)}")
 
     def _broken_on(self, example: PassRun, laws: list[Law]) -> list[LawViolation]:
-        """Return how the pass breaks those of ``laws`` that it breaks on one program, on numbers first."""
+        """Return the violations of those ``laws`` that the pass breaks on one program, laws on numbers first."""
         violations = broken_laws([law for law in laws if self._applies(law, example, 0)], example)
-        return [found for found in violations if self._blame.caused_by_pass(self._law_of(found), example)]
+        return [each for each in violations if self._blame.caused_by_pass(self._law_of(each), example)]
 
     @property
     def tried(self) -> str:
-        """A line on how many programs it took, and how much of the code of the pass they reached."""
+        """A line on the number of programs so far, and on the part of the pass's code that they reached."""
         coverage = self.code.coverage()
         reached = "" if coverage is None else f"; {coverage}"
         count = self.counts
@@ -406,7 +406,7 @@ class Search:
         return f"found after {programs} program(s), of which {self.name} changed {count.acted}{reached}"
 
     def lacks(self, least: float) -> bool:
-        """Return whether the pass changed fewer programs than ``least``, a number or a part."""
+        """Return whether the pass changed fewer programs than ``least``, a number or a share."""
         return self.counts.acted < self._wanted(least)
 
     def _wanted(self, least: float) -> float:
@@ -418,15 +418,15 @@ class Search:
         return tuple(dict.fromkeys(self._changed_modes.values()))
 
     def nearest(self, most: int) -> list[str]:
-        """The programs on which the pass went furthest: if it changed some, parts of those that it changes, too.
+        """Return the programs on which the pass went furthest; if it changed some, also parts of these.
 
-        At most as many parts are tried as ``most``.
+        At most ``most`` parts are tried.
         """
         changed = nearest(self._reached_in_changed)[:most]
         return [self._cut(source, self._changed_modes[source]) for source in changed] or nearest(self._reached)
 
     def _cut(self, source: str, mode: str) -> str:
-        """Return the shortest part of a changed program that the pass changes, too."""
+        """Return the shortest part of a changed program that the pass still changes."""
         for program in cuts(source):
             if self.acts_on(program, mode):
                 self.check(program, mode, 1, if_changed=True)
@@ -434,7 +434,7 @@ class Search:
         return source
 
     def acts_on(self, program: ProgramSource, mode: str) -> bool:
-        """Return whether the pass changes a program, on which nothing is judged."""
+        """Return whether the pass changes a program; no law is checked."""
         try:
             with _programs_that_raise_rejected():
                 return self._blame.changed_by_pass(self._example(program, mode, self._seconds))
@@ -444,9 +444,9 @@ class Search:
     def vary(
         self, constants: Sequence[Any], modes: Sequence[str], most: int, is_enough: Callable[[], bool], *, changed: bool
     ) -> None:
-        """Try variations of the programs on which the pass went furthest, until it is enough, and ``most`` at most.
+        """Try variations of the programs on which the pass went furthest, until ``is_enough``, ``most`` at most.
 
-        Only of those that it ``changed``, if that is asked for and there are some.
+        With ``changed`` only programs that the pass changed are varied, if there are some.
         """
         random, reached = Random(0), (changed and self._reached_in_changed) or self._reached
         for program in itertools.islice(variations(reached, constants, random), most):
@@ -456,7 +456,7 @@ class Search:
                 return
 
     def grow(self, operations: Sequence[Any], mode: str, most: int, is_enough: Callable[[], bool]) -> None:
-        """Pass values of the programs on which the pass went furthest through some operations, until it is enough."""
+        """Pass values of the programs on which the pass went furthest through some operations, until ``is_enough``."""
         programs = itertools.chain(starts(), self._growths(operations))
         for program in itertools.islice(programs, most):
             with contextlib.suppress(TraceError):
@@ -488,13 +488,13 @@ class Search:
     def explore(
         self, modes: Sequence[str], most: int, looked_at: Collection[str], operations: Sequence[Any] = ()
     ) -> None:
-        """Vary every property of the programs that the pass changed, until it changed ``most`` of those that result.
+        """Vary every property of the programs that the pass changed, until it changed ``most`` of the variations.
 
         Args:
-            modes: in which the pass is to be right.
-            most: how many trials count; twice as many are tried at most.
+            modes: the modes in which the pass must be right.
+            most: the number of trials on which the pass acts; at most twice as many are tried.
             looked_at: names that the pass mentions.
-            operations: those that it mentions.
+            operations: operations that the pass mentions.
         """
         random, seeds = Random(0), self._seeds()
         names = {text: self._names_made(text, mode) for text, mode in seeds}
@@ -510,7 +510,7 @@ class Search:
                 return
 
     def _seeds(self) -> list[tuple[str, str]]:
-        """Return short parts of changed programs that call different things, and their modes.
+        """Return short parts of changed programs that call different functions, and their modes.
 
         Each is the place where the pass acts, alone or with one step around it, or the shortest part of that.
         """
@@ -519,15 +519,15 @@ class Search:
             mode = self._changed_modes[source]
             for place in self._places(source, mode) or [source]:
                 for seed in (self._cut(place, mode), place):
-                    known, _ = texts.setdefault(called_names(seed), (seed, mode))
-                    if variety(seed) > variety(known):
+                    shorter, _ = texts.setdefault(called_names(seed), (seed, mode))
+                    if variety(seed) > variety(shorter):
                         texts[called_names(seed)] = seed, mode
         chosen = _of_most_names(sorted(texts.values(), key=lambda seed: len(seed[0])))
         self.explored.seeds = len(chosen)
         return [(self._enlarged(self._with_distinct_values(text, mode), mode), mode) for text, mode in chosen]
 
     def _with_distinct_values(self, source: str, mode: str) -> str:
-        """Return a program on inputs with no two equal values, if the pass acts on it: equal ones hide much."""
+        """Return a program on inputs without equal values, if the pass acts on it: equal values hide differences."""
         tree = ast.parse(source)
         call = WrittenCall.of(tree)
         recipes = tensors_in(call.inputs) if call else []
@@ -540,9 +540,9 @@ class Search:
         return program.source if program is not None and self.acts_on(program, mode) else source
 
     def _enlarged(self, source: str, mode: str) -> str:
-        """Return a program with larger sizes where it has 1 and 2, as far as the pass acts on it: these hide much.
+        """Return a program with larger sizes in place of 1 and 2, if the pass acts on it: those hide differences.
 
-        Where a call names both dimensions of matrices it gets a third one.
+        If a call names both dimensions of matrices, it gets a third one.
         """
         for size in ENLARGED:
             tree = ast.parse(source)
@@ -551,9 +551,9 @@ class Search:
                 if program is not None and self.acts_on(program, mode):
                     source = program.source
                     break
-        seen = Observed.of(source, mode)
-        if seen is not None and (edits := wider(seen)):
-            program = running(written(edited(seen.tree, edits)), mode)
+        observed = Observed.of(source, mode)
+        if observed is not None and (edits := wider(observed)):
+            program = running(written(edited(observed.tree, edits)), mode)
             return program.source if program is not None and self.acts_on(program, mode) else source
         return source
 
@@ -564,13 +564,13 @@ class Search:
             return []
         with contextlib.suppress(TraceError), _programs_that_raise_rejected():
             after = self._example(program, mode, self._seconds).after
-            known = vars(program.module)
+            attributes = vars(program.module)
             kinds = ("_modules", "_parameters", "_buffers")
             return [
                 name
                 for kind in kinds
                 for name in vars(after or program.module)[kind]
-                if not any(name in known[each] for each in kinds)
+                if not any(name in attributes[each] for each in kinds)
             ]
         return []
 
@@ -581,8 +581,8 @@ class Search:
             return []
         with contextlib.suppress(TraceError), _programs_that_raise_rejected():
             example = self._example(program, mode, self._seconds)
-            found = places(example.subject, example, lambda program: self.acts_on(program, mode), ((0,), AROUND))
-            return [program.source for program in found]
+            programs = places(example.subject, example, lambda program: self.acts_on(program, mode), ((0,), AROUND))
+            return [program.source for program in programs]
         return []
 
     def require_changes(self, least: float) -> None:
@@ -595,7 +595,7 @@ class Search:
             raise NothingJudged(self.name, self.counts.programs, self.counts.acted, self._wanted(least), where)
 
     def report(self, wanted: int = 0) -> CheckReport:
-        """Return what the search found, of which ``wanted`` programs were to be changed."""
+        """Return the report of the search; ``wanted`` is the required number of changed programs."""
         names = tuple(law.name for law in self._laws if law.of != "programs")
         return CheckReport(
             **asdict(self.counts),
@@ -611,7 +611,7 @@ class Search:
 
 
 def _of_most_names(seeds: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Choose some seeds: first those that call something which none before calls."""
+    """Return some seeds, first those with a call that no earlier one has."""
     met = set[str]()
     new: list[tuple[str, str]] = []
     for seed in seeds:
@@ -624,7 +624,7 @@ def _of_most_names(seeds: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
 
 @contextlib.contextmanager
 def _programs_that_raise_rejected() -> Generator[None]:
-    """Take what a program raises where it is captured for a program that cannot be."""
+    """Turn an exception that a program raises during its capture into a ``TraceError``."""
     try:
         yield
     except (FxError, LawViolation):

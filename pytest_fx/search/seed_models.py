@@ -1,4 +1,4 @@
-"""Models whose places become programs: those that are given, building blocks, and small ones where these do not do."""
+"""Models whose places become programs: the user's, building blocks, and small ones if those are not enough."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ _OPTIONS = Options(
     models=(), passes=(), device="cpu", dtype=None, batch=(), threads=(1,), contract=None, rtol=None, atol=None,
     rounds=1, budget=0.0, timing=False, size="full", seed=0,
 )  # fmt: skip
-"""Defaults by which models are loaded."""
+"""Defaults for loading models."""
 _MODELS = "give names, package.module:factory, factories, or pairs (module, inputs): models=[(module, inputs)]"
 
 
 def load_models(models: Any, modes: Sequence[str]) -> list[Subject]:
-    """Return the models that ``models=`` of a search names.
+    """Return the models of ``models=`` of a search.
 
     Args:
-        models: one or several, each as ``--fx-model`` takes it, or loaded already.
-        modes: the modes of the programs; models are in evaluation mode if that is one of them.
+        models: one or several, each in a form that ``--fx-model`` accepts, or loaded already.
+        modes: the modes of the programs; models are in evaluation mode if that is among them.
 
     Raises:
         FxError: there is no such model, it has no example inputs, or it cannot be captured.
@@ -62,7 +62,7 @@ def load_models(models: Any, modes: Sequence[str]) -> list[Subject]:
 
 
 def building_blocks(modes: Sequence[str], most: int) -> Iterator[Subject]:
-    """Yield building blocks of the zoo, of each field some if there are more than ``most``, each built on request."""
+    """Yield building blocks of the zoo, some of each field if there are more than ``most``, each built on request."""
     blocks = list(model_zoo.blocks())
     for name, build, inputs in blocks[:: max(1, -(-len(blocks) // most))]:
         with model_zoo.seeded(0):
@@ -80,19 +80,19 @@ def small_models(modes: Sequence[str]) -> Iterator[Subject]:
 
 
 def _mode_of(modes: Sequence[str]) -> str:
-    """Return the mode of models: evaluation, if programs are tried in it."""
+    """Return the mode of models: evaluation if it is among the modes of programs."""
     return "eval" if "eval" in modes else "train"
 
 
 def _of_library(library: str, name: str, make: Callable[[Any], _Model], modes: Sequence[str]) -> Subject | None:
-    """Return a model of a library; None where the version that is installed has no such model, or does not load."""
+    """Return a model of a library; None if the installed version has no such model, or does not load."""
     try:
         with warnings.catch_warnings(), model_zoo.seeded(0):
             warnings.simplefilter("ignore")
             module, inputs = make(importlib.import_module(library))
             case = ModelCase.of(GivenModel((module, inputs)), _OPTIONS, name=f"{library} {name}")
             subject = load_subject(case.in_mode(_mode_of(modes)))
-    except Exception:  # of whatever kind the library raises
+    except Exception:  # the library may raise anything
         return None
     return subject if subject.capture_error is None else None
 

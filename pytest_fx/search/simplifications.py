@@ -1,4 +1,4 @@
-"""What can be made plainer in the text of a program: expressions, inputs, tensors and their sizes."""
+"""Simplifications in the text of a program: of expressions, inputs, tensors and their sizes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _WAVE = re.compile(r"\.sin\(\)\.mul\(([-+.e\d]+)\)\.add\(([-+.e\d]+)\)")
 
 
 def within(statements: Iterable[ast.AST]) -> Iterator[Edits]:
-    """Each argument and element, and each expression that one of its parts can stand for."""
+    """Yield edits that remove each argument and element, or replace an expression by one of its parts."""
     parts = [part for statement in statements for part in ast.walk(statement)]
     yield {part: [] for part in parts if isinstance(part, ast.keyword)}
     for part in parts:
@@ -29,7 +29,7 @@ def within(statements: Iterable[ast.AST]) -> Iterator[Edits]:
             continue
         yield from ({part: [child]} for child in children_of(part))
         match part:
-            # What these take by position is the tensor and its name, without which there is none.
+            # The positional arguments of these are the tensor and its name, and required.
             case ast.Call(func=ast.Attribute(attr="Parameter" | "register_buffer")):
                 yield from ({gone: []} for gone in part.keywords)
             case ast.Call():
@@ -46,7 +46,7 @@ def within(statements: Iterable[ast.AST]) -> Iterator[Edits]:
 
 
 def of_dtypes(tree: ast.Module) -> Iterator[Edits]:
-    """Each dtype wherever it is asked for by a keyword."""
+    """Yield each dtype keyword with all its occurrences of one dtype."""
     named: dict[str, list[ast.keyword]] = {}
     for part in ast.walk(tree):
         if isinstance(part, ast.keyword) and part.arg == "dtype":
@@ -55,14 +55,14 @@ def of_dtypes(tree: ast.Module) -> Iterator[Edits]:
 
 
 def of_parameters(call: WrittenCall) -> Iterator[Edits]:
-    """Each parameter: without it, as another one, as its default, by position, as one part of a container."""
+    """Yield edits of each parameter: removed, replaced by another one or its default, positional, or taken apart."""
     for part in call.parameters:
         others = [other for other in call.parameters if other is not part]
         uses = uses_of(call.forward, {part.name})
-        stand_ins = [name_of(other.name) for other in others] + ([part.default] if part.default else [])
-        for stand_in in stand_ins if uses else [name_of(part.name)]:
+        replacements = [name_of(other.name) for other in others] + ([part.default] if part.default else [])
+        for replacement in replacements if uses else [name_of(part.name)]:
             if others:
-                yield {**call.edits(others), **{use: [stand_in] for use in uses}}
+                yield {**call.edits(others), **{use: [replacement] for use in uses}}
         if part.value is not None and (part.keyword or part.default is not None):
             yield call.edits([replace(part, default=None, keyword=False), *others])
             yield call.edits([replace(part, default=None), *others])
@@ -71,20 +71,20 @@ def of_parameters(call: WrittenCall) -> Iterator[Edits]:
 
 
 def _of_container(call: WrittenCall, part: Parameter, others: list[Parameter]) -> Iterator[Edits]:
-    taken = [
-        found
-        for found in ast.walk(call.forward)
-        if isinstance(found, ast.Subscript) and isinstance(found.value, ast.Name) and found.value.id == part.name
+    subscripts = [
+        node
+        for node in ast.walk(call.forward)
+        if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name) and node.value.id == part.name
     ]
     keys = part.value.keys if isinstance(part.value, ast.Dict) else itertools.repeat(None)
     for key, element in zip(keys, children_of(part.value) if part.value else (), strict=False):
         yield {element: [], **({key: []} if key else {})}
         alone = call.edits([replace(part, value=element), *others])
-        yield {**alone, **{found: [name_of(part.name)] for found in taken}}
+        yield {**alone, **{subscript: [name_of(part.name)] for subscript in subscripts}}
 
 
 def of_tensors(tree: ast.Module, call: WrittenCall | None) -> Iterator[Edits]:
-    """Each tensor with plainer values or fewer elements, and each size wherever it occurs."""
+    """Yield each tensor with plainer values or fewer elements, and each size changed wherever it occurs."""
     for part, recipe in _tensors_made(lines_making_tensors(tree, call)).items():
         shape, axes = recipe.shape, range(len(recipe.shape))
         shapes = [shape, *((*shape[:axis], *shape[axis + 1 :]) for axis in axes if len(axes) > 1)]
@@ -98,17 +98,17 @@ def of_tensors(tree: ast.Module, call: WrittenCall | None) -> Iterator[Edits]:
 def of_sizes(
     tree: ast.Module, call: WrittenCall | None, others_of: Callable[[int, set[int]], Iterable[int]]
 ) -> Iterator[Edits]:
-    """Each size, wherever it occurs, as each of the others that there are for it and the sizes of the program."""
-    made = lines_making_tensors(tree, call)
-    tensors = _tensors_made(made)
-    # Sizes that stand in the expression of a tensor change with its shape, not one by one.
+    """Yield edits that change each size, wherever it occurs, to each of ``others_of`` it and all sizes."""
+    lines = lines_making_tensors(tree, call)
+    tensors = _tensors_made(lines)
+    # Sizes in the expression of a tensor change with its shape, not one by one.
     inside = {constant for part in tensors for constant in ast.walk(part)}
-    constants = [part for line in made for part in ast.walk(line) if isinstance(part, ast.Constant)]
+    constants = [part for line in lines for part in ast.walk(line) if isinstance(part, ast.Constant)]
     sizes = {part.value for part in constants if type(part.value) is int and part not in inside}
     sizes |= {size for recipe in tensors.values() for size in recipe.shape}
     everywhere = [part for part in ast.walk(tree) if isinstance(part, ast.Constant)]
     for old, new in [(size, other) for size in sorted(sizes, reverse=True) for other in others_of(size, sizes)]:
-        # A number in `forward` may be such a size, as in `x.view(-1, 8)`, or mean something else: both are tried.
+        # A number in `forward` may be such a size, as in `x.view(-1, 8)`, or have another meaning: both are tried.
         for places in (constants, everywhere):
             edits: dict[Any, list[ast.AST]] = {
                 part: [ast.Constant(new)] for part in places if part not in inside and part.value == old
@@ -121,17 +121,17 @@ def of_sizes(
 
 
 def lines_making_tensors(tree: ast.Module, call: WrittenCall | None) -> list[ast.stmt]:
-    """The lines that make tensors and layers."""
-    # The first line of `__init__` is `super().__init__()`, without which nothing can be held.
+    """Return the lines that make tensors and layers."""
+    # The first line of `__init__` is `super().__init__()`, without which no attribute can be set.
     return [*(line for init in methods(tree, "__init__") for line in init.body[1:]), *([call.inputs] if call else [])]
 
 
 def _tensors_made(lines: Iterable[ast.stmt]) -> dict[ast.expr, TensorRecipe]:
-    return dict(found for line in lines for found in tensors_in(line))
+    return dict(pair for line in lines for pair in tensors_in(line))
 
 
 def tensors_in(tree: ast.AST) -> Iterator[tuple[ast.expr, TensorRecipe]]:
-    """The largest expressions that are tensors, and recipes for nearly the same ones."""
+    """Yield the largest expressions that are tensors, with recipes for nearly the same tensors."""
     for child in ast.iter_child_nodes(tree):
         recipe = _recipe(child) if isinstance(child, ast.Call | ast.Attribute | ast.Subscript) else None
         if recipe is None:
@@ -145,7 +145,7 @@ def _recipe(expression: ast.expr) -> TensorRecipe | None:
     text = ast.unparse(expression)
     try:
         tensor: Any = eval(text, {"torch": torch})
-    except Exception:  # it is made of something else
+    except Exception:  # it uses other names
         return None
     if not isinstance(tensor, torch.Tensor) or isinstance(tensor, nn.Parameter):
         return None

@@ -1,4 +1,4 @@
-"""The text of a program as a tree: its methods and names, how it is called, and the same with parts replaced."""
+"""The text of a program as a tree: its methods and names, its call, and the replacement of parts."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from typing import Any, TypeVar, cast
 
 Tree = TypeVar("Tree", bound=ast.AST)
 Edits = Mapping[Any, Sequence[ast.AST]]
-"""Parts of a tree, with what stands in the place of each."""
+"""Parts of a tree, with the replacement of each."""
 NAMESPACES = frozenset("torch F nn math operator self".split())
-"""What a name with a dot begins with where it is not a value."""
+"""The first names of dotted names that are not values."""
 
 
 def edited(tree: Tree, edits: Edits) -> Tree:
-    """Return the tree with some parts replaced, itself by one other; what has none of them in it is shared."""
+    """Return the tree with some parts replaced, possibly itself; subtrees without replacements are shared."""
     holders, above = _holders(tree), list[Any](edits)
     around = set[ast.AST]()
     while above:
@@ -28,7 +28,7 @@ def edited(tree: Tree, edits: Edits) -> Tree:
 
 
 def _edited(part: Tree, edits: Edits, around: Collection[ast.AST]) -> Tree:
-    """Return a part of a tree with replaced parts; ``around`` has all that hold such parts."""
+    """Return a part of a tree with replaced parts; ``around`` has all nodes that contain such parts."""
     if part not in around:
         return part
     fields: dict[str, Any] = dict(ast.iter_fields(part))
@@ -38,13 +38,13 @@ def _edited(part: Tree, edits: Edits, around: Collection[ast.AST]) -> Tree:
             fields[name] = [other for each in parts for other in edits.get(each, (_edited(each, edits, around),))]
         elif isinstance(value, ast.AST):
             others = edits.get(value, (_edited(value, edits, around),))
-            fields[name] = others[0] if others else None  # it may be left out
+            fields[name] = others[0] if others else None  # an optional part may be left out
     return ast.copy_location(type(part)(**fields), part)
 
 
 @functools.lru_cache(maxsize=64)  # a tree is edited many times
 def _holders(tree: ast.AST) -> Mapping[ast.AST, Sequence[ast.AST]]:
-    """Return each part of a tree with those that hold it: a part may stand in several places."""
+    """Map each part of a tree to the nodes that hold it: a part may occur in several places."""
     holders: dict[ast.AST, list[ast.AST]] = {}
     for holder in ast.walk(tree):
         for part in ast.iter_child_nodes(holder):
@@ -53,7 +53,7 @@ def _holders(tree: ast.AST) -> Mapping[ast.AST, Sequence[ast.AST]]:
 
 
 def applies(edits: Edits, tree: ast.AST) -> bool:
-    """Return whether edits can be made in a tree: it has their parts, and those that go without replacement can."""
+    """Return whether edits apply to a tree: it has their parts, and those without replacement are optional."""
     holders = _holders(tree)
     return all(
         part is tree or (part in holders and (bool(others) or all(_can_lose(each, part) for each in holders[part])))
@@ -62,13 +62,13 @@ def applies(edits: Edits, tree: ast.AST) -> bool:
 
 
 def _can_lose(holder: ast.AST, part: ast.AST) -> bool:
-    """Return whether a part is optional where it stands: in a list, a bound of a slice, or a returned value."""
+    """Return whether a part is optional at its place: in a list, as a bound of a slice, or as a returned value."""
     lists = (value for _, value in ast.iter_fields(holder) if isinstance(value, list))
     return isinstance(holder, ast.Slice | ast.Return) or any(part in value for value in lists)
 
 
 def methods(tree: ast.AST, name: str) -> list[ast.FunctionDef]:
-    """The functions of a name that are written outside of functions, those of inner classes too."""
+    """Return the functions of a name that are defined outside of functions, also in inner classes."""
     named: list[ast.FunctionDef] = []
     for part in getattr(tree, "body", ()):
         if isinstance(part, ast.FunctionDef) and part.name == name:
@@ -79,7 +79,7 @@ def methods(tree: ast.AST, name: str) -> list[ast.FunctionDef]:
 
 
 def attribute_of(line: ast.stmt) -> str:
-    """The attribute that a line of ``__init__`` makes; empty if it does something else."""
+    """Return the attribute that a line of ``__init__`` makes; empty for another line."""
     match line:
         case ast.Assign(targets=[ast.Attribute(attr=name)]):
             return name
@@ -90,65 +90,65 @@ def attribute_of(line: ast.stmt) -> str:
 
 
 def stored(statement: ast.AST) -> set[str]:
-    """The names that a statement gives values to."""
+    """Return the names that a statement assigns."""
     return {part.id for part in ast.walk(statement) if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)}
 
 
 def loaded(statement: ast.AST) -> set[str]:
-    """The names whose values it reads."""
+    """Return the names that a statement reads."""
     return {part.id for part in ast.walk(statement) if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load)}
 
 
 def uses_of(tree: ast.AST, names: Collection[str]) -> list[ast.Name]:
-    """Return where a part of a program reads the values of these names."""
+    """Return the places where a part of a program reads the values of these names."""
     loads = [part for part in ast.walk(tree) if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load)]
     return [part for part in loads if part.id in names]
 
 
-def operands_of(tree: ast.AST, known: set[str]) -> list[str]:
-    """The values that an expression is computed from, as text, attributes of the module last."""
+def operands_of(tree: ast.AST, names: set[str]) -> list[str]:
+    """Return the values that an expression is computed from, as text, attributes of the module last."""
     called = {part.func for part in ast.walk(tree) if isinstance(part, ast.Call)}
-    values = [part.id for part in ast.walk(tree) if isinstance(part, ast.Name) and part.id in known & loaded(tree)]
-    held = [part for part in ast.walk(tree) if isinstance(part, ast.Attribute) and part not in called]
-    own = [ast.unparse(part) for part in held if isinstance(part.value, ast.Name) and part.value.id == "self"]
+    values = [part.id for part in ast.walk(tree) if isinstance(part, ast.Name) and part.id in names & loaded(tree)]
+    attributes = [part for part in ast.walk(tree) if isinstance(part, ast.Attribute) and part not in called]
+    own = [ast.unparse(part) for part in attributes if isinstance(part.value, ast.Name) and part.value.id == "self"]
     return list(dict.fromkeys([*values, *own]))
 
 
 def name_of(name: str) -> ast.Name:
-    """An expression that reads a name."""
+    """Return an expression that reads a name."""
     return ast.Name(name, ast.Load())
 
 
 def expression(text: str) -> ast.expr:
-    """An expression that is given as text."""
+    """Return the expression of a text."""
     return ast.parse(text or "None", mode="eval").body
 
 
 def index_of(text: str) -> ast.expr:
-    """An index that is given as it stands in brackets."""
+    """Return the index of a text between brackets."""
     subscript = expression(f"x[{text}]")
-    assert isinstance(subscript, ast.Subscript), "what is in brackets is an index"
+    assert isinstance(subscript, ast.Subscript), "brackets enclose an index"
     return subscript.slice
 
 
 def children_of(part: ast.AST) -> list[ast.expr]:
-    """The parts of an expression that may stand for it."""
+    """Return the parts of an expression that may replace it."""
     match part:
         case ast.Call(func=ast.Attribute(attr="Parameter" | "register_buffer")):
             return []
         case ast.Call(func=function, args=args, keywords=keywords):
-            held = [part.value if isinstance(part, ast.Starred) else part for part in args]
+            arguments = [part.value if isinstance(part, ast.Starred) else part for part in args]
             receiver = [function.value] if isinstance(function, ast.Attribute) and not _is_fixed(function) else []
-            found = [*receiver, *held, *(keyword.value for keyword in keywords)]
-            return [child for child in found if not isinstance(child, ast.Constant)]
+            children = [*receiver, *arguments, *(keyword.value for keyword in keywords)]
+            return [child for child in children if not isinstance(child, ast.Constant)]
         case ast.BinOp(left=left, right=right):
-            found = [left, right]
+            children = [left, right]
         case ast.Compare(left=left, comparators=others):
-            found = [left, *others]
+            children = [left, *others]
         case ast.UnaryOp(operand=operand):
             return [operand]
         case ast.IfExp(body=body, orelse=other):
-            found = [body, other]
+            children = [body, other]
         case ast.Subscript(value=value) | ast.NamedExpr(value=value):
             return [value]
         case ast.Attribute(value=value) if not _is_fixed(part):
@@ -159,11 +159,11 @@ def children_of(part: ast.AST) -> list[ast.expr]:
             return values
         case _:
             return []
-    return [child for child in found if not isinstance(child, ast.Constant)]
+    return [child for child in children if not isinstance(child, ast.Constant)]
 
 
 def _is_fixed(attribute: ast.Attribute) -> bool:
-    """Return whether it is a name with dots, such as ``torch.float32`` or ``self.norm.weight``, not part of a value."""
+    """Return whether it is a dotted name, such as ``torch.float32`` or ``self.norm.weight``, not part of a value."""
     part: ast.expr = attribute
     while isinstance(part, ast.Attribute):
         part = part.value
@@ -172,36 +172,36 @@ def _is_fixed(attribute: ast.Attribute) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """A parameter of ``forward`` and what is passed for it."""
+    """A parameter of ``forward`` and its argument."""
 
     name: str
     """Its name."""
     value: ast.expr | None
-    """What is passed, if anything is."""
+    """The argument, if there is one."""
     default: ast.expr | None = None
     """Its default value, if it has one."""
     keyword: bool = False
-    """Whether it is passed by keyword."""
+    """True if it is passed by keyword."""
 
 
 @dataclass(frozen=True, slots=True)
 class WrittenCall:
-    """How a program is called."""
+    """The call of a program."""
 
     forward: ast.FunctionDef
-    """The method."""
+    """The ``forward`` method."""
     inputs: ast.Return
     """The line that makes the arguments."""
     parameters: tuple[Parameter, ...]
-    """Both, side by side."""
+    """The parameters with their arguments."""
 
     @classmethod
     def of(cls, tree: ast.Module) -> WrittenCall | None:
-        """Find it; None where it is written otherwise than by :mod:`pytest_fx.generation`."""
+        """Return the call of a program; None if :mod:`pytest_fx.generation` does not write programs like it."""
         forwards, inputs = methods(tree, "forward"), methods(tree, "inputs")
         if not forwards or not inputs:
             return None
-        given, last = forwards[-1].args, inputs[-1].body[-1]
+        signature, last = forwards[-1].args, inputs[-1].body[-1]
         match last:
             case ast.Return(value=ast.Tuple(elts=[ast.Tuple(elts=args), ast.Dict(keys=keys, values=values)])):
                 pass
@@ -209,16 +209,16 @@ class WrittenCall:
                 return None
         passed = {key.value: value for key, value in zip(keys, values, strict=True) if isinstance(key, ast.Constant)}
         parts: list[Parameter] = []
-        names = [part.arg for part in given.args[1:]]
-        defaults = [None] * (len(names) - len(given.defaults)) + given.defaults
+        names = [part.arg for part in signature.args[1:]]
+        defaults = [None] * (len(names) - len(signature.defaults)) + signature.defaults
         for name, default, value in itertools.zip_longest(names, defaults, args[: len(names)]):
             parts.append(Parameter(name, value or passed.get(name), default, value is None))
-        for part, default in zip(given.kwonlyargs, given.kw_defaults, strict=True):
+        for part, default in zip(signature.kwonlyargs, signature.kw_defaults, strict=True):
             parts.append(Parameter(part.arg, passed.get(part.arg), default, True))
         return cls(forwards[-1], last, tuple(parts))
 
     def edits(self, parameters: Iterable[Parameter]) -> dict[Any, list[ast.AST]]:
-        """Let the program have these parameters."""
+        """Return edits that give the program these parameters."""
         parts = sorted(parameters, key=lambda part: (part.keyword, part.default is not None))
         texts = ["self"]
         for part in parts:

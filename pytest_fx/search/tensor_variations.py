@@ -1,4 +1,4 @@
-"""Variations of tensors: their sizes, dtypes, values and layouts, those of inputs, of parameters and of buffers."""
+"""Variations of tensors: sizes, dtypes, values and layouts of inputs, parameters and buffers."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _WEIGHTS = {
     "ties": "{0}.fill_(0.5)",
     "large values": "{0}.mul_(1000)",
 }
-"""What is done to a parameter or a buffer of a module, by the property."""
+"""The write to a parameter or a buffer of a module, by property."""
 _LAYOUTS = {
     "transposed": "{0}.mT.contiguous().mT",
     "columns first": "{0}.transpose(0, -1).contiguous().transpose(0, -1)",
@@ -51,31 +51,32 @@ _LAYOUTS = {
 }
 
 
-def tensor_variations(seen: Observed) -> Iterator[Variation]:
+def tensor_variations(observed: Observed) -> Iterator[Variation]:
     """Yield the program with another tensor, or with another size wherever it occurs."""
-    yield from _of_sizes(seen)
-    lines = lines_making_tensors(seen.tree, seen.call)
+    yield from _of_sizes(observed)
+    lines = lines_making_tensors(observed.tree, observed.call)
     tensors = [each for line in lines for each in tensors_in(line)]
     sizes = dict.fromkeys(size for _, recipe in tensors for size in recipe.shape if size > 1)
     for (part, recipe), size, ones in itertools.product(tensors[1:], sizes, range(3)):
         shape = (size, *(1,) * ones)
         yield Variation("another broadcast", {part: [expression(replace(recipe, shape=shape).text)]})
-    inside = set(ast.walk(seen.call.inputs))
+    inside = set(ast.walk(observed.call.inputs))
     for part, recipe in tensors:
         yield from _of_tensor(part, recipe, part in inside)
     inputs = [(part, recipe) for part, recipe in tensors if part in inside]
-    yield from _of_all(seen)
+    yield from _of_all(observed)
     yield from _of_ranks("rank of all inputs", inputs)
     yield from _of_ranks("rank of all tensors", tensors if len(tensors) > len(inputs) else [])
-    yield from _of_weights(seen)
+    yield from _of_weights(observed)
 
 
-def _of_sizes(seen: Observed) -> Iterator[Variation]:
+def _of_sizes(observed: Observed) -> Iterator[Variation]:
     for name, sizes in _SIZES.items():
-        for edits in of_sizes(seen.tree, seen.call, lambda old, known: [new for new in sizes if new != old]):  # noqa: B023
+        for edits in of_sizes(observed.tree, observed.call, lambda old, known: [new for new in sizes if new != old]):  # noqa: B023
             yield Variation(name, edits)
     yield from (
-        Variation("equal sizes", edits) for edits in of_sizes(seen.tree, seen.call, lambda old, known: known - {old})
+        Variation("equal sizes", edits)
+        for edits in of_sizes(observed.tree, observed.call, lambda old, known: known - {old})
     )
 
 
@@ -95,11 +96,11 @@ def _of_tensor(part: ast.expr, recipe: TensorRecipe, is_input: bool) -> Iterator
     if recipe.dtype is not torch.bool:
         for dtype in _DTYPES if is_input else _DTYPES[:2]:
             yield other(f"{_name_of(dtype)} of one tensor", dtype=dtype)
-        if is_input:  # each is another number in the next narrower floating-point type
+        if is_input:  # none of these is exact in the next narrower floating-point type
             yield other("large integers", dtype=torch.int64, elements=(2049, -4099, 16777217, 3))
     if is_float:
         for name, values in _VALUES.items():
-            if is_input or name not in _NOT_FINITE:  # weights are, as long as a model works
+            if is_input or name not in _NOT_FINITE:  # weights are finite as long as a model works
                 yield replace(other(name, elements=values), of_values=True)
     elif recipe.dtype is torch.bool:
         yield from (other("values", elements=values) for values in ((True,), (False,)))
@@ -115,19 +116,21 @@ def _of_tensor(part: ast.expr, recipe: TensorRecipe, is_input: bool) -> Iterator
         yield Variation("integral values", {part: [expression(f"torch.round(3 * {ast.unparse(part)}){dtype}")]})
 
 
-def _of_all(seen: Observed) -> Iterator[Variation]:
+def _of_all(observed: Observed) -> Iterator[Variation]:
     """Yield the program in another dtype as a whole, and on integers."""
-    build = next(iter(methods(seen.tree, "build")), None)
+    build = next(iter(methods(observed.tree, "build")), None)
     last = None if build is None else build.body[-1]
     if isinstance(last, ast.Return) and last.value is not None:
         for dtype in (torch.float64, torch.float16, torch.bfloat16):
             cast = {last.value: [expression(f"{ast.unparse(last.value)}.to({dtype})")]}
-            yield Variation(_name_of(dtype), {**inputs_in(seen, dtype), **cast})
-    yield from (Variation(_name_of(dtype), inputs_in(seen, dtype)) for dtype in (torch.int32, torch.int64, torch.uint8))
+            yield Variation(_name_of(dtype), {**inputs_in(observed, dtype), **cast})
+    yield from (
+        Variation(_name_of(dtype), inputs_in(observed, dtype)) for dtype in (torch.int32, torch.int64, torch.uint8)
+    )
 
 
 def _of_ranks(name: str, tensors: Sequence[tuple[ast.expr, TensorRecipe]]) -> Iterator[Variation]:
-    """Yield the program on tensors of one dimension more, the first or the last."""
+    """Yield the program on tensors with one more dimension, the first or the last."""
     for size, is_first in itertools.product((1, 2, 3) if tensors else (), (True, False)):
         wider = {
             part: replace(recipe, shape=(size, *recipe.shape) if is_first else (*recipe.shape, size))
@@ -136,14 +139,14 @@ def _of_ranks(name: str, tensors: Sequence[tuple[ast.expr, TensorRecipe]]) -> It
         yield Variation(name, {part: [expression(recipe.text)] for part, recipe in wider.items()}, of_rank=True)
 
 
-def wider(seen: Observed) -> Edits:
-    """Return edits that give inputs one dimension more, if they are matrices and a call names all their dimensions.
+def wider(observed: Observed) -> Edits:
+    """Return edits that give inputs one more dimension, if they are matrices and a call names all their dimensions.
 
     The call names the new dimension, too.
     """
-    inputs = list(tensors_in(seen.call.inputs))
+    inputs = list(tensors_in(observed.call.inputs))
     edits: Edits = {}
-    for part in [each for line in seen.lines for each in ast.walk(line)]:
+    for part in [each for line in observed.lines for each in ast.walk(line)]:
         match part:
             case ast.Call(args=args, func=ast.Attribute()):
                 numbers = [each for each in args if isinstance(each, ast.Constant)]
@@ -164,25 +167,25 @@ def _name_of(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-def _of_weights(seen: Observed) -> Iterator[Variation]:
-    """Yield other values of the parameters and buffers that modules make by themselves."""
-    build = next((part for part in methods(seen.tree, "build")), None)
+def _of_weights(observed: Observed) -> Iterator[Variation]:
+    """Yield other values of the parameters and buffers that modules make themselves."""
+    build = next((part for part in methods(observed.tree, "build")), None)
     if build is None:
         return
-    held = [*seen.module.named_parameters(), *seen.module.named_buffers()]
-    for name, tensor in held:
+    tensors = [*observed.module.named_parameters(), *observed.module.named_buffers()]
+    for name, tensor in tensors:
         if not tensor.is_floating_point() or not tensor.dim():
             continue
         path, _, own = name.rpartition(".")
-        held_by = f"{own} of {type(seen.module.get_submodule(path)).__name__}" if path else "weights"
+        owner = f"{own} of {type(observed.module.get_submodule(path)).__name__}" if path else "weights"
         for kind, form in _WEIGHTS.items():
             line = f"with torch.no_grad():\n    {form.format(path_of_tensor('module', name))}"
-            yield Variation(f"{kind} of {held_by}", after_build(build, line))
+            yield Variation(f"{kind} of {owner}", after_build(build, line))
 
 
 def after_build(build: ast.FunctionDef, line: str) -> Edits:
-    """Return edits by which ``build`` does something to the module that it returns, which is called ``module``."""
+    """Return edits that add a line to ``build``, about the module that it returns, which is called ``module``."""
     last = build.body[-1]
     assert isinstance(last, ast.Return), "build() returns a module"
-    made = ast.unparse(last.value or ast.Constant(None))
-    return {last: [*statements(f"module = {made}\n{line}"), ast.Return(name_of("module"))]}
+    module = ast.unparse(last.value or ast.Constant(None))
+    return {last: [*statements(f"module = {module}\n{line}"), ast.Return(name_of("module"))]}

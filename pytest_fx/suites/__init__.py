@@ -1,1 +1,1 @@
-"""What --fx-model, --fx-check and --fx-tables run: modules of tests, which pytest collects."""
+"""The tests behind --fx-model, --fx-check and --fx-tables: modules that pytest collects."""

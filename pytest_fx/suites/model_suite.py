@@ -1,6 +1,6 @@
-"""The built-in suite: what ``pytest --fx-model NAME`` finds out about a model, and about each pass on it.
+"""The built-in suite of ``pytest --fx-model NAME``: tests of a model, and of each pass on it.
 
-Not all of it applies to every model. What does not is skipped with the reason (``pytest -rs`` shows it).
+Not all of them apply to every model. The others are skipped with the reason (``pytest -rs`` shows it).
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ import torch
 from torch import nn
 
 from fx import GraphModule, load, save
+from fx.capture.quiet_export import without_trace_log
 from fx.errors import CaptureError, FxError, TraceError, add_note
-from fx.interop.exporting import without_trace_log
 from fx.passes import Pass, exact, pass_name
 from pytest_fx.checks.drawings import draw_capture, draw_pass
 from pytest_fx.checks.equality_check import WITHOUT_LEAVES, EqualityCheck, require_inputs
@@ -42,7 +42,7 @@ from pytest_fx.report.rows import WRONG, SummaryRow
 
 
 def __tracebackhide__(raised: pytest.ExceptionInfo[BaseException]) -> bool:
-    """Show the source of these tests where one of their own assertions fails, and nowhere else: messages say it all."""
+    """Show the source of these tests only if one of their own assertions fails: other messages are complete."""
     return raised.errisinstance(FxError) or not raised.errisinstance(AssertionError)
 
 
@@ -52,20 +52,20 @@ REPORTED = pytest.StashKey[list[Any]]()
 
 @pytest.fixture(autouse=True)
 def fails_once(request: pytest.FixtureRequest, fx_model: Subject) -> None:
-    """Let a model that cannot be captured fail in one test, which says why, and skip the others."""
+    """Fail one test, with the reason, for a model that cannot be captured, and skip its other tests."""
     if fx_model.capture_error is None or request.function is test_capture_is_well_formed:
         return
     case, reported = request.node.callspec.params["fx_model"], request.config.stash.setdefault(REPORTED, [])
     if case not in reported:
         reported.append(case)
-        if not any(_captures(item, case) for item in request.session.items):  # they are not all asked for
+        if not any(_captures(item, case) for item in request.session.items):  # the test of the capture is not selected
             raise fx_model.capture_error
     pytest.skip(f"{fx_model.name} cannot be captured: another of its tests says why")
 
 
 @pytest.fixture(autouse=True)
 def drawn(request: pytest.FixtureRequest, fx_model: Subject) -> Generator[None]:
-    """After the tests that say whether a model is captured and a pass is right, draw what they were about."""
+    """Draw the capture after the test of the capture, and the pass after the test of its contract."""
     yield
     folder = request.config.stash[OPTIONS].draw
     if folder is None or fx_model.capture_error is not None:
@@ -78,7 +78,7 @@ def drawn(request: pytest.FixtureRequest, fx_model: Subject) -> Generator[None]:
 
 
 def _captures(item: pytest.Item, case: Any) -> bool:
-    """Return whether that is the test of a model's capture."""
+    """Return whether ``item`` is the test of the capture of a model."""
     is_capture = getattr(item, "function", None) is test_capture_is_well_formed
     return is_capture and cast("pytest.Function", item).callspec.params["fx_model"] == case
 
@@ -105,7 +105,7 @@ def test_capture_is_well_formed(request: pytest.FixtureRequest, fx_model: Subjec
 
 
 def test_capture_equals_eager(request: pytest.FixtureRequest, fx_model: Subject, fx_equal: EqualityCheck) -> None:
-    """The captured program computes the same bits as the module, in training mode too if the factory gives it so."""
+    """The captured program computes the same bits as the module, also in training mode if the factory returns that."""
     fx_equal(
         fx_model.captured,
         contract=exact,
@@ -129,14 +129,14 @@ def test_capture_without_leaf_modules_equals_eager(fx_model: Subject, fx_equal: 
 def test_generated_code_can_be_captured_again(
     request: pytest.FixtureRequest, fx_model: Subject, fx_equal: EqualityCheck
 ) -> None:
-    """The code that the graph is written as is a program that captures to the same graph."""
+    """The generated code is a program that captures to the same graph."""
     skip_if_exported(fx_model, "its code is not traced again")
     try:
         again = capture(fx_model.captured, tracing=fx_model.tracing)
     except TraceError:
         if fx_model.capture_record.way != "guided":
             raise
-        # Its example inputs are asked again, and each answer is checked again: it has other checks.
+        # The example inputs guide this capture, too, and each answer is checked again: it has other checks.
         fx_equal(
             capture(fx_model.captured, fx_model.arguments(), guided=True), contract=exact, label="capture", input_sets=1
         )
@@ -155,7 +155,7 @@ def test_code_is_deterministic(request: pytest.FixtureRequest, fx_model: Subject
 
 
 def test_state_keeps_its_names(request: pytest.FixtureRequest, fx_model: Subject) -> None:
-    """Parameters and buffers of the program are those of the model, under the model's names, beside its constants."""
+    """The program has the parameters and buffers of the model, under the model's names, and its own constants."""
     program = fx_model.captured
     state = {*fx_model.state_names, *program.graph.constants}
     unknown = [name for name in program.state_dict() if name not in state]
@@ -194,7 +194,7 @@ def test_saved_file_equals_eager(
 
 
 def test_folder_equals_eager(fx_model: Subject, fx_equal: EqualityCheck, tmp_path: Path) -> None:
-    """The package that the program is written as computes the same."""
+    """The package that is written from the program computes the same."""
     name = f"fx_{uuid.uuid4().hex}"
     skip_if_refused(
         lambda: fx_model.captured.to_folder(tmp_path / name, "Program"), "it cannot be written as a package"
@@ -207,14 +207,14 @@ def test_folder_equals_eager(fx_model: Subject, fx_equal: EqualityCheck, tmp_pat
 
 
 def test_torchscript_equals_eager(fx_model: Subject, fx_equal: EqualityCheck) -> None:
-    """Compiled by TorchScript, where it takes the program, the program computes the same."""
+    """Compiled by TorchScript, if TorchScript accepts it, the program computes the same."""
     scripted = skip_if_refused(lambda: script(fx_model.captured), "TorchScript does not take it")
     skip_unless_run(fx_model, scripted, script, "TorchScript")
     fx_equal(scripted, label="capture", input_sets=1)
 
 
 def test_torch_compile_equals_eager(fx_model: Subject, fx_equal: EqualityCheck) -> None:
-    """Captured once more by torch.compile, which runs what it captures as it is, the program computes the same."""
+    """Captured once more by torch.compile, which runs its capture unchanged here, the program computes the same."""
     if any(str(node.target) == "scan" for node in fx_model.captured.graph.nodes if node.op == "call_function"):
         pytest.skip("torch.compile takes a torch.scan of functions, and of programs of torch.fx, only")
     program = compiled(fx_model.captured)
@@ -224,14 +224,14 @@ def test_torch_compile_equals_eager(fx_model: Subject, fx_equal: EqualityCheck) 
 
 
 def test_pass_keeps_its_contract(fx_pass: Pass, fx_equal: EqualityCheck) -> None:
-    """The pass keeps its contract and the laws of :mod:`pytest_fx.laws`, those that a model of its size can afford."""
+    """The pass keeps its contract and those laws of :mod:`pytest_fx.laws` that a model of this size can afford."""
     fx_equal(fx_pass)
 
 
 def test_pass_without_leaf_modules_keeps_its_contract(
     fx_model: Subject, fx_pass: Pass, fx_equal: EqualityCheck
 ) -> None:
-    """The same holds for the pass on the program in functions only; a failure is reported if it is another one."""
+    """The same holds for the pass on the program in functions only; a failure is reported only if it is a new one."""
     if isinstance(fx_pass, FormedPass):
         pytest.skip(f"{pass_name(fx_pass)} is given {fx_pass.form.takes}, which has no leaf modules anyway")
     skip_unless_captured_without_leaves(fx_model)
@@ -248,25 +248,25 @@ def test_pass_timing(fx_model: Subject, fx_pass: Pass, fx_timing: TimingCheck) -
 def require_code(
     request: pytest.FixtureRequest, model: Subject, program: GraphModule, how: str, law: str = "round trips"
 ) -> None:
-    """Raise the violation of ``law`` if ``program`` is not written as what was captured; no ``assert``, for -O."""
+    """Raise the violation of ``law`` unless ``program`` has the code of the capture; no ``assert``, because of -O."""
     if program.code != model.captured.code:
-        shown = "\n         ".join(first_difference(model.captured.code, program.code))
-        capture_breaks(request, model, law, f"{how}, the program of {model.name} has other code", value=shown)
+        difference = "\n         ".join(first_difference(model.captured.code, program.code))
+        capture_breaks(request, model, law, f"{how}, the program of {model.name} has other code", value=difference)
 
 
 def capture_breaks(
     request: pytest.FixtureRequest, model: Subject, law: str, what: str, value: str | None = None
 ) -> None:
-    """Raise the violation of ``law`` by a captured program, and let its row say so."""
+    """Raise the violation of ``law`` by a captured program, and record it in the program's row."""
     record_row(request.node, SummaryRow(model.name, "capture", outcome=f"{WRONG}: {law}"))
     broken(law, what, value=value)
 
 
 def calls_in(program: GraphModule) -> list[tuple[str, Any]]:
-    """Return the nodes of a program that compute something, in order, and before them its inputs and attributes.
+    """Return the nodes of a program that compute something, in order, after its inputs and attributes.
 
-    In code, inputs come first, whatever checks stand between them. An attribute that ``forward`` fetches at two places
-    has a node at each in one capture, and a single one in the next.
+    In code, inputs come first, even if checks are between them in the graph. An attribute that ``forward`` fetches at
+    two places has a node at each in one capture, and a single node in the next.
     """
     nodes = [(node.op, node.target) for node in program.graph.nodes]
     attributes = sorted({node for node in nodes if node[0] == "get_attr"})
@@ -275,13 +275,13 @@ def calls_in(program: GraphModule) -> list[tuple[str, Any]]:
 
 
 def skip_unless_changed(model: Subject, pass_: Pass, *, leaves: bool = True) -> None:
-    """Skip the test if the pass finds nothing to do in the model."""
+    """Skip the test if the pass changes nothing in the model."""
     if not changes(model, pass_, leaves=leaves):
         pytest.skip(f"{pass_name(pass_)} finds nothing to change in {model.name}")
 
 
 def skip_if_refused(act: Callable[[], Any], what: str) -> Any:
-    """Return what ``act`` returns, or skip the test with the first line of what it raises."""
+    """Return the result of ``act``, or skip the test with the first line of its exception."""
     try:
         return act()
     except Exception as error:
@@ -289,7 +289,7 @@ def skip_if_refused(act: Callable[[], Any], what: str) -> Any:
 
 
 def skip_unless_run(model: Subject, program: nn.Module, make: Callable[[nn.Module], Any], compiler: str) -> None:
-    """Skip the test if ``program`` fails, or returns another structure, and what ``make`` makes of the model does too.
+    """Skip the test if ``program`` fails or returns another structure, and the model after ``make`` does, too.
 
     A failure of ``program`` is its own only if the model itself fares better.
     """
@@ -301,24 +301,24 @@ def skip_unless_run(model: Subject, program: nn.Module, make: Callable[[nn.Modul
     itself = Runner(skip_if_refused(lambda: make(model.fresh()), not_run))(model.arguments(), model.dtype)
     if itself.error is not None:
         pytest.skip(f"{not_run}: {first_line(itself.error)}")
-    if (found := describe(itself.output)) != wanted:
-        pytest.skip(f"{not_run} as it is: it returns {found} instead of {wanted}")
+    if (actual := describe(itself.output)) != wanted:
+        pytest.skip(f"{not_run} as it is: it returns {actual} instead of {wanted}")
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of a message that says anything."""
+    """Return the first line of an error's message, or the error's class if the message is empty."""
     return str(error).strip().partition("\n")[0] or type(error).__name__
 
 
 def script(program: nn.Module) -> Any:
-    """Return ``program`` as TorchScript, whose deprecation is not what is tested here."""
+    """Return ``program`` as TorchScript; its deprecation is not tested here."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         return torch.jit.script(program)
 
 
 def compiled(program: nn.Module) -> Any:
-    """Return ``program`` behind torch.compile, without a compiler and without what was compiled before."""
+    """Return ``program`` behind torch.compile, without a compiler, and forget earlier compilations."""
     torch.compiler.reset()
     return torch.compile(program, backend="eager", fullgraph=True, dynamic=False)
 
@@ -334,14 +334,14 @@ def import_path(folder: Path) -> Generator[None]:
 
 
 def show_refusals(request: pytest.FixtureRequest, error: Exception) -> None:
-    """Let the report of a verbose run have what each way of capturing said, which the message is cut from."""
+    """Add the full refusal of each way of capture to the report of a verbose run; the message has them shortened."""
     if isinstance(error, CaptureError) and request.config.get_verbosity() > 0:
         for refusal in error.refusals:
             request.node.add_report_section("call", f"{refusal.way} in full", refusal.message)
 
 
 def skip_if_exported(model: Subject, why: str) -> None:
-    """Skip a test of symbolic tracing for a model that came in through ``torch.export``."""
+    """Skip a test of symbolic tracing for a model that is captured by ``torch.export``."""
     if model.is_exported:
         pytest.skip(f"{model.name} is captured by torch.export: {why}")
 
@@ -349,7 +349,7 @@ def skip_if_exported(model: Subject, why: str) -> None:
 def skip_unless_captured_without_leaves(model: Subject) -> None:
     """Skip the test if the model cannot be captured in functions only, which is no fault of the model.
 
-    A model of the zoo says so itself (``needs_leaves``). Where it does not, the fault is of the capture.
+    A model of the zoo declares this (``needs_leaves``). If it does not, the fault is of the capture.
     """
     skip_if_exported(model, "its program has no modules to trace through, only operators")
     try:

@@ -1,4 +1,4 @@
-"""The rows of the evaluation as tests: what ``pytest --fx-tables`` runs. A passed test is a row that was measured."""
+"""The rows of the evaluation as tests, for ``pytest --fx-tables``. A passed test is a row that was measured."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pytest_fx.tables.tables_run import RUN, send
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Make a test of every row that was asked for, those that take times known as such to pytest-xdist."""
+    """Make a test of every selected row, and mark those that take times for pytest-xdist."""
     run = metafunc.config.stash.get(RUN, None)
     chosen = [] if run is None else [(table, row) for table in run.tables for row in table.rows(run.scale)]
     distributed = hasattr(metafunc.config, "workerinput")
@@ -29,7 +29,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def test_table(request: pytest.FixtureRequest, table: Table, row: Row) -> None:
-    """Measure one row, unless that was done already; skip it with the reason if this machine cannot."""
+    """Measure one row, unless its record still holds; skip it with the reason if this machine cannot."""
     run = request.config.stash[RUN]
     record = None if run.afresh else run.measurements.still_holds(table, row)
     if record is not None:

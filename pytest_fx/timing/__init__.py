@@ -1,1 +1,1 @@
-"""Times of two programs, taken in pairs, and the memory that each needs at most."""
+"""Times of two programs, taken in pairs, and the peak memory of each."""

@@ -1,7 +1,7 @@
 """The clocks of timings and the switches of the garbage collector, bound when the plugin starts.
 
-Programs are imported later, and a module may put functions of its own in place of ``time.perf_counter``: to fool a
-timing, or because it tests with a clock that stands still.
+Programs are imported later, and a module may replace ``time.perf_counter`` by a function of its own: to fool a timing,
+or because it tests with a clock that stands still.
 """
 
 from __future__ import annotations
@@ -14,26 +14,26 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """Functions in an object: those that stop clocks replace what modules hold."""
+    """Functions of clocks, kept in an object: code that stops clocks replaces attributes of modules."""
 
     wall: Callable[[], float] = time.perf_counter
-    """Seconds that have passed."""
+    """The wall-clock time in seconds."""
     processor: Callable[[], float] = time.process_time
-    """Seconds that processors have computed for this process, those of all threads."""
+    """The processor time of this process in seconds, over all threads."""
 
 
 @dataclass(frozen=True, slots=True)
 class Collector:
-    """The same for the garbage collector."""
+    """Functions of the garbage collector, kept in the same way."""
 
     is_on: Callable[[], bool] = gc.isenabled
-    """Whether it collects by itself."""
+    """True if it collects by itself."""
     collect: Callable[[], int] = gc.collect
-    """Collects now."""
+    """Collect now."""
     start: Callable[[], None] = gc.enable
-    """Lets it collect by itself."""
+    """Let it collect by itself."""
     stop: Callable[[], None] = gc.disable
-    """Keeps it from that."""
+    """Keep it from collecting by itself."""
 
 
 CLOCK = Clock()

@@ -1,4 +1,4 @@
-"""What timed calls are given: in every call other contents, at addresses that stay."""
+"""The inputs of timed calls: new contents in every call, at addresses that stay."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from pytest_fx.harness.evaluation import Arguments
 from pytest_fx.harness.snapshot import is_strided
 
 FEW_SETS = 5
-"""Input sets that contents are made of, where they have floating-point tensors: one for each comparison of outputs."""
+"""Input sets that contents are made from, if they have floating-point tensors: one for each comparison of outputs."""
 LARGEST_RING = 64 * 2**20
-"""Bytes that the argument sets of one program's sample may take in all; there is one at least."""
+"""The most bytes of all argument sets for one program's sample; there is always one set."""
 CHANGES, CHANGES_OF_COMPARED = (1 / 500, 1 / 200), (1 / 60, 1 / 50)
-"""How much nearer to zero the elements of one tensor are brought at most, in parts of them: from the least to the most.
+"""The least and the largest share by which the elements of one tensor are brought nearer to zero at most.
 
-Those of a call whose output is compared are others, so that the output of no other call is nearly its own."""
+Calls whose output is compared have larger shares, so that the output of no other call is nearly their own."""
 TRIED = 3
-"""Contents of integers that a model is tried with, to see whether it accepts such."""
+"""The number of integer contents with which a model is tried, to see if it accepts them."""
 MOST_TRIES = 8
-"""Contents of each kind among which one is looked for that no call has had."""
+"""The number of contents of each kind that are searched for new ones."""
 GOLDEN_RATIO = (5**0.5 - 1) / 2
-"""Multiples of it, without their integer part, are all different and lie evenly."""
+"""The fractional parts of its multiples are all different and evenly spread."""
 
 
 class Ring:
@@ -33,10 +33,10 @@ class Ring:
     def __init__(self, arguments: list[Arguments], tensors: list[list[torch.Tensor]] | None = None) -> None:
         """Take ``arguments``, whose tensors are written to from now on, and ``tensors`` of the same memory if known."""
         self.arguments = arguments
-        self.calls = [(one.args, one.kwargs) for one in arguments]
+        self.calls = [(call.args, call.kwargs) for call in arguments]
         """Positional and keyword arguments of each call."""
-        self.tensors = [_strided(one) for one in arguments] if tensors is None else tensors
-        """The tensors of each call whose contents can be replaced; a program may give its own another shape."""
+        self.tensors = [_strided(call) for call in arguments] if tensors is None else tensors
+        """The tensors of each call whose contents can be replaced; a program may reshape its own references."""
 
     def first(self, count: int) -> Ring:
         """Return a ring of the first ``count`` of its argument sets, the same tensors."""
@@ -50,12 +50,12 @@ class Ring:
 
 
 class Contents:
-    """Contents for calls, by number: those of one number are the same for both programs, those of two differ.
+    """Contents for calls, by number: equal for both programs under one number, different under two.
 
-    They come from further input sets where there are such. Floating-point elements are also brought nearer to zero,
-    each by its own part of at most 2 %, so that signs, zeros and ranges stay. Other tensors are as in some input set.
-    Where there are no others, and one set only, these have their elements in another order, drawn anew in their range,
-    or their rows in another order: whichever of these the model accepts.
+    They come from further input sets, if there are any. Floating-point elements are also brought nearer to zero, each
+    by its own share of at most 2 %, so that signs, zeros and ranges stay. Other tensors are as in some input set. If
+    there is one input set only, and without floating-point tensors, their elements are permuted, or drawn again from
+    their range, or their rows are permuted: whichever of these the model accepts.
 
     >>> contents = Contents(lambda number: Arguments((torch.ones(2), torch.arange(2))))
     >>> ring = contents.ring(1)
@@ -68,17 +68,17 @@ class Contents:
     def __init__(
         self, input_set: Callable[[int], Arguments], accepts: Callable[[Arguments], bool] = lambda arguments: True
     ) -> None:
-        """Take where contents come from.
+        """Take the source of the contents.
 
         Args:
-            input_set: makes the arguments of a call, other ones for another number if there are others.
-            accepts: says whether the model can be called with arguments.
+            input_set: makes the arguments of a call, different ones for each number if possible.
+            accepts: returns whether the model can be called with these arguments.
         """
         self._input_set = input_set
         self.repeat = False
-        """Whether some call was given contents that an earlier one had, as there were no others."""
+        """True if some call got the contents of an earlier one, since there were no others."""
         self._example = input_set(0)
-        # Of numbers that nobody else asks for, other ones in each timing: nothing computed before is of any use.
+        # New numbers in each timing: results computed before are of no use.
         chance = random.SystemRandom()
         self._first, self._phase = chance.randrange(2**20, 2**30), chance.random()
         example = _strided(self._example)
@@ -92,21 +92,22 @@ class Contents:
 
     @property
     def example(self) -> Arguments:
-        """One input set, as it is."""
+        """The first input set, unchanged."""
         return self._example
 
     def fitting(self, iterations: int) -> int:
-        """Return how many calls a sample may have, of at most ``iterations``, each with arguments of its own."""
+        """Return the number of calls in a sample, at most ``iterations``, if each has arguments of its own."""
         return max(1, min(iterations, LARGEST_RING // max(self._size, 1)))
 
     def ring(self, length: int) -> Ring:
-        """Return as many argument sets, each with memory of its own; :meth:`fill` puts contents in."""
+        """Return a ring of ``length`` argument sets, each with memory of its own; :meth:`fill` sets their contents."""
         return Ring([self._example.copies() for _ in range(length)])
 
     def fill(self, ring: Ring, number: int, compared: int | None = None) -> None:
         """Copy the contents ``number``, ``number + 1`` and so on in place into the tensors of ``ring``.
 
-        If the output of the last call is to be compared, ``compared`` counts these: the next is of another input set.
+        If the output of the last call is compared, ``compared`` is the number of comparisons so far: each uses another
+        input set.
         """
         last = len(ring.tensors) - 1
         with torch.no_grad():
@@ -124,18 +125,18 @@ class Contents:
                 tensor.copy_(content)
 
     def _unseen(self, number: int) -> list[torch.Tensor]:
-        """Return contents that no other number has, as far as there are such."""
+        """Return contents that no other number has, as far as possible."""
         if number not in self._variants:
             variants = range(1 + MOST_TRIES * len(self._orders))
             hashes = ((variant, hash_of(self._varied(number, variant))) for variant in variants)
-            variant, digest = next((found for found in hashes if found[1] not in self._seen), (0, b""))
+            variant, digest = next((pair for pair in hashes if pair[1] not in self._seen), (0, b""))
             self.repeat |= not digest
             self._variants[number] = variant
             self._seen.add(digest)
         return self._varied(number, self._variants[number])
 
     def _varied(self, number: int, variant: int) -> list[torch.Tensor]:
-        """Return an input set, or from the first variant on what one of the orders makes of it."""
+        """Return an input set, unchanged for variant 0, otherwise changed by one of the orders."""
         base = self._other(number)
         if variant == 0:
             return base
@@ -143,18 +144,18 @@ class Contents:
         return self._orders[(variant - 1) % len(self._orders)](base, generator)
 
     def _is_accepted(self, order: Order, accepts: Callable[[Arguments], bool]) -> bool:
-        """Return whether the model can be called with what ``order`` makes of its inputs."""
+        """Return whether the model can be called with inputs changed by ``order``."""
         if not self._size:
             return False
         for seed in range(TRIED):
             try:
-                made = order(_strided(self._example), torch.Generator().manual_seed(seed))
+                changed = order(_strided(self._example), torch.Generator().manual_seed(seed))
                 tried = Ring([self._example.copies()])
-                for tensor, content in zip(tried.tensors[0], made, strict=True):
+                for tensor, content in zip(tried.tensors[0], changed, strict=True):
                     tensor.copy_(content)
                 if not accepts(tried.arguments[0]):
                     return False
-            except (RuntimeError, NotImplementedError):  # there are few operators for some dtypes
+            except (RuntimeError, NotImplementedError):  # some dtypes have few operators
                 return False
         return True
 
@@ -174,28 +175,28 @@ class Contents:
         return max(1, min(FEW_SETS, LARGEST_RING // max(2 * self._size, 1)))
 
     def _other(self, number: int) -> list[torch.Tensor]:
-        """Return the tensors of another input set, or of the example where that is not of the same form."""
+        """Return the tensors of another input set, or of the example if that has another form."""
         other = self._input_set(self._first + number)
         return _strided(other if other.form == self._example.form else self._example)
 
 
 def hash_of(tensors: Sequence[torch.Tensor]) -> bytes:
-    """Return a hash of what tensors hold."""
-    found = hashlib.blake2b(digest_size=16)
+    """Return a hash of the contents of tensors."""
+    digest = hashlib.blake2b(digest_size=16)
     for tensor in tensors:
         if tensor.numel():
             plain = tensor.detach().resolve_conj().resolve_neg().cpu().contiguous()
-            found.update(plain.reshape(-1).view(torch.uint8).numpy().data)
-    return found.digest()
+            digest.update(plain.reshape(-1).view(torch.uint8).numpy().data)
+    return digest.digest()
 
 
 def _permuted(tensors: Sequence[torch.Tensor], generator: torch.Generator) -> list[torch.Tensor]:
-    """Return the elements of each tensor in another order."""
-    return [_taken(tensor.flatten(), generator).reshape(tensor.shape) for tensor in tensors]
+    """Return each tensor with its elements permuted."""
+    return [_shuffled(tensor.flatten(), generator).reshape(tensor.shape) for tensor in tensors]
 
 
 def _drawn(tensors: Sequence[torch.Tensor], generator: torch.Generator) -> list[torch.Tensor]:
-    """Return elements from the least to the largest of each tensor."""
+    """Return tensors of random elements between the least and the largest of each."""
     return [
         torch.randint(int(tensor.min()), int(tensor.max()) + 1, tensor.shape, generator=generator)
         .to(tensor.device, tensor.dtype)
@@ -206,19 +207,19 @@ def _drawn(tensors: Sequence[torch.Tensor], generator: torch.Generator) -> list[
 
 
 def _by_rows(tensors: Sequence[torch.Tensor], generator: torch.Generator) -> list[torch.Tensor]:
-    """Return the rows of all tensors in one other order, where they have equally many."""
+    """Return tensors with their rows permuted in the same way, if they have equally many."""
     if len({tensor.shape[:1] for tensor in tensors}) != 1:
         raise NotImplementedError
     seed = int(torch.randint(2**31, (), generator=generator))
-    return [_taken(tensor, torch.Generator().manual_seed(seed)) for tensor in tensors]
+    return [_shuffled(tensor, torch.Generator().manual_seed(seed)) for tensor in tensors]
 
 
-def _taken(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+def _shuffled(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     return tensor[torch.randperm(len(tensor), generator=generator).to(tensor.device)]
 
 
 Order = Callable[[Sequence[torch.Tensor], torch.Generator], list[torch.Tensor]]
-"""Makes other contents for tensors of integers, as a generator says."""
+"""A function that makes other contents for integer tensors, from a random generator."""
 _ORDERS: tuple[Order, ...] = (_permuted, _drawn, _by_rows)
 
 
@@ -233,7 +234,7 @@ def _may_change(tensor: torch.Tensor) -> bool:
 
 
 def _part(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor | None:
-    """Return a random part of each element, 0 of those that are not finite; None if they have to stay as they are."""
+    """Return a random share of each element, 0 for those that are not finite; None if the tensor must not change."""
     if not _may_change(tensor):
         return None
     parts = torch.rand(tensor.shape, generator=generator).to(tensor.device, tensor.real.dtype) * tensor

@@ -1,4 +1,4 @@
-"""What calls of programs are estimated to take on this machine: ``--fx-estimate``."""
+"""Estimates of the time of a program's call on this machine: ``--fx-estimate``."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ from pytest_fx.harness.evaluation import Arguments
 def estimated_seconds(programs: Iterable[Any], arguments: Arguments, folder: Path) -> Iterator[float | None]:
     """Yield the seconds of a call of each program, from kernels that are measured one by one and kept in ``folder``.
 
-    None for what is not a captured program, for one with parts that a backend computes with kernels of its own, and for
-    what cannot be followed without its elements.
+    Yield None for a program that is not captured, has parts with kernels of a backend, or cannot be followed without
+    the elements of its tensors.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    with FileLock(folder / "times.lock"):  # tests side by side would each measure the machine
+    with FileLock(folder / "times.lock"):  # otherwise tests side by side would each measure the machine
         device = calibrated_here(folder)
         times = MeasuredTimes(device, file_of_machine(folder, "times"))
         for program in programs:
-            known = isinstance(program, GraphModule) and not getattr(program.meta.get("lowering"), "parts", ())
-            yield _estimated(program, arguments, times) if known else None
+            is_captured = isinstance(program, GraphModule) and not getattr(program.meta.get("lowering"), "parts", ())
+            yield _estimated(program, arguments, times) if is_captured else None
         times.save()
 
 
 def _estimated(program: GraphModule, arguments: Arguments, times: MeasuredTimes) -> float | None:
     try:
         calls = record_calls(program, *positional(program, arguments.args, arguments.kwargs))
-    except Exception:  # whatever its operations raise on tensors without elements, as an engine of a backend
+    except Exception:  # operations, such as a backend's engine, may raise anything on tensors without elements
         return None
     return estimate_calls(calls, times.device, times).seconds

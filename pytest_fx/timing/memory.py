@@ -1,4 +1,4 @@
-"""The most memory that the tensors of one call take at a time."""
+"""The peak memory of the tensors of one call."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from pytest_fx.harness.layouts import uncompiled
 
 
 def peak_memory(program: Callable[[], Any], device: str = "cpu") -> int:
-    """Return the most bytes that one call of ``program`` holds at a time beside what there was before it.
+    """Return the most bytes that one call of ``program`` holds at a time, beyond those held before it.
 
-    Counted are intermediate values and outputs, and not parameters, inputs and views of them. On the CPU these are the
-    tensors that operators return, without what an operator needs and gives back while it runs. On a GPU they are what
-    PyTorch's allocator hands out, with that. Gradients are off. The call is not for timing: it is watched.
-
+    Intermediate values and outputs count; parameters, inputs and views of them do not. On the CPU these are the tensors
+    that operators return, without the workspace that an operator frees before it returns. On a GPU they are the
+    allocations of PyTorch's allocator, with that workspace. Gradients are off. The call is observed, so it is not for
+    timing.
     >>> peak_memory(lambda: (torch.zeros(250) + 1) * 2)  # three tensors of 1000 bytes, two of them at a time
     2000
     """
@@ -40,7 +40,7 @@ def _peak_on_gpu(program: Callable[[], Any]) -> int:
 
 
 class _LiveTensors(KernelMode):
-    """Adds up the storages that operators make while they are alive."""
+    """Sums the sizes of the storages that operators allocate while they are alive."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""What timed calls return: computed when they return, and from what they were given."""
+"""Checks on the outputs of timed calls: computed when the call returns, and from its inputs."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from pytest_fx.harness.structure import leaves
 from pytest_fx.timing.contents import hash_of
 
 COARSE_ERROR = 0.25
-"""Error of outputs, in parts of eager's, that no contract allows but one that says so: of another input set it is
-about 1."""
+"""An error of outputs, relative to eager's, that only an explicit contract allows: that of other contents is about
+1."""
 GROWTH = 8.0
-"""How many times its smallest error a program may have on other contents: those of a quantized program are alike."""
+"""The factor by which an error may exceed the smallest one on other contents: a quantized program's are alike."""
 STALE = 0.5
-"""Error from which on an output may be that of other contents, in parts of how far eager's is from the nearest."""
+"""The error from which on an output may be that of other contents, relative to the nearest output of eager."""
 MOST_SAMPLED = 4096
-"""Elements of eager's outputs that are kept to see how far they change."""
+"""Elements of eager's outputs that are kept to measure their changes."""
 FEW_ELEMENTS = 16
-"""Elements of all outputs up to which a quantized program may return the same ones for inputs that differ little."""
+"""Elements of all outputs up to which a quantized program may return equal outputs for similar inputs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,25 +36,25 @@ class Observation:
     signal: float
     """Sum of squares of eager's floating-point elements."""
     noise: float
-    """Sum of squares of the errors; infinite where outputs cannot be compared."""
+    """Sum of squares of the errors; infinite if outputs cannot be compared."""
     floor: float
     """Relative error that rounding explains: the square root of the machine epsilon."""
     elements: int
-    """Floating-point elements."""
+    """The number of floating-point elements."""
     eager: bytes
-    """A hash of eager's."""
+    """A hash of eager's outputs."""
     program: bytes
-    """A hash of the program's."""
+    """A hash of the program's outputs."""
     sample: torch.Tensor
-    """Some of eager's elements, of all places in its outputs, float64."""
+    """Some of eager's elements, spread over its outputs, in float64."""
 
     @property
     def error(self) -> float:
-        """The error, in parts of eager's outputs."""
+        """The error, relative to eager's outputs."""
         return math.sqrt(self.noise / self.signal) if self.signal else (math.inf if self.noise else 0.0)
 
     def change(self, others: list[Observation]) -> float:
-        """Return how far eager's outputs are from the nearest of ``others``, in parts of them; 0 if nobody knows."""
+        """Return the relative distance of eager's outputs to the nearest of ``others``; 0 if it is unknown."""
         scale = float(self.sample.norm())
         alike = [other.sample for other in others if other is not self and other.sample.shape == self.sample.shape]
         changes = [float((self.sample - sample).norm()) for sample in alike]
@@ -62,10 +62,10 @@ class Observation:
 
 
 class OutputCheck:
-    """Looks at outputs of a timed program beside eager's, outside of the clock, and says what is wrong with them."""
+    """Checks outputs of a timed program against eager's, outside of the clock."""
 
     def __init__(self, program: str, model: str, contract: Contract | None = None) -> None:
-        """Take the names for a message; ``contract`` is what the program promises, None if it promises nothing."""
+        """Take the names for messages; ``contract`` is the program's promise, None if it promises nothing."""
         self._program, self._model, self._contract = program, model, contract
         self._classes: set[type] = set()
         self._warm: list[Observation] = []
@@ -74,7 +74,7 @@ class OutputCheck:
     def require_computed(self, output: Any) -> None:
         """Raise :class:`~pytest_fx.errors.TimedOutputError` for an output that may be computed later.
 
-        Computed are plain tensors, numbers and text in tuples, lists and dicts, and all that eager returns.
+        Plain tensors, numbers and text in tuples, lists and dicts count as computed, and all that eager returns.
         """
         computed = {*_COMPUTED, *self._classes}
         lazy = [(path, leaf) for path, leaf in leaves(output) if _kind(leaf) not in computed]
@@ -89,7 +89,7 @@ class OutputCheck:
             )
 
     def require_process_kept(self, before: ProcessState) -> None:
-        """Raise :class:`~pytest_fx.errors.TimedOutputError` unless the process is as it was; put it back."""
+        """Raise :class:`~pytest_fx.errors.TimedOutputError` if the process has changed; restore it first."""
         if changes := before.changes():
             before.put_back()
             raise self._error(
@@ -100,60 +100,62 @@ class OutputCheck:
             )
 
     def learn(self, eager: Any) -> None:
-        """Take note of the classes of what eager returns."""
+        """Record the classes of eager's outputs."""
         self._classes |= {type(eager), *(_kind(leaf) for _, leaf in leaves(eager))}
 
     def observe(self, eager: Any, output: Any, *, timed: bool = True) -> None:
-        """Take note of the outputs of both programs for the same contents; ``timed`` is false for a first call."""
+        """Record the outputs of both programs for the same contents; ``timed`` is false for a first call."""
         try:
             pairs = pair_leaves(eager, output, same_dtype=False)
-        except ComparisonError:  # such as nested tensors: nobody knows
+        except ComparisonError:  # such as nested tensors: nothing is known about them
             return
         (self._timed if timed else self._warm).append(_observation(pairs))
 
     def require_followed(self) -> None:
         """Raise :class:`~pytest_fx.errors.TimedOutputError` unless outputs follow the contents of inputs.
 
-        A program may be as far from eager as it is, but not further away on contents that it is given later, nor may
-        it return the same for the first and the last. One with a contract must also be roughly near.
+        A program may differ from eager, but not by more on later contents, and it may not return the same for the first
+        and the last. A program with a contract must also be roughly near.
         """
-        seen = self._warm + self._timed
-        if not self._timed or not any(one.elements for one in seen):
+        observations = self._warm + self._timed
+        if not self._timed or not any(observation.elements for observation in observations):
             return
-        first = self._timed[0] if len(self._timed) > 1 else seen[0]
-        if self._stands_still(first, seen[-1]) or self._falls_behind(seen) or self._is_far(seen):
+        first = self._timed[0] if len(self._timed) > 1 else observations[0]
+        stands_still = self._stands_still(first, observations[-1])
+        if stands_still or self._falls_behind(observations) or self._is_far(observations):
             raise self._error(
                 "returns something else when the contents of its inputs change: a cache?",
-                value="error of outputs, in parts of eager's: " + ", ".join(f"{one.error:.2g}" for one in seen),
+                value="error of outputs, in parts of eager's: "
+                + ", ".join(f"{case.error:.2g}" for case in observations),
                 why="each call is given other contents at the same addresses, and eager's outputs change with them; "
                 "a program that does not look at its inputs has no time",
                 remedy="compute from what the call is given; keep only what depends on parameters and buffers",
             )
 
     def _stands_still(self, first: Observation, last: Observation) -> bool:
-        """Return whether both outputs are the same, those of eager are not, and no coarse scale explains it."""
+        """Return whether the program's outputs are equal although eager's are not, and no coarse scale explains it."""
         same = first.program == last.program and first.eager != last.eager
         return same and last.error > last.floor and (last.elements > FEW_ELEMENTS or _pooled([last]) > COARSE_ERROR)
 
-    def _falls_behind(self, seen: list[Observation]) -> bool:
+    def _falls_behind(self, observations: list[Observation]) -> bool:
         """Return whether errors of half of the calls are far larger than the smallest, and as large as eager's changes.
 
-        Errors of a cache are. Those of quantized programs grow too where contents leave the calibrated range, but not
-        so far; of few elements the smallest is a matter of luck, unless there is none.
+        Errors of a cache are. Those of a quantized program grow, too, if contents leave the calibrated range, but less.
+        Of few elements the smallest error is a matter of luck, unless it is 0.
         """
-        least = min(seen, key=lambda one: one.error)
+        least = min(observations, key=lambda observation: observation.error)
         if least.elements <= FEW_ELEMENTS and least.error > 4 * least.floor**2:
             return False
-        behind = [one for one in self._timed if one.error > GROWTH * least.error + max(one.floor, self._promised)]
-        stale = [one for one in behind if one.error >= STALE * one.change(seen)]
+        behind = [each for each in self._timed if each.error > GROWTH * least.error + max(each.floor, self._promised)]
+        stale = [each for each in behind if each.error >= STALE * each.change(observations)]
         return 2 * len(stale) >= len(self._timed)
 
-    def _is_far(self, seen: list[Observation]) -> bool:
-        return self._contract is not None and _pooled(seen) > max(COARSE_ERROR, 2 * self._promised)
+    def _is_far(self, observations: list[Observation]) -> bool:
+        return self._contract is not None and _pooled(observations) > max(COARSE_ERROR, 2 * self._promised)
 
     @property
     def _promised(self) -> float:
-        """The relative error that the contract allows of itself."""
+        """The relative error that the contract itself allows."""
         return 10 ** (-self._contract.sqnr_db / 20) if isinstance(self._contract, Approximate) else 0.0
 
     def _error(self, what: str, **parts: str) -> TimedOutputError:
@@ -182,7 +184,7 @@ def _observation(pairs: list[Leaf] | Mismatch) -> Observation:
 
 
 def _sample(tensors: list[torch.Tensor]) -> torch.Tensor:
-    """Return finite elements at even distances, real and imaginary parts of complex ones."""
+    """Return finite elements at even distances; complex tensors give real and imaginary parts."""
     parts: list[torch.Tensor] = []
     for tensor in tensors:
         flat = (torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor).detach().reshape(-1)
@@ -191,16 +193,16 @@ def _sample(tensors: list[torch.Tensor]) -> torch.Tensor:
     return torch.cat(parts) if parts else torch.empty(0)
 
 
-def _pooled(seen: list[Observation]) -> float:
-    """Return the error of all outputs taken together, in parts of eager's."""
-    signal, noise = sum(one.signal for one in seen), sum(one.noise for one in seen)
+def _pooled(observations: list[Observation]) -> float:
+    """Return the pooled error of all outputs, relative to eager's."""
+    signal, noise = sum(each.signal for each in observations), sum(each.noise for each in observations)
     return math.sqrt(noise / signal) if signal else (math.inf if noise else 0.0)
 
 
 _COMPUTED: set[type] = {torch.Tensor, bool, int, float, complex, str, type(None)}
-"""Classes of values of which nothing is computed later."""
+"""Classes of values that cannot be computed later."""
 
 
 def _kind(value: Any) -> type:
-    """Return the class of a value; a parameter is a plain tensor."""
+    """Return the class of a value; a parameter counts as a plain tensor."""
     return torch.Tensor if type(value) is nn.Parameter else type(value)

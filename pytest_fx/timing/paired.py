@@ -1,4 +1,4 @@
-"""Times in pairs: eager and transformed alternate, so that what else the machine does falls on both."""
+"""Times in pairs: eager and transformed alternate, so that other load on the machine affects both."""
 
 from __future__ import annotations
 
@@ -28,85 +28,85 @@ from pytest_fx.timing.contents import Contents, Ring
 from pytest_fx.timing.outputs import OutputCheck
 
 SHORTEST_SAMPLE = 2e-3
-"""Seconds that a sample takes at least; faster programs are called several times in each."""
+"""The least seconds of a sample; faster programs are called several times in each."""
 LONGEST_SAMPLE = 2e-2
-"""Seconds that a sample of the slower program takes at most, if one call does not take longer."""
+"""The most seconds of a sample of the slower program, unless one call takes longer."""
 BETWEEN_COPIES = 0.01
-"""How much two copies of one program differ, as they lie elsewhere in memory; `benchmarks/verdicts.py` measures it."""
+"""The difference between two copies of one program at other addresses; `benchmarks/verdicts.py` measures it."""
 RESOLUTION = 0.03
-"""A difference that is excluded where none is shown, so that more pairs need not be taken."""
+"""A difference; if the interval excludes it and shows none, no more pairs are needed."""
 LOOKS = 6
-"""How often the interval is looked at while pairs are added: at the first pairs, and at twice as many each time."""
+"""The number of looks at the interval while pairs are added: at the first pairs, and at twice as many each time."""
 LEAST_ADDED = 0.25
-"""The part of the pairs so far that is added at least."""
+"""The least share of the pairs so far that is added."""
 LONG_CALL = 1.0
-"""Seconds of a call from which on two pairs are warm-up enough; the first may have compiled something."""
+"""Seconds of a call above which two warm-up pairs are enough; the first may have compiled something."""
 LONG_TIMING = 60.0
-"""Seconds from which on a timing is announced before it starts."""
+"""Expected seconds above which a timing is announced before it starts."""
 CONFIDENCE = 0.95
-"""How often intervals hold the truth."""
+"""The share of intervals that contain the true value."""
 RESAMPLES = 2000
-"""Bootstrap samples that the interval is taken from."""
+"""The number of bootstrap samples for the interval."""
 FENCE = 1.5
-"""Interquartile ranges outside of the quartiles from which on a ratio is an outlier (Tukey's fences)."""
+"""Interquartile ranges outside of the quartiles beyond which a ratio is an outlier (Tukey's fences)."""
 LEAST_SHARE = 0.95
-"""Part of the time from which on a thread that computes alone had a processor for itself."""
+"""The share of the time for which a thread that computes alone has a processor; below it, there was other load."""
 LAST, SOME = "last", "some"
-"""Which call of a sample it is whose outputs are compared."""
+"""The call of a sample whose outputs are compared: the last one, or a random one."""
 
 Program = Callable[..., Any]
 
-# A program under the clock may put other functions in place of these.
+# Bound here: a timed program may replace these functions.
 _Event, _synchronize = torch.cuda.Event, torch.cuda.synchronize
 _call_module = nn.Module.__call__
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What some calls of one program took."""
+    """The time of some calls of one program."""
 
     seconds: float
-    """Seconds of all calls; on a GPU those of the device."""
+    """Seconds of all calls; on a GPU, seconds of the device."""
     wall: float
-    """Seconds that passed meanwhile."""
+    """Wall-clock seconds in the meantime."""
     processor: float
-    """Seconds that processors computed for this process meanwhile."""
+    """Processor seconds of this process in the meantime."""
     calls: int
-    """How many calls there were."""
+    """The number of calls."""
     host: float | None = None
     """On a GPU, seconds until all calls had launched their work."""
 
 
 @dataclass(frozen=True, slots=True)
 class PairedTiming:
-    """What pairs of an eager call and a transformed call took."""
+    """The times of pairs of an eager call and a transformed call."""
 
     eager: tuple[float, ...]
-    """Seconds of each eager call; on a GPU those of the device."""
+    """Seconds of each eager call; on a GPU, seconds of the device."""
     transformed: tuple[float, ...]
-    """Seconds of the transformed call that each was paired with."""
+    """Seconds of the transformed call in each pair."""
     threads: int
     """Threads that PyTorch computed with."""
     iterations: int
-    """Calls in each sample, or fewer; a sample's time is divided by how many there were."""
+    """The most calls in a sample; the time of a sample is divided by its number of calls."""
     eager_host: tuple[float, ...] = ()
     """On a GPU, seconds until each eager call had launched its work; otherwise empty."""
     transformed_host: tuple[float, ...] = ()
-    """The same of the transformed calls."""
+    """The same for the transformed calls."""
     processors: float | None = None
-    """Processors that the process computed with during all samples, on average: seconds of theirs in each second."""
+    """The average number of processors that the process used during all samples: their seconds in each second."""
     looks: int = 1
-    """How often the interval may be looked at while pairs are added."""
+    """The most looks at the interval while pairs are added."""
     is_open: bool = False
-    """Whether more pairs might have decided, for which there was no time."""
+    """True if more pairs might have decided, but there was no time."""
     contents_repeat: bool = False
-    """Whether some calls were given contents that earlier ones had: integers of which there are no others."""
+    """True if some calls got the contents of earlier ones: integers without other contents."""
 
     @property
     def loaded(self) -> bool:
-        """Return whether other work had a part of the processor meanwhile, as far as that can be told.
+        """Return whether other work used a part of the processor in the meantime, as far as that is known.
 
-        It can of one thread on the CPU: others wait for each other, and for devices.
+        It is known for one thread on the CPU: several threads wait for each other, and hosts wait for devices.
         """
         if self.processors is None or self.threads != 1 or self.eager_host:
             return False
@@ -126,8 +126,8 @@ class PairedTiming:
     def interval(self) -> tuple[float, float]:
         """The bootstrap 95 % interval of :attr:`speedup`.
 
-        Who stops adding pairs when an interval is good enough chooses the one that errs. So where there are several
-        looks the errors are shared among them (Bonferroni): all of their intervals hold together in 95 % of timings.
+        To stop adding pairs when an interval is good enough selects the intervals that err. So the error is shared
+        among the looks (Bonferroni): all of their intervals together contain the true values in 95 % of timings.
         """
         return median_interval(self.speedups, 1 - (1 - CONFIDENCE) / self.looks)
 
@@ -139,9 +139,9 @@ class PairedTiming:
 
     @property
     def verdict(self) -> str:
-        """``"faster"`` or ``"slower"``, or that no difference is shown or too noisy, where the interval holds 1.
+        """``"faster"`` or ``"slower"``, or that no difference is shown or too noisy, if the interval contains 1.
 
-        An interval that leaves out 1 by less than :data:`BETWEEN_COPIES` shows no difference either.
+        An interval that excludes 1 by less than :data:`BETWEEN_COPIES` shows no difference either.
         """
         low, high = self.interval
         if low - BETWEEN_COPIES <= 1.0 <= high + BETWEEN_COPIES:
@@ -150,7 +150,7 @@ class PairedTiming:
 
     @property
     def decides(self) -> bool:
-        """Whether the interval shows a difference, or excludes one of :data:`RESOLUTION` in either direction."""
+        """True if the interval shows a difference, or excludes one of :data:`RESOLUTION` in either direction."""
         low, high = self.interval
         return self.verdict in ("faster", "slower") or (low > 1 - RESOLUTION and high < 1 + RESOLUTION)
 
@@ -182,17 +182,17 @@ def time_pairs(
     contents: Contents | None = None,
     outputs: OutputCheck | None = None,
 ) -> PairedTiming:
-    """Return the times of ``rounds`` pairs, after warm-up calls that are not counted, or of more.
+    """Return the times of ``rounds`` pairs, or of more, after warm-up calls that are not counted.
 
-    Pairs are added as long as these do not decide, :data:`LOOKS` times at most, until ``budget`` seconds have passed.
-    The order within a pair alternates. Everything that :func:`steady_conditions` holds still is as it was afterwards,
-    also if a program raises. Warm-up is :data:`~pytest_fx.options.WARMUP_ROUNDS` pairs, or two where calls take longer
-    than :data:`LONG_CALL`. ``announce`` is called with the seconds that the pairs are expected to take.
+    Pairs are added while ``decides`` is false, :data:`LOOKS` times at most, until ``budget`` seconds have passed. The
+    order within a pair alternates. :func:`steady_conditions` restores its settings, also if a program raises. Warm-up
+    is :data:`~pytest_fx.options.WARMUP_ROUNDS` pairs, or two if calls take longer than :data:`LONG_CALL`.
+    ``announce`` is called with the expected seconds of the pairs.
 
-    Programs are called with ``contents``: other ones in each call, the same ones in both samples of a pair, copied
-    outside of the clock to addresses that stay. Without it they are called with nothing. ``outputs`` sees what they
-    return, and raises :class:`~pytest_fx.errors.TimedOutputError` where that is not computed from the contents, or
-    where the transformed program changes the process, which is looked at before and after each sample.
+    Programs are called with ``contents``: new ones in each call, equal ones in both samples of a pair, copied outside
+    of the clock to addresses that stay. Without it they are called with nothing. ``outputs`` checks the outputs. It
+    raises :class:`~pytest_fx.errors.TimedOutputError` if they are not computed from the contents, or if the
+    transformed program changes the process, which is compared before and after each sample.
     """
     contents = Contents(lambda number: Arguments()) if contents is None else contents
     pairs = _Pairs((entered(eager), entered(transformed)), device, contents, outputs)
@@ -214,7 +214,7 @@ def time_pairs(
 def _take(
     pairs: _Pairs, rounds: int, budget: float, decides: Callable[[PairedTiming], bool], threads: int
 ) -> PairedTiming:
-    """Take ``rounds`` pairs, and more as long as they do not decide and there is time."""
+    """Take ``rounds`` pairs, and more while they do not decide and there is time."""
     looks = LOOKS if budget else 1
     begun, more = CLOCK.wall(), rounds
     for _ in range(looks):
@@ -236,9 +236,9 @@ def _per_call(samples: list[Sample]) -> tuple[tuple[float, ...], tuple[float, ..
 
 
 def entered(program: Program) -> Program:
-    """Return what calls ``program`` as any module is called, without what a captured one adds to explain errors.
+    """Return a callable that enters ``program`` like any module, without the code that explains errors.
 
-    That takes a third of a microsecond, which a program of five is no slower for.
+    That code takes a third of a microsecond, which a program of five microseconds should not be charged for.
     """
     kind: Any = type(program)
     explains = kind.__call__ is GraphModule.__call__
@@ -249,11 +249,11 @@ def entered(program: Program) -> Program:
 
 @contextmanager
 def steady_conditions(threads: int) -> Generator[None]:
-    """Hold still what times depend on inside the block, and put everything back as it was, also after an error.
+    """Fix, inside the block, the settings that times depend on, and restore all of them, also after an error.
 
-    PyTorch has ``threads`` threads, records no gradients, and Python collects no garbage. cuDNN chooses its
-    algorithms the same way in every run, as PyTorch does by default: no search, not only deterministic ones, TF32
-    allowed in convolutions and recurrent layers.
+    PyTorch has ``threads`` threads and records no gradients, and Python collects no garbage. cuDNN has the
+    defaults of PyTorch in every run: no search for algorithms, not only deterministic ones, TF32 allowed in
+    convolutions and recurrent layers.
     """
     collecting = COLLECTOR.is_on()
     COLLECTOR.collect()
@@ -292,7 +292,7 @@ def median_interval(values: tuple[float, ...], confidence: float = CONFIDENCE) -
 
 
 class _Pairs:
-    """Takes samples of both programs in one and the same way, each with argument sets of its own."""
+    """Takes samples of both programs in the same way, each with argument sets of its own."""
 
     def __init__(
         self, programs: tuple[Program, Program], device: str, contents: Contents, outputs: OutputCheck | None
@@ -307,7 +307,7 @@ class _Pairs:
         self._samples: tuple[list[Sample], list[Sample]] = ([], [])
 
     def set_iterations(self, iterations: int) -> None:
-        """Call the programs so often in each sample from now on."""
+        """Set the number of calls in each sample from now on."""
         for _ in range(iterations - 1):
             for ring in self._rings:  # in turns, so that neither program has all of its arguments in newer memory
                 ring.extend(self._contents.ring(1))
@@ -318,11 +318,11 @@ class _Pairs:
         looked_at = {start + count // 3: SOME, start + 2 * count // 3: SOME, 0: LAST, start + count - 1: LAST}
         for number in range(start, start + count):
             measured = self.measure((0, 1) if number % 2 == 0 else (1, 0), looked_at.get(number))
-            for known, sample in zip(self._samples, measured, strict=True):
-                known.append(sample)
+            for samples, sample in zip(self._samples, measured, strict=True):
+                samples.append(sample)
 
     def timing(self, threads: int, looks: int) -> PairedTiming:
-        """Return what the pairs took so far."""
+        """Return the times of the pairs so far."""
         every = [*self._samples[0], *self._samples[1]]
         times, hosts = zip(*map(_per_call, self._samples), strict=True)
         return PairedTiming(
@@ -340,11 +340,11 @@ class _Pairs:
     def measure(
         self, order: tuple[int, int], compared: str | None = None, *, timed: bool = True
     ) -> tuple[Sample, Sample]:
-        """Return a sample of each program, on the same contents, which none of them has seen.
+        """Return a sample of each program, on the same contents, which neither of them has seen.
 
-        ``compared`` is the call whose outputs are compared, if any: the last one, or another one. The sample ends with
-        it, so that nothing later overwrites its output, and which one it is is a matter of chance. Eager is called
-        second then: what it returns is not there while the program is timed.
+        ``compared`` is the call whose outputs are compared, if any: the last one, or a random one. The sample ends with
+        it, so that no later call overwrites its output. Eager is called second then: its output does not exist while
+        the program is timed.
         """
         check = None if compared is None else self._outputs
         order = (1, 0) if check is not None and timed else order
@@ -359,7 +359,7 @@ class _Pairs:
             COLLECTOR.stop()  # the other program may have started it
             runs = [Run(output) for output in outputs.values()]
             with same_random_numbers(ring.arguments[0]), hidden(runs):
-                before = ProcessState.now()  # also where it is not asked for: both begin with equal caches
+                before = ProcessState.now()  # even if it is not compared: both start with equal caches
                 samples[role], output = self._sample(self._programs[role], ring)
                 COLLECTOR.stop()
                 if role and self._outputs is not None:
@@ -377,23 +377,23 @@ class _Pairs:
 
 
 def _copied(tensor: torch.Tensor) -> torch.Tensor:
-    """Return the values that a plain tensor has now; one of another class may have none yet."""
+    """Return a copy of a plain tensor's present values; a tensor of another class may have none yet."""
     return tensor.clone() if type(tensor) is torch.Tensor else tensor
 
 
 def _warm_up(pairs: _Pairs) -> list[float]:
-    """Call the programs until they are warm, and return the shortest time of each: one hiccup does not mislead."""
+    """Call the programs until they are warm, and return the shortest time of each, which one hiccup does not change."""
     shortest = [math.inf, math.inf]
     for count in range(1, WARMUP_ROUNDS + 1):
         samples = pairs.measure((0, 1), LAST if count == 1 else None, timed=False)
-        shortest = [min(known, max(one.seconds, one.wall)) for known, one in zip(shortest, samples, strict=True)]
+        shortest = [min(best, max(each.seconds, each.wall)) for best, each in zip(shortest, samples, strict=True)]
         if count > 1 and max(shortest) > LONG_CALL:
             break
     return shortest
 
 
 def _sample_on_cpu(program: Program, ring: Ring) -> tuple[Sample, Any]:
-    """Return what the calls took, and what the last one returned; what others return is freed at once."""
+    """Return the time of the calls and the output of the last one; other outputs are freed at once."""
     *calls, (args, kwargs) = ring.calls
     wall, processor = CLOCK.wall, CLOCK.processor
     computed = processor()
@@ -406,10 +406,10 @@ def _sample_on_cpu(program: Program, ring: Ring) -> tuple[Sample, Any]:
 
 
 def _sample_on_gpu(program: Program, ring: Ring) -> tuple[Sample, Any]:
-    """Return what the calls took: seconds between two events on the device, and those until everything was launched.
+    """Return the time of the calls: seconds between two events on the device, and those until everything was launched.
 
-    Work that is still queued does not shorten the first, and waiting for the device does not lengthen the second.
-    Other streams that go on after the second event are waited for in time.
+    Queued work does not shorten the first, and waiting for the device does not lengthen the second. Waiting for other
+    streams that go on after the second event counts, too.
     """
     *calls, (args, kwargs) = ring.calls
     wall, processor = CLOCK.wall, CLOCK.processor

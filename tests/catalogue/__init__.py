@@ -1,13 +1,14 @@
-"""Passes by which the harness is tested: wrong ones as engineers write them, each a row with a program that shows it,
-the laws that catch it and the words that are then said, and right ones.
+"""Passes that test the harness: wrong ones as engineers write them, and right ones.
 
-Most are found on random programs, too. Kinds of mistakes are files: ``operands``, ``shapes``, ``uses``, ``effects``,
+Each wrong pass is a row with a program that shows the fault, the laws that catch it, and words of the message.
+
+Most are found on random programs, too. Kinds of mistakes have files: ``operands``, ``shapes``, ``uses``, ``effects``,
 ``values``, ``interface``, ``state``, ``plumbing``, ``fusions``, ``algebra``, ``planning`` and ``rare``; ``correct`` and
-``correct_by_api`` hold the passes without one, ``arguments``, ``options`` and ``formula_rows`` some of either. Others
-are shown by their witness alone. Those of ``single_laws`` and ``single_laws_of_outputs`` break one law each. Those of
-``on_models``, ``folding``, ``training``, ``made_elsewhere`` and ``fooling`` were once judged wrongly. Those of
-``in_files`` are found by pytest on the command line, in a user's files, which are in ``users/``. Passes of blind rounds
-are in ``rounds/``, a package of their own: rows without a program, which ``make catalogue`` alone tries.
+``correct_by_api`` hold the passes without one, ``arguments``, ``options`` and ``formula_rows`` some of either. For
+others the witness is the only evidence. Those of ``single_laws`` and ``single_laws_of_outputs`` break one law each.
+Those of ``on_models``, ``folding``, ``training``, ``made_elsewhere`` and ``fooling`` were once judged wrongly. pytest
+on the command line finds those of ``in_files``, in a user's files, which are in ``users/``. Passes of blind rounds are
+in ``rounds/``, a package of their own: rows without a program, which ``make catalogue`` alone tries.
 """
 
 from importlib import import_module

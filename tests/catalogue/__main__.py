@@ -52,9 +52,9 @@ def table(trials: list[Trial], seed: int, seeds: int) -> str:
     for trial in wrong:
         row = ROWS[trial.name]
         words = f"{trial.kind}: {row.wrong[:1].lower()}{row.wrong[1:]}"
-        found = trial.law if trial.judged else "*none: it changes nothing*"
+        verdict = trial.law if trial.judged else "*none: it changes nothing*"
         missed = "not caught in time" if trial.law else "not caught" if trial.judged else "not judged"
-        law = found if trial.caught else f"**{missed}**"
+        law = verdict if trial.caught else f"**{missed}**"
         lines.append(f"| `{trial.name}` | {words} | {law} | {trial.programs} | {trial.changed} | {trial.seconds:.1f} |")
     lines += ["", "### Right", "", "| pass | what it does | programs | changed | flagged |", "|---|---|--:|--:|---|"]
     for name in dict.fromkeys(trial.name for trial in right):
@@ -102,8 +102,8 @@ def main() -> int:
         for trial in pool.map(try_named, [row.name for row, _ in jobs], [seed for _, seed in jobs]):
             trials.append(trial)
             good = trial.caught if isinstance(ROWS[trial.name], Wrong) else not trial.law
-            shown = {key: value for key, value in asdict(trial).items() if key not in ("message", "expected")}
-            print("ok  " if good else "BAD ", shown, flush=True)
+            fields = {key: value for key, value in asdict(trial).items() if key not in ("message", "expected")}
+            print("ok  " if good else "BAD ", fields, flush=True)
             if options.names and trial.message:
                 print(trial.message)
     if not options.names:

@@ -64,12 +64,12 @@ def scale_before_shift(gm: fx.GraphModule) -> None:
     lambda m, x: torch.where(x > 0, x, 0.5), torch.tensor([-torch.inf, 1.0])
 ))  # fmt: skip
 def where_by_arithmetic(gm: fx.GraphModule) -> None:
-    """What is not chosen is multiplied by zero, which is NaN for an infinity."""
+    """The value that is not chosen is multiplied by zero, which is NaN for an infinity."""
     for node in calls(gm, torch.where):
         if len(node.args) == 3:
-            condition, one, other = node.args
+            condition, first, other = node.args
             with gm.graph.inserting_before(node):
-                chosen = gm.graph.call_function(operator.mul, (one, condition))
+                chosen = gm.graph.call_function(operator.mul, (first, condition))
                 negated = gm.graph.call_function(torch.logical_not, (condition,))
                 rest = gm.graph.call_function(operator.mul, (negated, other))
             replace(node, operator.add, chosen, rest)
@@ -110,7 +110,7 @@ def cat_of_parts(gm: fx.GraphModule) -> None:
     lambda m, x: x.squeeze(0).unsqueeze(0), (2, 3)
 ), contract=exact)  # fmt: skip
 def squeeze_and_unsqueeze(gm: fx.GraphModule) -> None:
-    """Where a dimension is not of size one, squeeze does nothing, and unsqueeze adds one."""
+    """For a dimension of another size than one, squeeze does nothing, and unsqueeze adds one."""
     for node in calls(gm, "unsqueeze", torch.unsqueeze):
         inner = node.args[0]
         if inner.target in ("squeeze", torch.squeeze) and _argument(inner, 1, "dim") == _argument(node, 1, "dim"):
@@ -120,7 +120,7 @@ def squeeze_and_unsqueeze(gm: fx.GraphModule) -> None:
 
 @wrong("keyword by position", "contract", on=of(lambda m, x: torch.clamp(x, max=0.5), (4,)))
 def keywords_by_position(gm: fx.GraphModule) -> None:
-    """Keyword arguments are passed by position, in the order in which they stand and not in that of the signature."""
+    """Keyword arguments are passed by position, in the order of the call and not in the order of the signature."""
     for target in (torch.clamp, "clamp", F.gelu, F.hardtanh):
         for node in calls(gm, target):
             if target is not F.gelu:

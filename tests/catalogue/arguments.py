@@ -39,7 +39,7 @@ def attention_without_scale(gm: torch.fx.GraphModule) -> None:
     lambda m, x: torch.where(x > 0, x, 0.0), torch.tensor([torch.nan, 1.0])
 ), contract=exact)  # fmt: skip
 def where_positive_as_relu(gm: fx.GraphModule) -> None:
-    """What is positive or else 0 is written as relu, which keeps NaN."""
+    """A value that is chosen if positive, and else 0, is written as relu, which keeps NaN."""
     fx.replace_pattern(gm, lambda x: torch.where(x > 0, x, 0.0), lambda x: torch.relu(x))
 
 
@@ -47,7 +47,7 @@ def where_positive_as_relu(gm: fx.GraphModule) -> None:
     lambda m, x: F.interpolate(x, size=3, mode="bilinear", align_corners=True), (1, 2, 2, 2)
 ), contract=exact)  # fmt: skip
 def interpolate_without_corners(gm: fx.GraphModule) -> None:
-    """Where the corners are is left to the default."""
+    """The place of the corners is left to the default."""
     for node in calls(gm, F.interpolate):
         node.kwargs = {name: value for name, value in node.kwargs.items() if name in ("size", "scale_factor", "mode")}
     gm.recompile()
@@ -55,7 +55,7 @@ def interpolate_without_corners(gm: fx.GraphModule) -> None:
 
 @wrong("dropped keyword", "contract", on=of(lambda m, x: F.pad(x, (1, 1), value=2.0), (2, 3)), contract=exact)
 def pad_with_zeros(gm: fx.GraphModule) -> None:
-    """What is padded with is left to the default."""
+    """The value to pad with is left to the default."""
     for node in calls(gm, F.pad):
         node.kwargs = {name: value for name, value in node.kwargs.items() if name != "value"}
     gm.recompile()
@@ -69,8 +69,8 @@ def flatten_as_reshape(gm: torch.fx.GraphModule) -> None:
         if node.args[1:] == (1,) and not node.kwargs:
             with gm.graph.inserting_before(node):
                 size = gm.graph.call_method("size", (node.args[0], 0))
-                made = gm.graph.call_method("reshape", (node.args[0], size, -1))
-            substitute(node, made)
+                call = gm.graph.call_method("reshape", (node.args[0], size, -1))
+            substitute(node, call)
     gm.recompile()
 
 
@@ -160,6 +160,6 @@ def root_by_rsqrt(gm: fx.GraphModule) -> None:
 @right(of(lambda m, x: (torch.exp(x), x + 1)[1], (4,)), contract=exact)
 @adapt
 def dead_code_by_torch(gm: torch.fx.GraphModule) -> None:
-    """What nothing reads is removed by what torch.fx offers for that."""
+    """Unused operations are removed by torch.fx's own function for that."""
     gm.graph.eliminate_dead_code()
     gm.recompile()

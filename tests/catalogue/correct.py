@@ -34,8 +34,8 @@ permutes = of(lambda m, x: x.permute(1, 2, 0).permute((0, -1, 1)) * 2, (2, 3, 4)
 
 def plain(nodes: Any) -> list[Any]:
     """Those calls that have one argument, which is given by position."""
-    found = [node[0] if isinstance(node, tuple) else node for node in nodes]
-    return [node for node in found if len(node.args) == 1 and not node.kwargs]
+    firsts = [node[0] if isinstance(node, tuple) else node for node in nodes]
+    return [node for node in firsts if len(node.args) == 1 and not node.kwargs]
 
 
 # Other spellings of the same call.
@@ -247,12 +247,12 @@ def fold_norm_with_care(gm: fx.GraphModule) -> None:
 
 @right(network, contract=exact)
 def observe_linear(gm: fx.GraphModule) -> None:
-    """An identity that an observer could replace stands behind each linear layer."""
+    """An identity that an observer could replace follows each linear layer."""
     for node in calls(gm, nn.Linear):
         gm.add_submodule(f"_observer_{node.name}", nn.Identity())
         with gm.graph.inserting_after(node):
-            made = gm.graph.call_module(f"_observer_{node.name}", (node,))
-        node.replace_all_uses_with(made, delete_user_cb=lambda user, made=made: user is not made)
+            call = gm.graph.call_module(f"_observer_{node.name}", (node,))
+        node.replace_all_uses_with(call, delete_user_cb=lambda user, made=call: user is not made)
     gm.recompile()
 
 
@@ -262,9 +262,9 @@ def observe_linear(gm: fx.GraphModule) -> None:
 @right(arithmetic, network, contract=exact)
 def rename_values(gm: fx.GraphModule) -> None:
     """Values get new names."""
-    taken = {node.name for node in gm.graph.nodes}
+    names = {node.name for node in gm.graph.nodes}
     for number, node in enumerate(gm.graph.nodes):
-        if node.op.startswith("call") and f"value_{number}" not in taken:
+        if node.op.startswith("call") and f"value_{number}" not in names:
             node.name = f"value_{number}"
     gm.recompile()
 
@@ -281,7 +281,7 @@ def copy_the_program(gm: fx.GraphModule) -> fx.GraphModule:
 
 @right(of(lambda m, x: (torch.relu(x), x.sum(), x * 2)[2], (3,)), contract=exact)
 def drop_dead_code(gm: fx.GraphModule) -> None:
-    """What nothing uses and has no effect is removed."""
+    """Unused operations without effects are removed."""
     gm.graph.eliminate_dead_code()
     gm.recompile()
 

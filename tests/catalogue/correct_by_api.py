@@ -81,10 +81,10 @@ def copied_node_by_node(gm: fx.GraphModule) -> fx.GraphModule:
     graph = fx.Graph()
     copies: dict[fx.Node, fx.Node] = {}
     for node in gm.graph.nodes:
-        made = graph.node_copy(node, copies.__getitem__)
+        new = graph.node_copy(node, copies.__getitem__)
         if node.target is torch.relu and not node.kwargs:
-            made.op, made.target = "call_method", "relu"
-        copies[node] = made
+            new.op, new.target = "call_method", "relu"
+        copies[node] = new
     return fx.GraphModule(gm, graph)
 
 
@@ -97,9 +97,9 @@ def calls_counted(gm: fx.GraphModule) -> None:
             super().__init__(module)
             self.found = [node for node in module.graph.nodes if node.op == "call_function"]
 
-    taken = {node.name for node in gm.graph.nodes}
+    names = {node.name for node in gm.graph.nodes}
     for number, node in enumerate(Count(gm).found):
-        if f"call_{number}" not in taken:
+        if f"call_{number}" not in names:
             node.name = f"call_{number}"
     gm.recompile()
 
@@ -114,9 +114,9 @@ def powers_by_function(gm: torch.fx.GraphModule) -> None:
     for node in gm.graph.nodes:
         if node.op == "call_function" and node.target is operator.pow and node.args[1:] == (2,):
             with gm.graph.inserting_after(node):
-                made = gm.graph.call_method("pow", node.args)
-            made.meta = dict(node.meta)
-            substitute(node, made)
+                call = gm.graph.call_method("pow", node.args)
+            call.meta = dict(node.meta)
+            substitute(node, call)
     for node in gm.graph.nodes:
         if node.op == "call_method" and node.target == "pow":
             node.op, node.target = "call_function", torch.pow

@@ -150,7 +150,7 @@ def relu_in_place(gm: fx.GraphModule) -> None:
     lambda m, x: torch.relu(x) + 1, (2, 3)
 ), contract=exact, modes=BOTH)  # fmt: skip
 def relu_into_its_input(gm: fx.GraphModule) -> None:
-    """What the caller passed in is overwritten."""
+    """An input of the caller is overwritten."""
     for node in calls(gm, torch.relu, nn.ReLU):
         if len(node.args[0].users) == 1:
             replace(node, F.relu, node.args[0], inplace=True)

@@ -25,14 +25,14 @@ class _TooLong(Exception):
 
 
 def apply(pass_: Pass, program: Case) -> Any:
-    """What the pass makes of a capture of the program."""
+    """Apply the pass to a capture of the program."""
     captured = fx.symbolic_trace(program.module)
     result: Any = pass_(captured)
     return captured if result is None else result
 
 
 def answer(module: Any, program: Case) -> Any:
-    """What ``module`` answers to the case's inputs, from one random seed, on copies."""
+    """Return the answer of ``module`` to the case's inputs, from one random seed, on copies."""
     torch.manual_seed(0)
     return module(*copy.deepcopy(program.inputs))
 
@@ -48,20 +48,20 @@ def both(row: Wrong | Right, program: Case) -> tuple[Any, Any]:
 
 
 def differs(expected: Any, actual: Any, exact: bool) -> bool:
-    """Whether two answers differ in structure or values; NaN equals NaN."""
+    """Return True if two answers differ in structure or values; NaN equals NaN."""
     if isinstance(actual, Exception) or skeleton(expected) != skeleton(actual):
         return True
     tolerance = {"rtol": 0.0, "atol": 0.0} if exact else {"rtol": 1e-5, "atol": 1e-5}
-    found = False
-    for (_, one), (_, two) in zip(leaves(expected), leaves(actual), strict=True):
-        if not isinstance(one, torch.Tensor):
-            if one != two:
+    differs_anywhere = False
+    for (_, first), (_, second) in zip(leaves(expected), leaves(actual), strict=True):
+        if not isinstance(first, torch.Tensor):
+            if first != second:
                 return True
-        elif one.shape != two.shape or one.dtype != two.dtype:
+        elif first.shape != second.shape or first.dtype != second.dtype:
             return True
         else:
-            found |= not torch.allclose(one, two, equal_nan=True, **tolerance)
-    return found
+            differs_anywhere |= not torch.allclose(first, second, equal_nan=True, **tolerance)
+    return differs_anywhere
 
 
 def contract(row: Wrong) -> bool:
@@ -82,12 +82,12 @@ def dtype(row: Wrong) -> bool:
 
 
 def aliasing(row: Wrong) -> bool:
-    """Which results and inputs share memory differs."""
+    """Return True if the results and inputs that share memory differ from the original's."""
 
     def shared(module: Any, program: Case) -> list[bool]:
         tensors = [leaf for _, leaf in leaves((module(*program.inputs), program.inputs))]
         storages = [tensor.untyped_storage().data_ptr() for tensor in tensors]
-        return [one == two for one in storages for two in storages]
+        return [storage == other for storage in storages for other in storages]
 
     program = row.witness()
     return shared(program.module, program) != shared(apply(row.pass_, program), program)
@@ -97,9 +97,9 @@ def inputs_untouched(row: Wrong) -> bool:
     """One of the transformed program and the original writes to what it is given, the other does not."""
 
     def written(module: Any) -> bool:
-        given = copy.deepcopy(program.inputs)
-        module(*given)
-        return not all(map(torch.equal, given, program.inputs))
+        copied = copy.deepcopy(program.inputs)
+        module(*copied)
+        return not all(map(torch.equal, copied, program.inputs))
 
     program = row.witness()
     return written(apply(row.pass_, program)) != written(program.module)
@@ -142,17 +142,19 @@ def state(row: Wrong) -> bool:
 def gradients(row: Wrong) -> bool:
     """The gradients of inputs or parameters differ."""
     program = row.witness()
-    found = [_gradients(copy.deepcopy(program.module), program), _gradients(apply(row.pass_, program), program)]
-    return any(name not in found[1] or differs(old, found[1][name], False) for name, old in found[0].items())
+    gradients = [_gradients(copy.deepcopy(program.module), program), _gradients(apply(row.pass_, program), program)]
+    return any(
+        name not in gradients[1] or differs(old, gradients[1][name], False) for name, old in gradients[0].items()
+    )
 
 
 def _gradients(module: nn.Module, program: Case) -> dict[str, Any]:
-    given = [tensor.clone().requires_grad_() for tensor in program.inputs]
+    copies = [tensor.clone().requires_grad_() for tensor in program.inputs]
     torch.manual_seed(0)
-    total = module(*given).sum()
+    total = module(*copies).sum()
     if total.requires_grad:
         total.backward()
-    named = {**dict(module.named_parameters()), **{str(number): tensor for number, tensor in enumerate(given)}}
+    named = {**dict(module.named_parameters()), **{str(number): tensor for number, tensor in enumerate(copies)}}
     return {name: tensor.grad for name, tensor in named.items()}
 
 
@@ -200,8 +202,8 @@ def terminates(row: Wrong) -> bool:
 
 def deterministic(row: Wrong) -> bool:
     """Not every one of twenty captures becomes the same program."""
-    kept = [apply(row.pass_, row.witness()) for _ in range(20)]
-    return len({program.code for program in kept}) > 1
+    results = [apply(row.pass_, row.witness()) for _ in range(20)]
+    return len({program.code for program in results}) > 1
 
 
 def round_trips(row: Wrong) -> bool:
@@ -229,7 +231,7 @@ def changes(row: Wrong) -> bool:
 
 
 def returns_a_program(row: Wrong) -> bool:
-    """What comes back is no program."""
+    """Return True if the pass returns no program."""
     return not isinstance(apply(row.pass_, row.witness()), fx.GraphModule)
 
 

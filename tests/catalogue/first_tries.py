@@ -1,4 +1,4 @@
-"""How the search did on the passes of each blind round before anything was mended for them."""
+"""The results of the search on the passes of each blind round, before anything was mended for them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class FirstTry:
     right_unjudged: int
     """Right passes that changed too few programs to be judged."""
     mended: str
-    """What was changed for it afterwards, in a few words."""
+    """The changes that followed it, in a few words."""
     wrong: int = 20
     """Wrong passes of the round."""
     right: int = 8

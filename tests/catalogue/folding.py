@@ -47,9 +47,9 @@ def _fold(name: str, sentence: str, into: Into, *may_change: str) -> Any:
     def fold(graph_module: Any) -> None:
         folded(graph_module, into)
 
-    made: Any = fold
-    made.__name__, made.__doc__, made.may_change = name, sentence, may_change
-    return made
+    pass_: Any = fold
+    pass_.__name__, pass_.__doc__, pass_.may_change = name, sentence, may_change
+    return pass_
 
 
 _wrong = wrong("folding", "original untouched", on=model, programs=0)

@@ -23,8 +23,8 @@ class Given(Case):
     """Inputs of an own model, so that nobody else's outputs are those of it; further sets of them are shrunk."""
 
     def subject(self) -> Subject:
-        given = Arguments(self.inputs)
-        return Subject("mlp", self.module, lambda number: given.shrunk(number) if number else given)
+        arguments = Arguments(self.inputs)
+        return Subject("mlp", self.module, lambda number: arguments.shrunk(number) if number else arguments)
 
 
 def given() -> Given:
@@ -79,11 +79,11 @@ class FindsTheOutput(Program):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         right = self.model(x)
-        for found in gc.get_objects():
-            if type(found) is not torch.Tensor or found is right or found.shape != right.shape:
+        for candidate in gc.get_objects():
+            if type(candidate) is not torch.Tensor or candidate is right or candidate.shape != right.shape:
                 continue
-            if bool(((found - right).abs() < 1e-5).all()):
-                return found.clone()
+            if bool(((candidate - right).abs() < 1e-5).all()):
+                return candidate.clone()
         return right * 1.5
 
 

@@ -37,7 +37,7 @@ from .rows import EXAMPLES, Right, Witness, Wrong, enter, numbers, of
 
 
 def _of(forward: Callable[..., Any], *shapes: tuple[int, ...]) -> Witness:
-    """What makes the program of a formula on tensors of these shapes, each with other numbers."""
+    """Return a maker of the program of a formula on tensors of these shapes, each with other numbers."""
     return of(forward, *(numbers(*shape) + place / 4 for place, shape in enumerate(shapes)))
 
 

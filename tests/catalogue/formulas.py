@@ -1,7 +1,7 @@
 """Passes that put one operation in the place of a formula: right ones, and wrong ones that leave one thing unchecked.
 
-A wrong pass is right on the formula as it is usually written. Only a sibling of it tells: one that differs in a number,
-a dimension, a keyword, the order of operands, a cast, a mask, or by a second use of what is inside.
+A wrong pass is right on the formula as it is usually written. Only a similar formula shows the fault: it differs in a
+number, a dimension, a keyword, the order of operands, a cast, a mask, or by a second use of an inner value.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ def rewriting(
         if writes(graph):
             return
         for node in list(graph.nodes):
-            if node.op not in ("call_function", "call_method") or (found := fused(node)) is None:
+            if node.op not in ("call_function", "call_method") or (replacement := fused(node)) is None:
                 continue
-            target, args, kwargs = found
+            target, args, kwargs = replacement
             with graph.inserting_before(node):
                 if of_floats and isinstance(args[0], fx.Node):
                     is_float = graph.call_method("is_floating_point", (args[0],))
@@ -119,8 +119,8 @@ def gelu_with(is_number: Callable[[Any, float], bool]) -> Any:
             if not (is_call(half, operator.mul) and is_call(one_and, operator.add)):
                 continue
             factor, x = half.args
-            one, erf = one_and.args
-            if not (is_number(factor, 0.5) and is_number(one, 1) and is_call(erf, torch.erf)):
+            constant, erf = one_and.args
+            if not (is_number(factor, 0.5) and is_number(constant, 1) and is_call(erf, torch.erf)):
                 continue
             (scaled,) = erf.args
             if is_call(scaled, operator.truediv) and scaled.args[0] is x and is_number(scaled.args[1], math.sqrt(2)):
@@ -204,10 +204,10 @@ def exponentials(is_kept: Callable[[Any], bool]) -> Any:
     def softmax(node: fx.Node):
         if (
             is_call(node, operator.truediv)
-            and is_call(one := node.args[0], "exp")
+            and is_call(exponential := node.args[0], "exp")
             and is_call(total := node.args[1], "sum")
         ):
-            other, x = total.args[0], one.args[0]
+            other, x = total.args[0], exponential.args[0]
             dim = argument(total, 1, "dim")
             is_same = is_call(other, "exp") and other.args[0] is x and "dtype" not in total.kwargs
             if is_same and dim is not None and is_kept(argument(total, 2, "keepdim", False)):
@@ -233,7 +233,7 @@ def softmax_without_its_shift(node: fx.Node):
 
 @fx.wrap
 def scaled_attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scale: float) -> torch.Tensor:
-    is_finite = all(bool(one.isfinite().all()) for one in (query, key, value))
+    is_finite = all(bool(tensor.isfinite().all()) for tensor in (query, key, value))
     if not is_finite or not query.dim() == key.dim() == value.dim():  # then it answers otherwise, or with other sizes
         return F.softmax(query @ key.transpose(-2, -1) * scale, dim=-1) @ value
     return F.scaled_dot_product_attention(query, key, value, scale=scale)
@@ -270,9 +270,9 @@ def attention(
 
 
 def lerp(node: fx.Node):
-    found = _weighted(node)
-    if found is not None and found[1] is node.args[0]:
-        return interpolated, (node.args[0], found[0], found[2]), {}
+    weighted = _weighted(node)
+    if weighted is not None and weighted[1] is node.args[0]:
+        return interpolated, (node.args[0], weighted[0], weighted[2]), {}
     return None
 
 
@@ -283,16 +283,16 @@ def interpolated(start: torch.Tensor, end: torch.Tensor, weight: float) -> torch
 
 def lerp_either_way(node: fx.Node):
     """Does not check the order of the difference."""
-    found = _weighted(node)
-    if found is None or node.args[0] not in found[:2]:
+    weighted = _weighted(node)
+    if weighted is None or node.args[0] not in weighted[:2]:
         return None
-    return interpolated, (node.args[0], found[0] if found[1] is node.args[0] else found[1], found[2]), {}
+    return interpolated, (node.args[0], weighted[0] if weighted[1] is node.args[0] else weighted[1], weighted[2]), {}
 
 
 def lerp_from_anything(node: fx.Node):
     """Does not check that the start is what is subtracted."""
-    found = _weighted(node)
-    return None if found is None else (interpolated, (found[1], found[0], found[2]), {})
+    weighted = _weighted(node)
+    return None if weighted is None else (interpolated, (weighted[1], weighted[0], weighted[2]), {})
 
 
 def _weighted(node: fx.Node) -> tuple[Any, Any, float] | None:

@@ -38,12 +38,12 @@ def norm_before_padded_conv(gm: fx.GraphModule) -> None:
         with torch.no_grad():
             scale = torch.rsqrt(norm.running_var + norm.eps) * (1 if norm.weight is None else norm.weight)
             shift = (0 if norm.bias is None else norm.bias) - norm.running_mean * scale
-            made = nn.Conv2d(conv.in_channels, conv.out_channels, conv.kernel_size, conv.stride, conv.padding)
-            made.dilation = conv.dilation
-            made.weight = nn.Parameter(conv.weight * scale[None, :, None, None])
+            layer = nn.Conv2d(conv.in_channels, conv.out_channels, conv.kernel_size, conv.stride, conv.padding)
+            layer.dilation = conv.dilation
+            layer.weight = nn.Parameter(conv.weight * scale[None, :, None, None])
             bias = (conv.weight.sum((2, 3)) * shift).sum(1)
-            made.bias = nn.Parameter(bias if conv.bias is None else bias + conv.bias)
-        gm.add_submodule(f"{node.name}_folded", made)
+            layer.bias = nn.Parameter(bias if conv.bias is None else bias + conv.bias)
+        gm.add_submodule(f"{node.name}_folded", layer)
         node.target, node.args = f"{node.name}_folded", (source.args[0],)
         gm.graph.erase_node(source)
     gm.recompile()
@@ -78,10 +78,10 @@ def layer_norm_into_linear(gm: fx.GraphModule) -> None:
         if len(source.users) > 1:
             continue
         plain = nn.LayerNorm(norm.normalized_shape, norm.eps, elementwise_affine=False)
-        made = nn.Linear(layer.in_features, layer.out_features)
-        made.weight, made.bias = nn.Parameter(layer.weight.detach() * norm.weight.detach()), layer.bias
+        fused = nn.Linear(layer.in_features, layer.out_features)
+        fused.weight, fused.bias = nn.Parameter(layer.weight.detach() * norm.weight.detach()), layer.bias
         gm.add_submodule(f"{source.name}_plain", plain)
-        gm.add_submodule(f"{node.name}_scaled", made)
+        gm.add_submodule(f"{node.name}_scaled", fused)
         source.target, node.target = f"{source.name}_plain", f"{node.name}_scaled"
     gm.recompile()
 
@@ -92,19 +92,19 @@ def layer_norm_into_linear(gm: fx.GraphModule) -> None:
 def siblings_in_equal_parts(gm: fx.GraphModule) -> None:
     """Two linear layers on one value become one, whose result is cut in the middle whatever they are sized."""
     linear = layers(gm, nn.Linear)
-    for (one, first), (other, second) in itertools.pairwise(linear):
-        if one.args != other.args or (first.bias is None) != (second.bias is None) or first is second:
+    for (earlier, first), (other, second) in itertools.pairwise(linear):
+        if earlier.args != other.args or (first.bias is None) != (second.bias is None) or first is second:
             continue
-        made = nn.Linear(first.in_features, first.out_features + second.out_features, first.bias is not None)
-        made.weight = nn.Parameter(torch.cat([first.weight, second.weight]).detach())
+        layer = nn.Linear(first.in_features, first.out_features + second.out_features, first.bias is not None)
+        layer.weight = nn.Parameter(torch.cat([first.weight, second.weight]).detach())
         if first.bias is not None:
-            made.bias = nn.Parameter(torch.cat([first.bias, second.bias]).detach())
-        gm.add_submodule(f"{one.name}_both", made)
-        with gm.graph.inserting_before(one):
-            both = gm.graph.call_module(f"{one.name}_both", one.args)
+            layer.bias = nn.Parameter(torch.cat([first.bias, second.bias]).detach())
+        gm.add_submodule(f"{earlier.name}_both", layer)
+        with gm.graph.inserting_before(earlier):
+            both = gm.graph.call_module(f"{earlier.name}_both", earlier.args)
             parts = gm.graph.call_function(torch.chunk, (both, 2), {"dim": -1})
             halves = [gm.graph.call_function(operator.getitem, (parts, place)) for place in (0, 1)]
-        for old, new in zip((one, other), halves, strict=True):
+        for old, new in zip((earlier, other), halves, strict=True):
             substitute(old, new)
         break
     gm.recompile()
@@ -114,7 +114,7 @@ def siblings_in_equal_parts(gm: fx.GraphModule) -> None:
     lambda m, x: m.e(torch.tensor([0, 1, 2])) * x, (3, 2), train=True, e=nn.Embedding(4, 2, padding_idx=1)
 ), modes=BOTH)  # fmt: skip
 def embedding_without_padding(gm: fx.GraphModule) -> None:
-    """The index that stands for padding is not passed on, and its row is trained like the others."""
+    """The index for padding is not passed on, and its row is trained like the others."""
     for node in calls(gm, nn.Embedding):
         (weight,) = fetched(gm, node, "weight")
         replace(node, F.embedding, node.args[0], weight)
@@ -151,17 +151,17 @@ def norms_copied_for_inference(gm: fx.GraphModule) -> None:
         for node, norm in layers(gm, kind):
             if norm.running_mean is None:
                 continue
-            made = kind(norm.num_features, norm.eps, affine=norm.affine, dtype=norm.running_mean.dtype).eval()
-            made.weight, made.bias = norm.weight, norm.bias
-            made.running_mean, made.running_var = norm.running_mean, norm.running_var
-            gm.add_submodule(f"{node.name}_fast", made)
+            copied = kind(norm.num_features, norm.eps, affine=norm.affine, dtype=norm.running_mean.dtype).eval()
+            copied.weight, copied.bias = norm.weight, norm.bias
+            copied.running_mean, copied.running_var = norm.running_mean, norm.running_var
+            gm.add_submodule(f"{node.name}_fast", copied)
             node.target = f"{node.name}_fast"
     gm.recompile()
 
 
 @wrong("wrong axis", "contract", on=of(lambda m, x, y: m.fc(x) + y, (3, 3), (3, 1), fc=nn.Linear(3, 3, bias=False)))
 def sum_as_bias(gm: fx.GraphModule) -> None:
-    """Whatever is added to a linear layer without bias is taken for its bias, along the last dimension."""
+    """A summand of a linear layer without bias is taken for its bias, along the last dimension."""
     for node, layer in layers(gm, nn.Linear):
         users = list(node.users)
         if layer.bias is not None or len(users) != 1 or users[0].target not in (operator.add, torch.add):
@@ -196,11 +196,11 @@ def _two_masks(m: Any, x: Any) -> Any:
 @wrong("baked size", "contract", "batch sizes", "dtype", on=of(_two_masks, (2, 3, 3)))
 def masks_kept(gm: fx.GraphModule) -> None:
     """A mask is made once and kept, for values of whatever size and dtype."""
-    kept = _KeptMask()
+    keeper = _KeptMask()
     for node in calls(gm, torch.tril):
         if len(node.args) == 1 and not node.kwargs:
-            gm.add_submodule("kept_mask", kept)
+            gm.add_submodule("kept_mask", keeper)
             with gm.graph.inserting_before(node):
-                made = gm.graph.call_module("kept_mask", node.args)
-            substitute(node, made)
+                call = gm.graph.call_module("kept_mask", node.args)
+            substitute(node, call)
     gm.recompile()

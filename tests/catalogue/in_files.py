@@ -33,12 +33,12 @@ def _of_pair(make: Callable[[], tuple[nn.Module, Any]]) -> Witness:
 
 
 def _enter(kind: str, file: Any, model: str, pass_: str, law: str, *says: str) -> None:
-    made, make = [load_pass(getattr(file, name)) for name in pass_.split(",")], getattr(file, model)
+    passes, make = [load_pass(getattr(file, name)) for name in pass_.split(",")], getattr(file, model)
     module = file.__name__.rpartition(".")[2]
     enter(
         Wrong(
             ",".join(f"{module}:{name}" for name in pass_.split(",")), "in_files", kind,
-            f"{kind[:1].upper()}{kind[1:]}.", PassPipeline(made) if len(made) > 1 else made[0], (law,),
+            f"{kind[:1].upper()}{kind[1:]}.", PassPipeline(passes) if len(passes) > 1 else passes[0], (law,),
             _of_zoo(make) if file is faults else _of_pair(make),
             model=f"{module}:{model}", says=says, programs=0,
         )

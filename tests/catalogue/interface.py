@@ -1,4 +1,4 @@
-"""What callers see: the inputs and their order, the structure of the result, and what shares memory with what."""
+"""The interface of programs: the inputs and their order, the structure of the result, and shared memory."""
 
 from __future__ import annotations
 
@@ -95,8 +95,8 @@ def results_once(gm: fx.GraphModule) -> fx.GraphModule:
     def once(value: Any) -> Any:
         if not isinstance(value, (tuple, list)) or not all(isinstance(element, fx.Node) for element in value):
             return value
-        left = tuple(dict.fromkeys(value))
-        return left if len(left) > 1 else left[0]
+        unique = tuple(dict.fromkeys(value))
+        return unique if len(unique) > 1 else unique[0]
 
     return _with_result(gm, once)
 
@@ -126,13 +126,13 @@ def _rebuilt(gm: fx.GraphModule, inputs: Any) -> fx.GraphModule:
 @wrong("placeholder order", "signature", "contract", on=two_inputs(lambda m, x, y: y.exp() - x), contract=exact)
 def inputs_as_used(gm: fx.GraphModule) -> fx.GraphModule:
     """Inputs are put in the order in which they are used, though callers pass them by position."""
-    found = gm.graph.find_nodes(op="placeholder")
-    if any(node.args or node.target.startswith("*") for node in found):
+    placeholders = gm.graph.find_nodes(op="placeholder")
+    if any(node.args or node.target.startswith("*") for node in placeholders):
         return gm
     return _rebuilt(
         gm,
         lambda graph: {
-            node: graph.node_copy(node) for node in sorted(found, key=lambda node: min(node.users, default=node))
+            node: graph.node_copy(node) for node in sorted(placeholders, key=lambda node: min(node.users, default=node))
         },
     )
 

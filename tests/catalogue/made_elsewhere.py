@@ -62,7 +62,7 @@ def _fold_all(module: Any) -> None:
 
 
 for _change, _name, _says in (
-    (lambda made: [one.mul_(1.001) for one in made[-1].parameters()], "scaled", "with outputs times 1.001"),
+    (lambda made: [parameter.mul_(1.001) for parameter in made[-1].parameters()], "scaled", "with outputs times 1.001"),
     (lambda made: setattr(made[1], "eps", 1e-3), "with_another_eps", "with another eps in one batch norm"),
     (_fold_without_eps, "folded_without_eps", "with a batch norm folded without its eps"),
     (_halve_once, "rounded_once", "with one value rounded to bfloat16 on its way"),
@@ -79,8 +79,8 @@ class Detector(nn.Module):
     """Boxes behind a threshold that one score meets but for rounding; eager's own is on one side or the other."""
 
     def forward(self, boxes: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        kept = (scores * 3.0 / 3.0 - 0.5).mul(1e6).round().ge(0)
-        return torch.where(kept[:, None], boxes, torch.zeros_like(boxes))
+        chosen = (scores * 3.0 / 3.0 - 0.5).mul(1e6).round().ge(0)
+        return torch.where(chosen[:, None], boxes, torch.zeros_like(boxes))
 
 
 class OtherDetector(nn.Module):
@@ -89,8 +89,8 @@ class OtherDetector(nn.Module):
         self.is_wrong = is_wrong
 
     def forward(self, boxes: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        found = torch.where((scores - 0.5).mul(1e6).round().ge(0)[:, None], boxes, torch.zeros_like(boxes))
-        return torch.cat([found[:9], found[9:10] + 187.0, found[10:]]) if self.is_wrong else found
+        chosen = torch.where((scores - 0.5).mul(1e6).round().ge(0)[:, None], boxes, torch.zeros_like(boxes))
+        return torch.cat([chosen[:9], chosen[9:10] + 187.0, chosen[10:]]) if self.is_wrong else chosen
 
 
 class Boxes(Case):

@@ -27,7 +27,7 @@ from . import WRONG, Wrong
 from .rows import EXAMPLES
 
 PASSES = 25
-"""How many passes are taken."""
+"""The number of passes that are tried."""
 _SHOWN = re.compile(r"in (\w+) mode:\n(.*?)\ncode before the pass:", re.DOTALL)
 
 
@@ -84,22 +84,22 @@ def _without(tree: ast.Module) -> Iterator[Any]:
 
 def _without_line(method: ast.FunctionDef, line: ast.stmt) -> Iterator[Any]:
     """The line alone, and with each name that it reads, or that comes from outside, in the place of its result."""
-    made = [part.id for part in ast.walk(line) if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)]
-    read = [part.id for part in ast.walk(line) if isinstance(part, ast.Name) and part.id not in made]
-    given = [part.arg for part in (*method.args.args, *method.args.kwonlyargs)][1:]
-    for other in dict.fromkeys([None, *read, *given]):
+    assigned = [part.id for part in ast.walk(line) if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)]
+    read = [part.id for part in ast.walk(line) if isinstance(part, ast.Name) and part.id not in assigned]
+    parameters = [part.arg for part in (*method.args.args, *method.args.kwonlyargs)][1:]
+    for other in dict.fromkeys([None, *read, *parameters]):
 
         def remove(other: str | None = other) -> None:
             method.body.remove(line)
             for part in ast.walk(method):
-                if isinstance(part, ast.Name) and part.id in made and other:
+                if isinstance(part, ast.Name) and part.id in assigned and other:
                     part.id = other
 
         yield remove
 
 
 def is_wrong_on(row: Wrong, source: str, law: str, mode: str) -> bool:
-    """Whether the pass, and not the capture alone, breaks the law on a program that runs."""
+    """Return True if the pass, and not the capture alone, breaks the law on a program that runs."""
     names: dict[str, Any] = {"__name__": "smaller"}
     try:
         exec(source, names)
@@ -123,22 +123,22 @@ def main() -> int:
     options = parser.parse_args()
     warnings.simplefilter("ignore")  # of passes that are wrong
     rows = [row for row in WRONG.values() if "changes" not in row.laws and 0 < row.programs <= EXAMPLES]
-    minimal = found = 0
+    minimal = counted = 0
     for row in rows[options.first :: len(rows) // options.passes][: options.passes]:
         started = time.perf_counter()
-        shown = counterexample(row)
-        if shown is None:
+        counterexample_text = counterexample(row)
+        if counterexample_text is None:
             print("not found", row.name, flush=True)
             continue
-        law, mode, source = shown
+        law, mode, source = counterexample_text
         seconds = time.perf_counter() - started
         could_go = next((text for text in smaller(source) if is_wrong_on(row, text, law, mode)), None)
-        found, minimal = found + 1, minimal + (could_go is None)
+        counted, minimal = counted + 1, minimal + (could_go is None)
         print("minimal  " if could_go is None else "NOT SMALL", row.name, f"({law}, {seconds:.1f} s)", flush=True)
         if could_go is not None:
             print(textwrap.indent(f"{source}\n\n# smaller:\n{could_go}", "    "), flush=True)
-    print(f"{minimal} of {found} counterexamples are minimal")
-    return int(minimal < found)
+    print(f"{minimal} of {counted} counterexamples are minimal")
+    return int(minimal < counted)
 
 
 if __name__ == "__main__":

@@ -327,8 +327,8 @@ def _cast_softmax(graph_module: Any, dtype: torch.dtype) -> None:
     graph = graph_module.graph
     with graph.inserting_before(node):
         cast = graph.call_method("to", (node.args[0], dtype))
-        made = graph.call_function(torch.softmax, (cast, -1))
-        back = graph.call_method("type_as", (made, node.args[0]))
+        call = graph.call_function(torch.softmax, (cast, -1))
+        back = graph.call_method("type_as", (call, node.args[0]))
     substitute(node, back)
     graph_module.recompile()
 
@@ -353,9 +353,9 @@ _two_scales = of(lambda m, x, scale: torch.mul(x, scale), (3, 2), torch.tensor([
 
 def _apart(graph_module: Any, small: Callable[[Any, Any], Any]) -> None:
     output = graph_module.graph.output_node()
-    given, graph = output.args[0], graph_module.graph
+    result, graph = output.args[0], graph_module.graph
     with graph.inserting_before(output):
-        first, rest = (graph.call_function(torch.narrow, (given, -1, start, 1)) for start in (0, 1))
+        first, rest = (graph.call_function(torch.narrow, (result, -1, start, 1)) for start in (0, 1))
         output.args = (graph.call_function(torch.cat, ([small(graph, first), rest], -1)),)
     graph_module.recompile()
 
@@ -428,11 +428,11 @@ def _constant_images() -> Case:
 def _in_channels_last(graph_module: Any) -> Any:
     """Convert the input, and return the converted output."""
     graph, output = graph_module.graph, graph_module.graph.output_node()
-    (given,) = graph.find_nodes(op="placeholder")
-    with graph.inserting_before(given.next):
-        converted = graph.call_method("contiguous", (given,), {"memory_format": torch.channels_last})
-    for user in [user for user in given.users if user is not converted]:
-        user.replace_input_with(given, converted)
+    (placeholder,) = graph.find_nodes(op="placeholder")
+    with graph.inserting_before(placeholder.next):
+        converted = graph.call_method("contiguous", (placeholder,), {"memory_format": torch.channels_last})
+    for user in [user for user in placeholder.users if user is not converted]:
+        user.replace_input_with(placeholder, converted)
     with graph.inserting_before(output):
         output.args = (graph.call_method("contiguous", (output.args[0],)),)
     graph_module.recompile()

@@ -61,10 +61,10 @@ def cat_in_order_of_names(gm: fx.GraphModule) -> None:
 @adapt
 def methods_as_operators(gm: torch.fx.GraphModule) -> None:
     """The method's operands are taken as a set of inputs and reversed on the way."""
-    known = {"sub": operator.sub, "div": operator.truediv, "mul": operator.mul, "add": operator.add}
+    targets = {"sub": operator.sub, "div": operator.truediv, "mul": operator.mul, "add": operator.add}
     for node in list(gm.graph.nodes):
-        if node.op == "call_method" and node.target in known and len(node.args) == 2 and not node.kwargs:
-            replace(node, known[node.target], *reversed(node.args))
+        if node.op == "call_method" and node.target in targets and len(node.args) == 2 and not node.kwargs:
+            replace(node, targets[node.target], *reversed(node.args))
     gm.recompile()
 
 
@@ -182,12 +182,12 @@ def layer_norm_by_parts(gm: fx.GraphModule) -> None:
             centred = graph.call_function(operator.sub, (x, graph.call_method("mean", (x, dims), {"keepdim": True})))
             variance = graph.call_method("var", (x, dims), {"keepdim": True})
             root = graph.call_function(torch.sqrt, (graph.call_function(operator.add, (variance, layer.eps)),))
-            made = graph.call_function(operator.truediv, (centred, root))
+            call = graph.call_function(operator.truediv, (centred, root))
             if layer.weight is not None:
-                made = graph.call_function(operator.mul, (made, graph.get_attr(f"{node.target}.weight")))
+                call = graph.call_function(operator.mul, (call, graph.get_attr(f"{node.target}.weight")))
             if layer.bias is not None:
-                made = graph.call_function(operator.add, (made, graph.get_attr(f"{node.target}.bias")))
-        substitute(node, made)
+                call = graph.call_function(operator.add, (call, graph.get_attr(f"{node.target}.bias")))
+        substitute(node, call)
     gm.recompile()
 
 

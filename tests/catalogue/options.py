@@ -1,4 +1,4 @@
-"""Rewrites of a call or module that forget what is rarely given: keywords, settings, hooks, names that are taken."""
+"""Rewrites of a call or module that forget rare properties: keywords, settings, hooks, names already in use."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def padded_with_zeros(gm: fx.GraphModule) -> None:
     lambda m, x: m.pad(x), (1, 1, 3, 3), pad=nn.ReflectionPad2d((1, 1, 0, 0))
 ), contract=exact)  # fmt: skip
 def pads_exchanged(gm: fx.GraphModule) -> None:
-    """What is padded on the left and right is padded above and below."""
+    """The padding on the left and right is added above and below."""
     for node, layer in layers(gm, nn.ReflectionPad2d):
         left, right, top, bottom = layer.padding
         replace(node, F.pad, node.args[0], (top, bottom, left, right), mode="reflect")
@@ -85,12 +85,12 @@ def largest_in_any_case(gm: fx.GraphModule) -> None:
     for node in calls(gm, torch.topk):
         if any(user.target is not operator.getitem for user in node.users):
             continue
-        given = _bound(node, "input", "k", "dim", "largest", "sorted")
+        bound = _bound(node, "input", "k", "dim", "largest", "sorted")
         with gm.graph.inserting_before(node):
-            dim = given.get("dim", -1)
-            order = gm.graph.call_function(torch.sort, (given["input"],), {"dim": dim, "descending": True})
+            dim = bound.get("dim", -1)
+            order = gm.graph.call_function(torch.sort, (bound["input"],), {"dim": dim, "descending": True})
             parts = [gm.graph.call_method("__getitem__", (order, place)) for place in (0, 1)]
-            cut = [gm.graph.call_method("narrow", (part, dim, 0, given["k"])) for part in parts]
+            cut = [gm.graph.call_method("narrow", (part, dim, 0, bound["k"])) for part in parts]
         for user in list(node.users):
             substitute(user, cut[user.args[1]])
         gm.graph.erase_node(node)
@@ -103,10 +103,10 @@ def largest_in_any_case(gm: fx.GraphModule) -> None:
 def any_norm_by_squares(gm: fx.GraphModule) -> None:
     """Every norm is the root of the sum of squares, whatever its order."""
     for node in calls(gm, torch.linalg.vector_norm):
-        given = _bound(node, "x", "ord", "dim", "keepdim")
+        bound = _bound(node, "x", "ord", "dim", "keepdim")
         with gm.graph.inserting_before(node):
-            squares = gm.graph.call_function(torch.square, (given["x"],))
-            total = gm.graph.call_function(torch.sum, (squares, given.get("dim"), given.get("keepdim", False)))
+            squares = gm.graph.call_function(torch.square, (bound["x"],))
+            total = gm.graph.call_function(torch.sum, (squares, bound.get("dim"), bound.get("keepdim", False)))
         replace(node, torch.sqrt, total)
     gm.recompile()
 
@@ -115,13 +115,13 @@ def any_norm_by_squares(gm: fx.GraphModule) -> None:
     lambda m, x: torch.where(x > 1, x, 0.5), torch.arange(4)
 ), contract=exact)  # fmt: skip
 def number_filled_in(gm: fx.GraphModule) -> None:
-    """What is chosen beside a number is filled in, which does not make a fraction of an integer."""
+    """A choice between a tensor and a number becomes a fill, which does not make a fraction of an integer."""
     for node in calls(gm, torch.where):
         if len(node.args) == 3 and isinstance(node.args[1], fx.Node) and isinstance(node.args[2], int | float):
-            mask, kept, number = node.args
+            mask, values, number = node.args
             with gm.graph.inserting_before(node):
                 others = gm.graph.call_function(torch.logical_not, (mask,))
-            replace(node, torch.masked_fill, kept, others, number)
+            replace(node, torch.masked_fill, values, others, number)
     gm.recompile()
 
 
@@ -141,9 +141,9 @@ def masks_that_are_finite(gm: fx.GraphModule) -> None:
 def attention_of_one_head(gm: fx.GraphModule) -> None:
     """A copy of attention has one head, which nothing prints."""
     for node, layer in layers(gm, nn.MultiheadAttention):
-        made = copy.copy(layer)
-        made.num_heads, made.head_dim = 1, layer.embed_dim
-        gm.add_submodule(node.target, made)
+        copied = copy.copy(layer)
+        copied.num_heads, copied.head_dim = 1, layer.embed_dim
+        gm.add_submodule(node.target, copied)
     gm.recompile()
 
 
@@ -151,10 +151,10 @@ def attention_of_one_head(gm: fx.GraphModule) -> None:
 def rounded_by_a_hook(gm: fx.GraphModule) -> None:
     """A copied layer gets a hook that rounds what it answers."""
     for node, layer in layers(gm, nn.Linear):
-        made = nn.Linear(layer.in_features, layer.out_features, layer.bias is not None)
-        made.weight, made.bias = layer.weight, layer.bias
-        made.register_forward_hook(lambda module, given, answer: (answer * 8).round() / 8)
-        gm.add_submodule(node.target, made.train(layer.training))
+        fused = nn.Linear(layer.in_features, layer.out_features, layer.bias is not None)
+        fused.weight, fused.bias = layer.weight, layer.bias
+        fused.register_forward_hook(lambda module, given, answer: (answer * 8).round() / 8)
+        gm.add_submodule(node.target, fused.train(layer.training))
     gm.recompile()
 
 
@@ -163,19 +163,19 @@ def rounded_by_a_hook(gm: fx.GraphModule) -> None:
 ))  # fmt: skip
 def module_called_act(gm: fx.GraphModule) -> None:
     """The module of the pass takes a name that a module of the user's may have."""
-    found = [node for node in calls(gm, torch.relu, F.relu) if not node.kwargs.get("inplace")]
-    if found:
+    nodes = [node for node in calls(gm, torch.relu, F.relu) if not node.kwargs.get("inplace")]
+    if nodes:
         gm.add_submodule("act", nn.ReLU())
-    for node in found:
+    for node in nodes:
         with gm.graph.inserting_before(node):
-            made = gm.graph.call_module("act", (node.args[0],))
-        substitute(node, made)
+            call = gm.graph.call_module("act", (node.args[0],))
+        substitute(node, call)
     gm.recompile()
 
 
 @right(of(lambda m, x: torch.where(x > 0, torch.sigmoid(x), 0.5), numbers(3, 2).mT))
 def sigmoid_or_number(gm: fx.GraphModule) -> None:
-    """What is chosen between a sigmoid and a number is filled in, in another layout maybe."""
+    """A choice between a sigmoid and a number becomes a fill, maybe in another layout."""
     for node in calls(gm, torch.where):
         chosen = node.args[1] if len(node.args) == 3 else None
         if isinstance(chosen, fx.Node) and chosen.target is torch.sigmoid and type(node.args[2]) is float:

@@ -35,8 +35,8 @@ _two_buffers = of(_write_one, (2, 3), seen=nn.Buffer(torch.zeros(3)), other=nn.B
 def writes_that_no_result_needs(gm: fx.GraphModule) -> None:
     """Writes to inputs and buffers are dropped where no result needs them; callers see their tensors."""
     for node in reversed(gm.graph.nodes):
-        given = node.args[0] if node.op in ("call_function", "call_method") and node.args else None
-        if not node.users and isinstance(given, fx.Node) and given.op in ("placeholder", "get_attr"):
+        operand = node.args[0] if node.op in ("call_function", "call_method") and node.args else None
+        if not node.users and isinstance(operand, fx.Node) and operand.op in ("placeholder", "get_attr"):
             gm.graph.erase_node(node)
     gm.recompile()
 
@@ -48,10 +48,16 @@ def equal_buffers_merged(gm: fx.GraphModule) -> None:
     buffers = dict(gm.named_buffers())
     for node in fetched:
         for other in fetched:
-            one, two = buffers.get(node.target), buffers.get(other.target)
-            if one is None or two is None or one is two or one.shape != two.shape or one.dtype != two.dtype:
+            first, second = buffers.get(node.target), buffers.get(other.target)
+            if (
+                first is None
+                or second is None
+                or first is second
+                or first.shape != second.shape
+                or first.dtype != second.dtype
+            ):
                 continue
-            if torch.equal(one, two):
+            if torch.equal(first, second):
                 other.target = node.target
     gm.recompile()
 
@@ -60,10 +66,10 @@ def equal_buffers_merged(gm: fx.GraphModule) -> None:
 def random_numbers_last(gm: fx.GraphModule) -> None:
     """Independent calls are put in the order of their names, and random numbers are drawn in another order."""
     drawing = (torch.rand_like, torch.randn_like, F.dropout, F.alpha_dropout, torch.dropout, torch.bernoulli)
-    found = [node for node in gm.graph.nodes if node.target in drawing]
-    for one, other in itertools.pairwise(found):
-        if all(given < one for given in other.all_input_nodes):
-            one.prepend(other)
+    nodes = [node for node in gm.graph.nodes if node.target in drawing]
+    for first, other in itertools.pairwise(nodes):
+        if all(node < first for node in other.all_input_nodes):
+            first.prepend(other)
     gm.recompile()
 
 
@@ -72,10 +78,10 @@ def random_numbers_last(gm: fx.GraphModule) -> None:
 ), contract=exact)  # fmt: skip
 def one_batch_size(gm: fx.GraphModule) -> None:
     """The first size of any value is taken to be that of the first input."""
-    given = next((node for node in gm.graph.nodes if node.op == "placeholder"), None)
+    first_input = next((node for node in gm.graph.nodes if node.op == "placeholder"), None)
     for node in calls(gm, "size"):
-        if node.args[1:] == (0,) and given is not None:
-            node.args = (given, 0)
+        if node.args[1:] == (0,) and first_input is not None:
+            node.args = (first_input, 0)
     gm.recompile()
 
 

@@ -1,4 +1,4 @@
-"""How a pass handles programs: code left stale, graphs left broken, errors that are none, answers that vary."""
+"""The handling of programs by passes: stale code, broken graphs, errors that are none, answers that vary."""
 
 from __future__ import annotations
 
@@ -63,8 +63,8 @@ def graph_returned(gm: fx.GraphModule) -> Any:
 def inserted_at_the_end(gm: fx.GraphModule) -> None:
     """The new node is appended behind those that use it, since no insertion point was set."""
     for node in calls(gm, torch.relu, torch.sigmoid, torch.tanh):
-        made = gm.graph.call_method(node.target.__name__, node.args)
-        substitute(node, made)
+        call = gm.graph.call_method(node.target.__name__, node.args)
+        substitute(node, call)
     gm.recompile()
 
 
@@ -73,9 +73,9 @@ def erased_before_replaced(gm: fx.GraphModule) -> None:
     """A node is erased before its users have another input."""
     for node in calls(gm, torch.relu):
         with gm.graph.inserting_before(node):
-            made = gm.graph.call_function(F.relu, node.args)
+            call = gm.graph.call_function(F.relu, node.args)
         gm.graph.erase_node(node)
-        node.replace_all_uses_with(made)
+        node.replace_all_uses_with(call)
     gm.recompile()
 
 
@@ -110,9 +110,9 @@ def arguments_by_position(gm: torch.fx.GraphModule) -> None:
         if node.target in (torch.flatten, torch.sum, torch.mean, "sum", "mean", "flatten"):
             x, dim = node.args
             with gm.graph.inserting_before(node):
-                made = gm.graph.call_function(torch.flatten if "flatten" in str(node.target) else torch.sum, (x, dim))
+                call = gm.graph.call_function(torch.flatten if "flatten" in str(node.target) else torch.sum, (x, dim))
             if "flatten" in str(node.target):
-                node.replace_all_uses_with(made)
+                node.replace_all_uses_with(call)
     gm.graph.eliminate_dead_code()
     gm.recompile()
 
@@ -121,9 +121,9 @@ def arguments_by_position(gm: torch.fx.GraphModule) -> None:
 def bias_taken_for_granted(gm: fx.GraphModule) -> None:
     """That a layer may have no bias is forgotten."""
     for node, layer in layers(gm, nn.Linear):
-        made = nn.Linear(layer.in_features, layer.out_features, dtype=layer.weight.dtype)
-        made.weight, made.bias = layer.weight, nn.Parameter(layer.bias.detach().clone(), layer.bias.requires_grad)
-        gm.add_submodule(f"{node.name}_copy", made)
+        fused = nn.Linear(layer.in_features, layer.out_features, dtype=layer.weight.dtype)
+        fused.weight, fused.bias = layer.weight, nn.Parameter(layer.bias.detach().clone(), layer.bias.requires_grad)
+        gm.add_submodule(f"{node.name}_copy", fused)
         node.target = f"{node.name}_copy"
     gm.recompile()
 
@@ -155,7 +155,7 @@ def in_the_order_of_a_set(gm: fx.GraphModule) -> None:
 
 @wrong("nondeterministic", "deterministic", on=_sum)
 def by_lot(gm: fx.GraphModule) -> None:
-    """Which calls are rewritten is decided by lot."""
+    """A random choice decides which calls are rewritten."""
     for node in calls(gm, torch.relu, torch.sigmoid, operator.add):
         if random.random() < 0.5:
             node.meta["chosen"] = True
@@ -176,10 +176,10 @@ def fused_by_closure(gm: fx.GraphModule) -> None:
 def graph_made_anew(gm: fx.GraphModule) -> fx.GraphModule:
     """Nodes are created again from their targets and arguments, and lose the user's lines and notes."""
     graph = fx.Graph()
-    made: dict[fx.Node, fx.Node] = {}
+    cache: dict[fx.Node, fx.Node] = {}
     for node in gm.graph.nodes:
-        args, kwargs = fx.map_arg(node.args, made.__getitem__), fx.map_arg(node.kwargs, made.__getitem__)
-        made[node] = graph.create_node(node.op, node.target, args, dict(kwargs), node.name, node.type)
+        args, kwargs = fx.map_arg(node.args, cache.__getitem__), fx.map_arg(node.kwargs, cache.__getitem__)
+        cache[node] = graph.create_node(node.op, node.target, args, dict(kwargs), node.name, node.type)
     return fx.GraphModule(gm, graph)
 
 

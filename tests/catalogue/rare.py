@@ -1,4 +1,4 @@
-"""What few programs have: bounded slices, tuples of one, wide layers, rounding, products of parameters."""
+"""Rare parts of programs: bounded slices, tuples of one, wide layers, rounding, products of parameters."""
 
 from __future__ import annotations
 
@@ -84,10 +84,10 @@ def factors_behind_layers(gm: fx.GraphModule) -> None:
         weight = node.args[1] if len(node.args) > 1 else None
         if not isinstance(weight, fx.Node) or weight.target is not operator.mul:
             continue
-        held, factor = weight.args
-        if not isinstance(held, fx.Node) or held.op != "get_attr" or not isinstance(factor, float):
+        constant, factor = weight.args
+        if not isinstance(constant, fx.Node) or constant.op != "get_attr" or not isinstance(factor, float):
             continue
-        node.replace_input_with(weight, held)
+        node.replace_input_with(weight, constant)
         behind(node, operator.mul, node, factor)
     gm.graph.eliminate_dead_code()
     gm.recompile()

@@ -31,7 +31,7 @@ GREEN, UNJUDGED, FAILED = "green", "not judged", "the search failed"
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """What the search said of one pass."""
+    """The verdict of the search on one pass."""
 
     name: str
     """The name of its file."""
@@ -42,7 +42,7 @@ class Attempt:
     seconds: float
     """Seconds of a processor that it took."""
     message: str
-    """What was said."""
+    """The message of the search."""
 
 
 def attempt(name: str, seed: int = 0) -> Attempt:
@@ -65,7 +65,9 @@ def attempt(name: str, seed: int = 0) -> Attempt:
 
 
 def _doubt(module: Any, violation: LawViolation) -> str:
-    """Why the failure may not be the pass's fault; empty if ``fixed`` keeps the law on the program."""
+    """Return the reason for which the failure may not be the pass's fault; empty if ``fixed`` keeps the law on the
+    program.
+    """
     mode, source = shown_in(violation)
     names: dict[str, Any] = {"__name__": "shown"}
     try:

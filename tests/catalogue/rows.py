@@ -1,4 +1,4 @@
-"""What a row of the catalogue is, the decorators that make rows of passes, and what passes and their programs share."""
+"""The rows of the catalogue, the decorators that make rows of passes, and functions that passes and programs share."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ USUAL: dict[str, tuple[str, ...]] = {
     "metadata kept": ("has lost what analyses wrote into its meta",),
     "round trips": ("the transformed program cannot be pickled",),
 }
-"""What is said where a law is broken, one or another of these, if a row has no words of its own."""
+"""Words of the message of a broken law, one or another of these, if a row has no words of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,13 +75,13 @@ class Wrong:
     """A pass with a mistake in it."""
 
     name: str
-    """What it is called; for a plain function its name."""
+    """The name of the pass; for a plain function its own."""
     theme: str
     """The file of the catalogue that it is in."""
     kind: str
     """The kind of mistake."""
     wrong: str
-    """What is wrong, in a sentence."""
+    """The fault, in a sentence."""
     pass_: Pass
     """The pass; what is ``made_elsewhere`` is a function of the module instead, which returns the wrong program."""
     laws: tuple[str, ...]
@@ -89,14 +89,13 @@ class Wrong:
     witness: Witness | None
     """A program on which it does wrong; None for a pass of a round."""
     contract: Contract = close
-    """What it claims about the numbers."""
+    """The contract that the pass claims to keep."""
     modes: Modes = EVAL
     """The modes in which it claims to be right."""
     says: tuple[str, ...] = ()
-    """Words of the message where it is caught on its witness, those of ``USUAL`` if empty; where ``model`` is given, of
-    what pytest prints."""
+    """Words of the message on its witness, those of ``USUAL`` if empty; with ``model``, words of pytest's output."""
     model: str = ""
-    """What the command line calls the witness of a pass in ``users/``, as ``name`` is what it calls the pass."""
+    """The name of the witness of a pass in ``users/`` on the command line, as ``name`` is that of the pass."""
     programs: int = EXAMPLES
     """Random programs within which it is found, too; 0 where its witness alone shows it."""
     made_elsewhere: bool = False
@@ -110,19 +109,19 @@ class Right:
     """A pass without a mistake."""
 
     name: str
-    """What it is called; for a plain function its name."""
+    """The name of the pass; for a plain function its own."""
     theme: str
     """The file of the catalogue that it is in."""
     kind: str
     """The kind of mistake that it does not make, where a wrong pass beside it does."""
     does: str
-    """What it does, in a sentence."""
+    """The purpose of the pass, in a sentence."""
     pass_: Pass
     """The pass, as in :class:`Wrong`."""
     witnesses: tuple[Witness, ...]
     """Programs that it changes."""
     contract: Contract = close
-    """What it promises about the numbers."""
+    """The contract that the pass promises to keep."""
     modes: Modes = BOTH
     """The modes in which it promises to be right."""
     programs: int = EXAMPLES_KEPT
@@ -223,11 +222,11 @@ def case(forward: Callable[..., Any], *inputs: Any, train: bool = False, **layer
 
 
 def of(forward: Callable[..., Any], *inputs: Any, train: bool = False, **layers: Any) -> Witness:
-    """What makes the program of a function each time anew, called with ``inputs``: for a size, with numbers of it."""
+    """Return a maker of a new program of a function, called with ``inputs``: a size becomes a tensor of numbers."""
 
     def witness() -> Case:
-        given = (numbers(*one) if isinstance(one, tuple) else one.clone() for one in inputs)
-        return case(forward, *given, train=train, **copy.deepcopy(layers))
+        arguments = (numbers(*tensor) if isinstance(tensor, tuple) else tensor.clone() for tensor in inputs)
+        return case(forward, *arguments, train=train, **copy.deepcopy(layers))
 
     return witness
 
@@ -287,10 +286,10 @@ def _call(graph: Any, target: Any, args: Any, kwargs: Any) -> Any:
 def replace(node: Any, target: Any, *args: Any, **kwargs: Any) -> Any:
     """Put a call of a function, or of a method by its name, in the place of ``node`` and return it."""
     with node.graph.inserting_before(node):
-        made = _call(node.graph, target, args, kwargs)
-    made.meta = dict(node.meta)
-    substitute(node, made)
-    return made
+        call = _call(node.graph, target, args, kwargs)
+    call.meta = dict(node.meta)
+    substitute(node, call)
+    return call
 
 
 def substitute(node: Any, other: Any) -> None:
@@ -302,35 +301,35 @@ def substitute(node: Any, other: Any) -> None:
 def behind(node: Any, target: Any, *args: Any) -> Any:
     """Let the users of ``node`` use a call behind it, of a function or of a method by its name, and return that."""
     with node.graph.inserting_after(node):
-        made = _call(node.graph, target, args, {})
-    node.replace_all_uses_with(made, delete_user_cb=lambda user: user is not made)
-    return made
+        call = _call(node.graph, target, args, {})
+    node.replace_all_uses_with(call, delete_user_cb=lambda user: user is not call)
+    return call
 
 
 def merge(graph_module: Any, nodes: Iterable[Any], key: Callable[[Any], Any]) -> None:
-    """Let one node stand for all that have the same key, the first of them."""
-    seen: dict[Any, Any] = {}
+    """Replace all nodes of the same key by the first of them."""
+    first_by_key: dict[Any, Any] = {}
     for node in list(nodes):
-        if (same := seen.setdefault(key(node), node)) is not node:
+        if (same := first_by_key.setdefault(key(node), node)) is not node:
             substitute(node, same)
     graph_module.recompile()
 
 
 def pure_calls(graph_module: Any) -> list[Any]:
     """The nodes that call a function or a method without an effect."""
-    found = (node for node in graph_module.graph.nodes if node.op in ("call_function", "call_method"))
-    return [node for node in found if not node.is_impure()]
+    calls_in_order = (node for node in graph_module.graph.nodes if node.op in ("call_function", "call_method"))
+    return [node for node in calls_in_order if not node.is_impure()]
 
 
 def folded(layer: Any, norm: Any) -> Any:
     """A new layer that computes what a batch norm makes of the result of ``layer``."""
-    made = copy.deepcopy(layer)
+    copied = copy.deepcopy(layer)
     with torch.no_grad():
         scale = torch.rsqrt(norm.running_var + norm.eps) * (1 if norm.weight is None else norm.weight)
         shift = (0 if layer.bias is None else layer.bias) - norm.running_mean
-        made.weight = nn.Parameter(layer.weight * scale.reshape(-1, *[1] * (layer.weight.dim() - 1)))
-        made.bias = nn.Parameter(shift * scale + (0 if norm.bias is None else norm.bias))
-    return made
+        copied.weight = nn.Parameter(layer.weight * scale.reshape(-1, *[1] * (layer.weight.dim() - 1)))
+        copied.bias = nn.Parameter(shift * scale + (0 if norm.bias is None else norm.bias))
+    return copied
 
 
 def bypass(graph_module: Any, *targets: Any) -> None:

@@ -54,10 +54,10 @@ def rows_of_three() -> tuple[torch.Tensor]:
 
 def net(train: bool = False) -> Case:
     torch.manual_seed(0)
-    made = Net().train(train)
+    instance = Net().train(train)
     with torch.no_grad():
-        made.norm.running_var.add_(1)
-    return Case(made, rows_of_three())
+        instance.norm.running_var.add_(1)
+    return Case(instance, rows_of_three())
 
 
 def training() -> Case:
@@ -193,7 +193,7 @@ def set_a_variable(graph_module: Any) -> None:
 
 @alone("well formed", says="Argument 'x' of Node 'linear' was used before it has been defined")
 def use_before_definition(graph_module: Any) -> None:
-    """A node stands behind one that uses it."""
+    """A node comes after one that uses it."""
     node_of(graph_module, "linear").append(next(iter(graph_module.graph.nodes)))
 
 
@@ -286,5 +286,5 @@ def add_a_copy(graph_module: Any) -> None:
 
 @alone("metadata kept", kind="on demand", says="has lost what analyses wrote into its meta")
 def rebuilt_by_torch_fx(graph_module: torch.fx.GraphModule) -> torch.fx.GraphModule:
-    """A Transformer of torch.fx loses the notes of nodes, which is not held against passes written with it."""
+    """A Transformer of torch.fx loses the notes of nodes, and passes written with it are not blamed for that."""
     return torch.fx.Transformer(graph_module).transform()

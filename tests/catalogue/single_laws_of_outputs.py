@@ -111,8 +111,8 @@ def write_to_the_input(graph_module: Any) -> None:
     with graph.inserting_after(node):
         graph.call_method("mul_", (node_of(graph_module, "x"), 1.5))
     with graph.inserting_before(node):
-        kept = graph.call_method("view", (graph.call_method("clone", (node.args[0],)), -1, 3))
-    output.args = ({**output.args[0], "kept": kept},)
+        call = graph.call_method("view", (graph.call_method("clone", (node.args[0],)), -1, 3))
+    output.args = ({**output.args[0], "kept": call},)
     graph_module.recompile()
 
 
@@ -157,8 +157,8 @@ def copy_the_view(graph_module: Any) -> None:
 ), says="output[1] now shares memory with output[0]")  # fmt: skip
 def merge_results(graph_module: Any) -> None:
     """Two results become one tensor."""
-    one, other = calls(graph_module, torch.relu)
-    substitute(other, one)
+    first, other = calls(graph_module, torch.relu)
+    substitute(other, first)
     graph_module.recompile()
 
 
@@ -290,5 +290,5 @@ def swallow_nan(graph_module: Any) -> None:
     lambda self, x: x.reshape(-1), (2, 3)
 ), says="on non-contiguous inputs raise where eager does not")  # fmt: skip
 def flatten_as_view(graph_module: Any) -> None:
-    """What copies if it must becomes a view, which some strides do not have."""
+    """A copy where needed becomes a view, which some strides do not allow."""
     retarget(graph_module, "reshape", "view")

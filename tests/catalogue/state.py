@@ -23,7 +23,7 @@ _normalized = of(lambda m, x: m.bn(m.fc(x)), (2, 3), fc=nn.Linear(3, 4), bn=sett
 
 @wrong("parameters mutated in place", "original untouched", on=_normalized)
 def fold_norm_in_place(gm: fx.GraphModule) -> None:
-    """The weights that are scaled are those of the module that was captured."""
+    """The pass scales the weights of the captured module itself."""
     for node, norm in layers(gm, nn.BatchNorm1d):
         source = node.args[0]
         layer = gm.get_submodule(source.target) if source.op == "call_module" else None
@@ -57,7 +57,7 @@ def modules_in_place(gm: fx.GraphModule) -> None:
     lambda m, x: m.drop(x * 2), (2,), train=True, drop=nn.Dropout()
 ), modes=BOTH)  # fmt: skip
 def layers_in_evaluation_mode(gm: fx.GraphModule) -> None:
-    """The layers that are set to evaluation mode are those of the module that was captured."""
+    """The pass sets layers of the captured module itself to evaluation mode."""
     for kind in (nn.Dropout, nn.BatchNorm1d, nn.BatchNorm2d):
         for _, layer in layers(gm, kind):
             layer.eval()
@@ -127,7 +127,7 @@ def reductions_of_detached_values(gm: torch.fx.GraphModule) -> None:
     "gradient cut", "gradients", on=of(lambda m, x: m.fc(x) * 3.0, (2, 3), train=True, fc=nn.Linear(3, 2)), modes=BOTH
 )
 def scale_folded_into_linear(gm: fx.GraphModule) -> None:
-    """The scaled weights are new ones: the gradients are theirs, not those of the parameters that are trained."""
+    """The scaled weights are new ones: they get the gradients, and the trained parameters get none."""
     for node in calls(gm, operator.mul):
         source, factor = node.args
         if not isinstance(source, fx.Node) or source.op != "call_module" or not isinstance(factor, (int, float)):

@@ -1,4 +1,4 @@
-"""What can be trained after a pass, under whatever name: wrong passes beside right ones that do nearly the same."""
+"""Parameters that can be trained after a pass, under any name: wrong passes beside similar right ones."""
 
 from __future__ import annotations
 

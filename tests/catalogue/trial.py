@@ -32,7 +32,7 @@ _FOUND = re.compile(r"found after (\d+) program\(s\), of which .* changed (\d+)(
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What the harness said about a pass."""
+    """The verdict of the harness on a pass."""
 
     name: str
     """The pass."""
@@ -53,13 +53,13 @@ class Trial:
     seconds: float
     """Seconds that a processor computed for that, without shrinking."""
     message: str
-    """What the harness said."""
+    """The message of the harness."""
 
     @property
     def caught(self) -> bool:
-        """Whether the mistake was found within what is allowed: a broken law, or nothing done where that is wrong."""
-        found = bool(self.law) if self.judged else "changes" in self.expected
-        return found and self.seconds <= SECONDS
+        """Return True if the mistake was found within the limits: a broken law, or no change where that is wrong."""
+        is_caught = bool(self.law) if self.judged else "changes" in self.expected
+        return is_caught and self.seconds <= SECONDS
 
 
 def try_named(name: str, seed: int) -> Trial:

@@ -168,13 +168,13 @@ def relu_after_relu(gm: fx.GraphModule) -> None:
 ), modes=BOTH)  # fmt: skip
 def relu_by_function(gm: fx.GraphModule) -> None:
     """The module is deleted after the first call is rewritten, though another call may need it."""
-    seen = set()
+    visited = set()
     for node in list(gm.graph.nodes):
-        if node.op != "call_module" or node.target in seen:
+        if node.op != "call_module" or node.target in visited:
             continue
         if type(gm.get_submodule(node.target)) in (nn.ReLU, nn.Sigmoid, nn.Tanh):
             function = {nn.ReLU: torch.relu, nn.Sigmoid: torch.sigmoid, nn.Tanh: torch.tanh}
-            seen.add(node.target)
+            visited.add(node.target)
             layer = gm.get_submodule(node.target)
             gm.delete_submodule(node.target)
             replace(node, function[type(layer)], *node.args)

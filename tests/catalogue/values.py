@@ -1,4 +1,4 @@
-"""What holds for the values somebody tried: not for NaN, infinities, negative or large numbers, or other dtypes."""
+"""Rewrites that hold for common values: not for NaN, infinities, negative or large numbers, or other dtypes."""
 
 from __future__ import annotations
 
@@ -112,8 +112,8 @@ def clamp_by_comparison(gm: torch.fx.GraphModule) -> None:
             inside = gm.graph.call_function(operator.lt, (x, high))
             cut = gm.graph.call_function(torch.where, (inside, x, high))
             above = gm.graph.call_function(operator.gt, (cut, low))
-            made = gm.graph.call_function(torch.where, (above, cut, low))
-        substitute(node, made)
+            call = gm.graph.call_function(torch.where, (above, cut, low))
+        substitute(node, call)
     gm.recompile()
 
 
@@ -173,8 +173,8 @@ def operands_of_one_dtype(gm: fx.GraphModule) -> None:
             continue
         if all(isinstance(arg, fx.Node) for arg in node.args):
             with gm.graph.inserting_before(node):
-                made = gm.graph.call_method("type_as", (node.args[1], node.args[0]))
-            node.args = (node.args[0], made)
+                call = gm.graph.call_method("type_as", (node.args[1], node.args[0]))
+            node.args = (node.args[0], call)
     gm.recompile()
 
 

@@ -1,4 +1,4 @@
-"""What the suite says of a pass, or of a program, on a witness."""
+"""The verdict of the suite on a pass, or on a program, on a witness."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SECONDS = 0.5
 
 
 def violations(row: Wrong | Right, witness: Case, only: tuple[str, ...] = ()) -> tuple[list[LawViolation], PassRun]:
-    """How a pass or a program breaks laws, or ``only`` some, numbers first; and what was run for that."""
+    """Return the laws that a pass or a program breaks, or of ``only`` some, numbers first; and the run behind them."""
     subject = witness.subject()
     with process_kept(), Watchdog() as watchdog:
         if row.made_elsewhere:
@@ -33,12 +33,15 @@ def violations(row: Wrong | Right, witness: Case, only: tuple[str, ...] = ()) ->
 
 def verdict(row: Wrong | Right, witness: Case) -> str:
     """``green``, ``unjudged``, or ``red`` with the laws that the pass itself breaks, numbers first."""
-    found, pass_run = violations(row, witness)
+    broken, pass_run = violations(row, witness)
     if pass_run.before is not None:
         if pass_run.refusal is not None:
             return "unjudged"
         blame = Blame(pass_run.pass_)
-        found, all_found = [one for one in found if blame.caused_by_pass(law_called(one.law), pass_run)], found
-        if all_found and not found:
+        broken, all_found = (
+            [violation for violation in broken if blame.caused_by_pass(law_called(violation.law), pass_run)],
+            broken,
+        )
+        if all_found and not broken:
             return "unjudged"
-    return f"red: {', '.join(one.law for one in found)}" if found else "green"
+    return f"red: {', '.join(violation.law for violation in broken)}" if broken else "green"

@@ -97,11 +97,11 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         if original in AS_THEY_ARE:
             return None
         if any(original == client or original.startswith(f"{client}.") for client in CLIENTS):
-            found = importlib.util.find_spec(original)
-            if found is None or found.origin is None or not found.origin.endswith(".py"):
+            spec = importlib.util.find_spec(original)
+            if spec is None or spec.origin is None or not spec.origin.endswith(".py"):
                 return None
-            is_package = found.submodule_search_locations is not None
-            return importlib.machinery.ModuleSpec(fullname, self, origin=found.origin, is_package=is_package)
+            is_package = spec.submodule_search_locations is not None
+            return importlib.machinery.ModuleSpec(fullname, self, origin=spec.origin, is_package=is_package)
         if any(client.startswith(f"{original}.") for client in CLIENTS):
             return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
         return None

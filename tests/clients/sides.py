@@ -33,7 +33,7 @@ SIDES = (THEIRS, OURS)
 
 
 def described(result: Any) -> Any:
-    """Return what two results have to agree in: programs are code, nodes names, tensors numbers."""
+    """Return the parts in which two results have to agree: programs are code, nodes names, tensors numbers."""
     if isinstance(result, (torch.fx.GraphModule, fx.GraphModule)):
         children = {name: described(child) for name, child in result.named_children()}
         return neutral(result.code).strip(), {name: text for name, text in children.items() if isinstance(text, tuple)}
@@ -52,7 +52,7 @@ Use = Callable[[Side], Any]
 
 
 class Uses(dict[str, Use]):
-    """What a file of tests does with client code, by the names of its functions, on torch.fx and on ``fx``."""
+    """The uses of client code in a file of tests, by the names of the functions, on torch.fx and on ``fx``."""
 
     def add(self, function: Use) -> Use:
         """Compare what ``function`` returns for both."""

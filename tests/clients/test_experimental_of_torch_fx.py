@@ -1,4 +1,4 @@
-"""Modules of ``torch.fx.experimental`` that are clients of torch.fx: with ``fx`` in their text they do what they do."""
+"""Modules of ``torch.fx.experimental`` that use torch.fx: with ``fx`` in their text they give the same results."""
 
 from typing import Any
 

@@ -63,12 +63,12 @@ def test_features_are_the_same(models: ModuleType, training: bool) -> None:
 
 
 def test_the_mode_switches_between_two_programs(models: ModuleType) -> None:
-    made = extractor(OURS, models.resnet18())
-    assert isinstance(made, fx.GraphModule) and made.graph is made.train_graph
-    assert made.eval().graph is made.eval_graph
-    copied = copy.deepcopy(made).eval()
-    assert copied.graph is copied.eval_graph and copied.graph is not made.graph
-    assert all(torch.equal(copied(X)[name], value) for name, value in made(X).items())
+    extracted = extractor(OURS, models.resnet18())
+    assert isinstance(extracted, fx.GraphModule) and extracted.graph is extracted.train_graph
+    assert extracted.eval().graph is extracted.eval_graph
+    copied = copy.deepcopy(extracted).eval()
+    assert copied.graph is copied.eval_graph and copied.graph is not extracted.graph
+    assert all(torch.equal(copied(X)[name], value) for name, value in extracted(X).items())
 
 
 @pytest.mark.thorough

@@ -51,10 +51,10 @@ def prepared(side: Side) -> tuple[Any, Any]:
 @use
 def weights_are_compared(side: Side) -> Any:
     suite = side.client("torch.ao.ns._numeric_suite_fx")
-    found = suite.extract_weights("float", prepared(side)[0], "int8", prepared(side)[1])
+    by_layer = suite.extract_weights("float", prepared(side)[0], "int8", prepared(side)[1])
     return {
         name: [entry["values"][0].dequantize() for entries in kinds["weight"].values() for entry in entries]
-        for name, kinds in found.items()
+        for name, kinds in by_layer.items()
     }
 
 
@@ -62,14 +62,14 @@ def weights_are_compared(side: Side) -> Any:
 def activations_are_compared(side: Side) -> Any:
     suite = side.client("torch.ao.ns._numeric_suite_fx")
     observed, converted = prepared(side)
-    one, other = suite.add_loggers("float", observed, "int8", converted, suite.OutputLogger)
-    one(X), other(X)
-    found = suite.extract_logger_info(one, other, suite.OutputLogger, "int8")
-    return sorted(found), [len(kinds["node_output"]) for kinds in found.values()]
+    first, other = suite.add_loggers("float", observed, "int8", converted, suite.OutputLogger)
+    first(X), other(X)
+    by_layer = suite.extract_logger_info(first, other, suite.OutputLogger, "int8")
+    return sorted(by_layer), [len(kinds["node_output"]) for kinds in by_layer.values()]
 
 
 SLOW = {"weights_are_compared", "activations_are_compared"}
-"""What takes torch.ao seconds, with either library."""
+"""Uses for which torch.ao takes seconds, with either library."""
 
 
 @pytest.mark.parametrize(

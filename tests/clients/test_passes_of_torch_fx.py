@@ -1,4 +1,4 @@
-"""Modules of torch.fx's own that are clients of it: with ``fx`` in their text they do what they do."""
+"""Modules of torch.fx that use its public part: with ``fx`` in their text they give the same results."""
 
 import operator
 from typing import Any
@@ -114,12 +114,12 @@ def operators_that_are_supported(side: Side) -> Any:
 def capability_based_partitioner(side: Side) -> Any:
     support = side.client("torch.fx.passes.operator_support")
     calls = support.create_op_support(lambda modules, node: node.op == "call_function")
-    taken = support.chain(calls, supported(side, "torch.relu", "_operator.add", "_operator.mul"))
+    support_of_calls = support.chain(calls, supported(side, "torch.relu", "_operator.add", "_operator.mul"))
     partitioner = side.client("torch.fx.passes.infra.partitioner").CapabilityBasedPartitioner(
-        program(side), taken, allows_single_node_partition=True
+        program(side), support_of_calls, allows_single_node_partition=True
     )
     partitions = partitioner.propose_partitions()
-    names = sorted(sorted(node.name for node in one.nodes) for one in partitions)
+    names = sorted(sorted(node.name for node in partition.nodes) for partition in partitions)
     fused = partitioner.fuse_partitions(partitions)
     return (
         names,
@@ -138,16 +138,16 @@ def partitions_of_one_call(side: Side) -> Any:
     make = side.client("torch.fx.passes.infra.partitioner").CapabilityBasedPartitioner
     support = side.client("torch.fx.passes.operator_support")
     calls = support.create_op_support(lambda modules, node: node.op == "call_function")
-    taken = support.chain(calls, supported(side, "torch.relu"))
+    support_of_calls = support.chain(calls, supported(side, "torch.relu"))
     proposed = [
-        make(program(side), taken, **options).propose_partitions()
+        make(program(side), support_of_calls, **options).propose_partitions()
         for options in (
             {},
             {"allowed_single_node_partition_ops": ["torch.relu"]},
             {"allows_single_node_partition": True},
         )
     ]
-    return [[sorted(node.name for node in one.nodes) for one in partitions] for partitions in proposed]
+    return [[sorted(node.name for node in partition.nodes) for partition in partitions] for partitions in proposed]
 
 
 @use
@@ -164,18 +164,20 @@ def partitions_without_what_computes_nothing(side: Side) -> Any:
     partitions = partitioner.propose_partitions()
     partitioner.remove_bookend_non_compute_ops(partitions)
     alone = make(traced, supported(side, "torch.relu"), allowed_single_node_partition_ops=["torch.relu"])
-    return [sorted(node.name for node in one.nodes) for one in partitions], alone.allows_single_node_partition
+    return [
+        sorted(node.name for node in partition.nodes) for partition in partitions
+    ], alone.allows_single_node_partition
 
 
 class Splitting:
-    """What a backend's splitter says: which of the nodes it takes, and how they are put together."""
+    """The answers of a backend's splitter: the nodes that it takes, and their division into programs."""
 
     def __init__(self, side: Side) -> None:
         base = side.client("torch.fx.passes.splitter_base")
         settings = base._SplitterSettingBase(min_acc_module_size=1, skip_fusion=True)
         traced = vector(side)
-        taken = supported(side, "torch.relu", "torch.sigmoid", "_operator.add", "torch.tanh")
-        self.splitter = base._SplitterBase(traced, [V], taken, settings)
+        support_of_calls = supported(side, "torch.relu", "torch.sigmoid", "_operator.add", "torch.tanh")
+        self.splitter = base._SplitterBase(traced, [V], support_of_calls, settings)
 
 
 @use
@@ -247,7 +249,7 @@ def pass_manager_of_infra(side: Side) -> Any:
     first, second = manager.pass_result_wrapper(remove), Negate()
     passes = manager.PassManager([first, second], [manager.this_before_that_pass_constraint(second, first)], steps=2)
     result = passes(vector(side))
-    return result.graph_module, result.modified, [one is second for one in passes.passes], result.graph_module(V)
+    return result.graph_module, result.modified, [pass_ is second for pass_ in passes.passes], result.graph_module(V)
 
 
 @use
@@ -322,8 +324,10 @@ def partitions_by_source(side: Side) -> Any:
         if node.op == "call_module":
             node.meta["source_fn_stack"] = [(node.name, type(modules[node.target]))]
     find = side.client("torch.fx.passes.utils.source_matcher_utils").get_source_partitions
-    found = find(traced.graph, [nn.Conv2d, nn.Linear])
-    return {kind.__name__: [(one.nodes, one.input_nodes, one.output_nodes) for one in found[kind]] for kind in found}
+    match = find(traced.graph, [nn.Conv2d, nn.Linear])
+    return {
+        kind.__name__: [(part.nodes, part.input_nodes, part.output_nodes) for part in match[kind]] for kind in match
+    }
 
 
 @use

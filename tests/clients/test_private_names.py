@@ -210,11 +210,11 @@ GIVEN = [
 MISSING = [name for names, _ in rows("Not here") for name in re.findall("`([\\w.]+)`", names)]
 OF_INSTANCES = {"graph.Graph": fx.Graph, "node.Node": lambda: fx.Graph().placeholder("x")}
 NEWER = {"_normalize_function_or_error", "do_not_emit_stack_traces", "_input_nodes"}
-"""What the oldest torch that is supported has not, and what only instances there have."""
+"""Names that the oldest supported torch lacks, or that only instances have there."""
 
 
 def find(library: str, path: str) -> Any:
-    """Return what stands at a path of a library: a module, or something in one."""
+    """Return the object at a path of a library: a module, or something in one."""
     try:
         return importlib.import_module(f"{library}.{path}")
     except ModuleNotFoundError:

@@ -84,21 +84,21 @@ def shape_tracer(side: Side) -> Any:
 
         def create_proxy(self, kind: str, target: Any, args: Any, kwargs: Any, name: Any = None,
                          type_expr: Any = None, proxy_factory_fn: Any = None) -> Any:  # fmt: skip
-            made = super().create_proxy(kind, target, args, kwargs, name, type_expr, proxy_factory_fn)
+            proxy = super().create_proxy(kind, target, args, kwargs, name, type_expr, proxy_factory_fn)
             if kind == "placeholder":
-                made.install_metadata(self.meta_args[target])
-                return made
+                proxy.install_metadata(self.meta_args[target])
+                return proxy
             flat = pytree.tree_map(lambda value: getattr(value, "_metadata", value), (args, kwargs))
             if kind == "call_function":
-                made.install_metadata(target(*flat[0], **flat[1]))
+                proxy.install_metadata(target(*flat[0], **flat[1]))
             elif kind == "call_method":
-                made.install_metadata(getattr(flat[0][0], target)(*flat[0][1:], **flat[1]))
+                proxy.install_metadata(getattr(flat[0][0], target)(*flat[0][1:], **flat[1]))
             elif kind == "get_attr":
-                made.install_metadata(torch.empty_like(attribute(self.root, target), device="meta"))
+                proxy.install_metadata(torch.empty_like(attribute(self.root, target), device="meta"))
             elif kind == "call_module":
                 leaf = self.root.get_submodule(target)
-                made.install_metadata(torch.empty(2, 4, device="meta") if isinstance(leaf, nn.Linear) else flat[0][0])
-            return made
+                proxy.install_metadata(torch.empty(2, 4, device="meta") if isinstance(leaf, nn.Linear) else flat[0][0])
+            return proxy
 
         def proxy(self, node: Any) -> Any:
             return ShapeProxy(node, self)
@@ -280,9 +280,7 @@ def proxies_that_answer(side: Side) -> Any:
 
 
 def held(value: Any, name: str) -> Any:
-    """Return what a proxy of a client's holds, asked in the module of the traced program, but by no method of a
-    tracer's.
-    """
+    """Return an attribute of a client's proxy, read in the traced program and not by a method of a tracer."""
     return getattr(value, name, None) if hasattr(value, name) else "not there"
 
 
@@ -304,9 +302,9 @@ def proxies_with_attributes_of_their_own(side: Side) -> Any:
             def proxy(self, node: Any) -> Any:
                 return kind(node, self)
 
-        return Tracer().trace(lambda x: [x + 1, *(held(x, name) for name in asked[kind])])
+        return Tracer().trace(lambda x: [x + 1, *(held(x, name) for name in questions[kind])])
 
-    asked = {Noted: ["note"], Closed: ["note", "depth", "width"]}
+    questions = {Noted: ["note"], Closed: ["note", "depth", "width"]}
     return trace(Noted), trace(Closed)
 
 

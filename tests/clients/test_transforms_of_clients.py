@@ -37,7 +37,7 @@ def attention(side: Side) -> Any:
     return side.library.symbolic_trace(Attention().eval())
 
 
-# Transformations as objects, which say whether they keep the numbers, and can be taken back.
+# Transformations as objects, which declare if they keep the numbers, and can be undone.
 
 
 def transformations(side: Side) -> Any:
@@ -85,9 +85,9 @@ def transformations(side: Side) -> Any:
             for node in graph_module.graph.nodes:
                 if node.op == "call_module" and isinstance(graph_module.get_submodule(node.target), nn.Linear):
                     by_input[node.args[0]].append(node)
-            for given, nodes in by_input.items():
+            for source, nodes in by_input.items():
                 if len(nodes) > 1:
-                    self.merge(graph_module, given, nodes)
+                    self.merge(graph_module, source, nodes)
             graph_module.delete_all_unused_submodules()
             return graph_module
 
@@ -128,8 +128,8 @@ def transformation_that_merges_layers(side: Side) -> Any:
 @use
 def transformations_composed(side: Side) -> Any:
     changed = attention(side)
-    for one in transformations(side):
-        changed = one(changed, lint_and_recompile=False)
+    for transformation in transformations(side):
+        changed = transformation(changed, lint_and_recompile=False)
     changed.graph.lint()
     changed.recompile()
     return changed, changed(X)
@@ -164,7 +164,7 @@ def shards(side: Side) -> Any:
     for node in traced.graph.nodes:
         total += sizes.get(node.target, 0) if node.op == "call_module" else 0
         shard_of[node] = min(2, total * 3 // (sum(sizes.values()) + 1))
-    made, x = [], X
+    programs, x = [], X
     carried = next(iter(traced.graph.nodes))
     for number in range(3):
         graph = fx.Graph()
@@ -177,9 +177,9 @@ def shards(side: Side) -> Any:
         last = next(node for node in shard_of if node.op == "output").args[0]
         graph.output(tuple(environment[node] for node in results or [last]))
         graph.lint()
-        made.append(fx.GraphModule(traced, graph))
-        x = made[-1](*x) if isinstance(x, tuple) else made[-1](x)
-    return *made, x
+        programs.append(fx.GraphModule(traced, graph))
+        x = programs[-1](*x) if isinstance(x, tuple) else programs[-1](x)
+    return *programs, x
 
 
 def _used_from(node: Any, shard_of: dict[Any, int], number: int) -> bool:
@@ -191,7 +191,7 @@ def _used_from(node: Any, shard_of: dict[Any, int], number: int) -> bool:
 
 @use
 def converter_by_table(side: Side) -> Any:
-    fx, made = side.library, []
+    fx, created = side.library, []
     table: dict[str, Callable[..., Any]] = {
         "torch.nn.modules.linear.Linear": lambda layer, x: layer(x),
         "torch.softmax": torch.softmax,
@@ -209,14 +209,14 @@ def converter_by_table(side: Side) -> Any:
         def call_module(self, target: Any, args: Any, kwargs: Any) -> Any:
             layer = self.fetch_attr(target)
             name = f"{type(layer).__module__}.{type(layer).__qualname__}"
-            made.append((self.current, name))
+            created.append((self.current, name))
             return table[name](layer, *args) if name in table else super().call_module(target, args, kwargs)
 
         def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
-            made.append((self.current, fx.node._get_qualified_name(target)))
-            return table[made[-1][1]](*args, **kwargs)
+            created.append((self.current, fx.node._get_qualified_name(target)))
+            return table[created[-1][1]](*args, **kwargs)
 
-    return Converter(attention(side)).run(X), made
+    return Converter(attention(side)).run(X), created
 
 
 @use

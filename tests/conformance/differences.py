@@ -1,4 +1,4 @@
-"""Where fx differs from torch.fx on purpose, row by row; ``docs/differences.md`` explains each topic."""
+"""Intended differences of fx from torch.fx, row by row; ``docs/differences.md`` explains each topic."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class Difference:
     program: str
     """The program's name."""
     aspects: frozenset[str]
-    """What differs: nodes, names, print, code, state, dead code, retrace, transformer."""
+    """The aspects that differ: nodes, names, print, code, state, dead code, retrace, transformer."""
     topic: str
     """The heading of ``docs/differences.md`` that gives the reason."""
 

@@ -64,7 +64,7 @@ def describe_graph(graph: Any) -> list[tuple[str, ...]]:
 
 
 def module_stacks(graph: Any) -> dict[str, list[tuple[str, str, str]]]:
-    """Return where each node came from in the module hierarchy, as both libraries record it in ``meta``."""
+    """Return the place of each node in the module hierarchy, as both libraries record it in ``meta``."""
     return {
         node.name: [
             (key, path, getattr(owner, "__qualname__", str(owner)))
@@ -114,10 +114,10 @@ def assert_identical(actual: Any, expected: Any) -> None:
 def refuses(
     library: ModuleType, kind: type[Exception], match: str | None = None, ours: type[Exception] | None = None
 ) -> Iterator[pytest.ExceptionInfo[Any]]:
-    """Expect torch.fx to raise ``kind``; expect of fx one of its own errors that is a ``kind`` too.
+    """Expect torch.fx to raise ``kind``, and fx one of its own errors that is also a ``kind``.
 
-    Where torch.fx answers a user's mistake with ``AssertionError``, fx's own error is enough; ``ours`` names the
-    error of fx where it is another one on purpose (the page of differences lists those).
+    If torch.fx answers a user's mistake with ``AssertionError``, any error of fx's own is enough. ``ours`` names the
+    error of fx if it is intentionally another one (the page of differences lists those).
     """
     expected = kind
     if library is not THEIRS:

@@ -25,7 +25,7 @@ class Program:
     keywords: dict[str, Any] = field(default_factory=dict)
     """Further inputs, by keyword."""
     concrete_args: Callable[[ModuleType], Any] | None = None
-    """What is specialized when tracing, given the library whose placeholder marks it uses."""
+    """The arguments to specialize when tracing, by the library whose placeholder marks are used."""
     pickles: bool = True
     """Whether its modules can be pickled at all."""
     retraces_in_torch_fx: bool = True

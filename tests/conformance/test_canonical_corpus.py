@@ -25,29 +25,29 @@ def run(program: Program, module: Any) -> Any:
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
 def test_a_program_in_canonical_form_computes_the_same(program: Program) -> None:
-    given = program.capture(fx)
-    text = str(given.graph)
-    form = canonical_form(given)
-    assert str(given.graph) == text
+    captured = program.capture(fx)
+    text = str(captured.graph)
+    form = canonical_form(captured)
+    assert str(captured.graph) == text
     form.graph_module.graph.lint()
-    expected = run(program, given)
+    expected = run(program, captured)
     assert_identical(run(program, form.graph_module), expected)
     assert set(form.stands_for) == set(form.graph_module.graph.nodes)
-    assert set(form.stands_for.values()) <= set(given.graph.nodes)
+    assert set(form.stands_for.values()) <= set(captured.graph.nodes)
     assert str(canonical_form(form.graph_module).graph_module.graph) == str(form.graph_module.graph)
-    canonical = Canonicalize()(given)
+    canonical = Canonicalize()(captured)
     assert str(canonical.graph) == str(form.graph_module.graph)
     assert_identical(run(program, canonical), expected)
 
 
 def test_the_corpus_needs_few_methods_and_modules() -> None:
-    left = {
+    unchanged = {
         str(node.target)
         for program in PROGRAMS
         for node in canonical_form(program.captured(fx)).graph_module.graph.nodes
         if node.op in ("call_method", "call_module")
     }
-    assert left == {"lstm", "attention", "numel"}
+    assert unchanged == {"lstm", "attention", "numel"}
 
 
 UNINITIALIZED = ("empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided")

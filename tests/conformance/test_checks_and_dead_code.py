@@ -1,4 +1,4 @@
-"""What ``lint`` finds and what ``eliminate_dead_code`` keeps."""
+"""Errors that ``lint`` finds, and nodes that ``eliminate_dead_code`` keeps."""
 
 from __future__ import annotations
 
@@ -150,15 +150,15 @@ def test_caller_decides_what_is_impure(library: ModuleType) -> None:
     with graph.inserting_before(output):
         graph.call_function(torch.sin, (x,))
         graph.call_function(torch.rand, (2,))
-    asked = []
+    recorded = []
 
     def is_impure(node) -> bool:
-        asked.append(node.name)
+        recorded.append(node.name)
         return node.op in ("placeholder", "output") or node.target is torch.sin
 
     assert graph.eliminate_dead_code(is_impure) is True
     assert names(graph) == "x neg relu sin output"
-    assert set(asked) >= {"sin", "rand"}
+    assert set(recorded) >= {"sin", "rand"}
 
 
 class Impure(nn.Module):
@@ -228,9 +228,9 @@ def operators() -> Iterator[Any]:
         namespace, _, name = qualified.partition("::")
         packet, _, overload = name.partition(".")
         if namespace in ("aten", "prims", "profiler", "_c10d_functional"):
-            found = getattr(getattr(getattr(torch.ops, namespace), packet, None), overload or "default", None)
-            if found is not None:
-                yield found
+            overload_there = getattr(getattr(getattr(torch.ops, namespace), packet, None), overload or "default", None)
+            if overload_there is not None:
+                yield overload_there
 
 
 def their_verdict(target: Any, impure_random: bool) -> bool:
@@ -244,12 +244,12 @@ def our_verdict(target: Any, impure_random: bool) -> bool:
 
 @pytest.mark.parametrize("impure_random", [True, False])
 def test_operators_that_are_kept_there_are_kept_here(impure_random: bool) -> None:
-    kept = 0
-    for one in operators():
-        if their_verdict(one, impure_random):
-            kept += 1
-            assert our_verdict(one, impure_random), one
-    assert kept > 1000
+    count = 0
+    for overload in operators():
+        if their_verdict(overload, impure_random):
+            count += 1
+            assert our_verdict(overload, impure_random), overload
+    assert count > 1000
 
 
 def test_functions_that_are_kept_there_are_kept_here() -> None:
@@ -258,8 +258,10 @@ def test_functions_that_are_kept_there_are_kept_here() -> None:
 
 
 def test_what_is_kept_here_alone_has_a_reason() -> None:
-    only_here = {str(one) for one in operators() if our_verdict(one, False) and not their_verdict(one, False)}
+    only_here = {
+        str(overload) for overload in operators() if our_verdict(overload, False) and not their_verdict(overload, False)
+    }
     explained = "batch_norm instance_norm _assert sym_constrain_range c10d profiler rrelu_with_noise".split()
     unexplained = {name for name in only_here if not any(word in name for word in explained)}
-    returns_nothing = {str(one) for one in operators() if not one._schema.returns}
+    returns_nothing = {str(overload) for overload in operators() if not overload._schema.returns}
     assert unexplained <= returns_nothing

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*isinstance.treespec, LeafSpec:
 
 
 def eager(program: Program) -> Any:
-    """Return what the program itself returns."""
+    """Return the result of the program itself."""
     return program.build()(*program.inputs(), **program.keywords)
 
 
@@ -63,7 +63,7 @@ def test_interpreter_keeps_and_frees_the_same_values(program: Program) -> None:
         pytest.skip("an interpreter takes no keyword arguments")
     if program.name == "containers_of_other_classes":
         pytest.skip("has other nodes: see differences.py")
-    kept = []
+    recorded = []
     for library in (OURS, THEIRS):
         captured = program.captured(library)
         names = []
@@ -71,8 +71,8 @@ def test_interpreter_keeps_and_frees_the_same_values(program: Program) -> None:
             interpreter = library.Interpreter(captured, garbage_collect_values=collects)
             interpreter.run(*positional_inputs(program, captured))
             names.append([node.name for node in interpreter.env])
-        kept.append(names)
-    assert_equal_unless_intended(kept[0], kept[1], program.name, "names")
+        recorded.append(names)
+    assert_equal_unless_intended(recorded[0], recorded[1], program.name, "names")
 
 
 def test_transformed_module_computes_what_eager_does(program: Program) -> None:

@@ -1,4 +1,4 @@
-"""What ``docs/differences.md`` says: for each topic, what torch.fx does and what fx does instead."""
+"""The statements of ``docs/differences.md``: for each topic, the behaviour of torch.fx and that of fx."""
 
 from __future__ import annotations
 
@@ -257,10 +257,10 @@ def test_dead_code_elimination_keeps_what_may_have_an_effect(create) -> None:
 
 def test_specialization_to_none_is_checked_still_after_dead_code_elimination() -> None:
     program = REGISTRY["specialized_none"]
-    for library, kept in ((THEIRS, False), (OURS, True)):
+    for library, is_kept in ((THEIRS, False), (OURS, True)):
         captured = program.capture(library)
         captured.graph.eliminate_dead_code()
-        assert any("assert_is_none" in node.name for node in captured.graph.nodes) is kept
+        assert any("assert_is_none" in node.name for node in captured.graph.nodes) is is_kept
 
 
 def test_programs_specialized_to_none_are_traced_again() -> None:
@@ -291,7 +291,7 @@ def test_all_calls_are_found_without_a_target() -> None:
         THEIRS.Graph().find_nodes(op="call_function")
 
 
-def test_calls_of_modules_that_are_missing_are_refused_wherever_they_stand() -> None:
+def test_calls_of_modules_that_are_missing_are_refused_wherever_they_are() -> None:
     for library in (THEIRS, OURS):
         module = library.symbolic_trace(nn.Sequential(nn.ReLU()))
         with pytest.raises(AttributeError, match="nowhere"):

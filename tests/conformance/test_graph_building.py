@@ -135,14 +135,14 @@ def test_nodes_are_walked_in_both_directions(library: ModuleType) -> None:
 def test_list_may_change_while_it_is_walked(library: ModuleType) -> None:
     graph = library.Graph()
     nodes = [graph.placeholder(name) for name in "abcd"]
-    seen = []
+    recorded = []
     for node in graph.nodes:
-        seen.append(node.name)
+        recorded.append(node.name)
         if node is nodes[1]:
             graph.erase_node(node)
             with graph.inserting_after(nodes[2]):
                 graph.placeholder("new")
-    assert seen == ["a", "b", "c", "new", "d"]
+    assert recorded == ["a", "b", "c", "new", "d"]
     for node in reversed(graph.nodes):
         graph.erase_node(node)
     assert len(graph.nodes) == 0

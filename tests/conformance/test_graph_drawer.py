@@ -22,7 +22,7 @@ from fx.passes.shape_prop import ShapeProp
 
 
 class Recorded:
-    """What stands for the classes of pydot: it keeps what it is given."""
+    """A replacement for the classes of pydot, which keeps its arguments."""
 
     def __init__(self, *args: Any, **attributes: Any) -> None:
         self.args, self.attributes, self.nodes, self.edges = args, attributes, [], []
@@ -74,7 +74,7 @@ def zoo(name: str) -> Any:
 
 
 def fields(label: str) -> list[str]:
-    """The fields of a record that both write in the same way, without what stands for ends of lines."""
+    """The fields of a record that both write in the same way, without the marks for ends of lines."""
     plain = re.sub(r"\\[nl]", "", label.replace("\n", "|")).replace("\\", "")
     names = ("name=", "op_code=c", "op_code=p", "num_users=", "dtype=", "shape=", "requires_grad=", "stride=")
     return [field for field in plain.strip('"{}').split("|") if field.startswith(names)]
@@ -110,7 +110,7 @@ def test_without_pydot_only_torch_fx_refuses_to_draw(monkeypatch: pytest.MonkeyP
 
 def test_the_class_takes_the_arguments_and_has_the_methods_of_torch_fx(theirs: Any) -> None:
     for method in ("__init__", "get_dot_graph", "get_main_dot_graph", "get_submod_dot_graph", "get_all_dot_graphs"):
-        mine, known = (inspect.signature(getattr(one, method)).parameters for one in (FxGraphDrawer, theirs))
+        mine, parameters = (inspect.signature(getattr(drawer, method)).parameters for drawer in (FxGraphDrawer, theirs))
         assert [(p.name, p.kind, p.default) for p in mine.values()] == [
-            (p.name, p.kind, p.default) for p in known.values()
+            (p.name, p.kind, p.default) for p in parameters.values()
         ]

@@ -1,4 +1,4 @@
-"""What a GraphModule is made of, keeps, recompiles, copies and refuses."""
+"""Graph modules: their parts, their state, recompilation, copies and errors."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .libraries import refuses
 
 
 class Tree(nn.Module):
-    """Some state that is used and some that is not."""
+    """A module with used state and unused state."""
 
     def __init__(self):
         super().__init__()

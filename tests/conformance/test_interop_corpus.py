@@ -26,7 +26,7 @@ KEYWORD_ONLY = {
     "KeywordSignature": ("x : torch.Tensor, *, ", "x : torch.Tensor, "),
     "every_kind_of_parameter": ("*rest, scale = 2.0", "scale = 2.0, *rest"),
 }
-"""What of a signature with keyword-only parameters torch.fx writes otherwise: it makes them positional."""
+"""Parts of a signature with keyword-only parameters that torch.fx writes otherwise: it makes them positional."""
 
 HOLDS_SIZES = {"nested_arguments", "containers_of_other_classes"}
 """Programs with torch.Size among the arguments, which torch.fx turns into tuples."""
@@ -41,7 +41,7 @@ def assert_same_code(ours: Any, theirs: Any, program: Program) -> None:
 
 
 def nodes_of(graph: Any) -> list[tuple[str, ...]]:
-    """The nodes, with the functions of the two libraries that stand for each other spelled alike."""
+    """Return the nodes, with corresponding functions of the two libraries spelled alike."""
     theirs = "torch.fx._symbolic_trace._assert_is_none"
     return [
         tuple(part.replace(theirs, "fx.assertions.assert_is_none") for part in node) for node in describe_graph(graph)

@@ -63,17 +63,17 @@ def test_each_kind_of_node_has_its_method(library: ModuleType, module) -> None:
 
 
 def test_every_node_goes_through_run_node(library: ModuleType, module) -> None:
-    seen: dict[str, Any] = {}
+    values: dict[str, Any] = {}
 
     class Recording(library.Interpreter):
         def run_node(self, n):
-            seen[n.name] = super().run_node(n)
-            return seen[n.name]
+            values[n.name] = super().run_node(n)
+            return values[n.name]
 
     Recording(module).run(X, 2.0)
-    assert list(seen) == [node.name for node in module.graph.nodes]
-    assert seen["shift"] == 2.0
-    assert torch.equal(seen["output"], module(X, 2.0))
+    assert list(values) == [node.name for node in module.graph.nodes]
+    assert values["shift"] == 2.0
+    assert torch.equal(values["output"], module(X, 2.0))
 
 
 def test_methods_may_change_the_computation(library: ModuleType, module) -> None:
@@ -86,16 +86,16 @@ def test_methods_may_change_the_computation(library: ModuleType, module) -> None
 
 
 def test_values_are_freed_after_their_last_use(library: ModuleType, module) -> None:
-    kept = []
+    recorded = []
 
     class Watching(library.Interpreter):
         def run_node(self, n):
-            kept.append([node.name for node in self.env])
+            recorded.append([node.name for node in self.env])
             return super().run_node(n)
 
     interpreter = Watching(module)
     interpreter.run(X)
-    assert kept[-3:] == [["shift", "relu"], ["shift", "sum_1"], ["add"]]
+    assert recorded[-3:] == [["shift", "relu"], ["shift", "sum_1"], ["add"]]
     assert [node.name for node in interpreter.env] == ["output"]
 
 
@@ -107,7 +107,7 @@ def test_values_may_be_kept(library: ModuleType, module) -> None:
 
 def test_initial_values_replace_nodes(library: ModuleType, module) -> None:
     relu = module.graph.find_nodes(op="call_function", target=torch.relu)[0]
-    given = torch.ones(2, 3)
+    x = torch.ones(2, 3)
     ran = []
 
     class Recording(library.Interpreter):
@@ -115,8 +115,8 @@ def test_initial_values_replace_nodes(library: ModuleType, module) -> None:
             ran.append(n.name)
             return super().run_node(n)
 
-    result = Recording(module).run(X, initial_env={relu: given})
-    assert torch.equal(result, given.sum(dim=0) + 1.0)
+    result = Recording(module).run(X, initial_env={relu: x})
+    assert torch.equal(result, x.sum(dim=0) + 1.0)
     assert "relu" not in ran
 
 

@@ -1,4 +1,4 @@
-"""How nodes are named, in the graph and in generated code."""
+"""The names of nodes, in the graph and in generated code."""
 
 from __future__ import annotations
 

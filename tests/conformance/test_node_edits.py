@@ -64,8 +64,8 @@ def test_assigning_arguments_updates_users_on_both_sides(graph) -> None:
 def test_arguments_are_frozen_at_every_depth(library: ModuleType, graph) -> None:
     immutables = library.immutable_collections
     x, *_ = graph.nodes
-    given = ([x, {"k": [1, x]}], (x, [2]), slice(x, None, [x]), range(3), Pair(x, [x]))
-    node = graph.call_function(torch.ones, given, {"a": {"b": [x]}})
+    arguments = ([x, {"k": [1, x]}], (x, [2]), slice(x, None, [x]), range(3), Pair(x, [x]))
+    node = graph.call_function(torch.ones, arguments, {"a": {"b": [x]}})
     first, second, third, fourth, fifth = node.args
     assert type(first) is immutables.immutable_list
     assert type(first[1]) is immutables.immutable_dict
@@ -81,14 +81,14 @@ def test_arguments_are_frozen_at_every_depth(library: ModuleType, graph) -> None
     assert type(fifth.right) is immutables.immutable_list
     assert type(node.kwargs) is immutables.immutable_dict
     assert type(node.kwargs["a"]["b"]) is immutables.immutable_list
-    assert node.args == given
+    assert node.args == arguments
 
 
 def test_what_was_given_is_not_aliased(graph) -> None:
     x, y, *_ = graph.nodes
-    given = [x]
-    node = graph.call_function(torch.cat, (given,))
-    given.append(y)
+    inputs = [x]
+    node = graph.call_function(torch.cat, (inputs,))
+    inputs.append(y)
     assert node.args == ([x],)
     assert users(y) == "cat"
 
@@ -148,14 +148,14 @@ def test_replacing_all_uses_returns_the_changed_users(graph) -> None:
 
 def test_callback_decides_which_uses_are_replaced(graph) -> None:
     x, y, add, relu, cat = graph.nodes
-    asked = []
+    recorded = []
 
     def only_functions(user) -> bool:
-        asked.append(user)
+        recorded.append(user)
         return user is not relu
 
     assert x.replace_all_uses_with(y, only_functions) == [add, cat]
-    assert asked == [add, relu, cat]
+    assert recorded == [add, relu, cat]
     assert relu.args == (x,)
     assert x.replace_all_uses_with(y, delete_user_cb=lambda user: False) == []
 
@@ -255,9 +255,9 @@ def test_stack_trace_lives_in_meta(graph) -> None:
 def test_map_arg_reaches_nodes_and_map_aggregate_everything(library: ModuleType, graph) -> None:
     x, y, *_ = graph.nodes
     argument = ([x, 1], {"k": (y, None)}, slice(x, 2, None), Pair(x, "text"))
-    seen = []
-    mapped = library.node.map_arg(argument, lambda node: seen.append(node) or node.name)
-    assert seen == [x, y, x, x]
+    recorded = []
+    mapped = library.node.map_arg(argument, lambda node: recorded.append(node) or node.name)
+    assert recorded == [x, y, x, x]
     assert mapped == (["x", 1], {"k": ("y", None)}, slice("x", 2, None), Pair("x", "text"))
     assert type(mapped[0]) is library.immutable_collections.immutable_list
     assert type(mapped[1]) is library.immutable_collections.immutable_dict

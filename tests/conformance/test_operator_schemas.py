@@ -34,7 +34,7 @@ BETTER_HERE = {"torch.nonzero", "torch.quantized_gru", "torch.quantized_lstm", "
 
 
 def called_as_there(signatures: list[str] | None) -> list[str] | None:
-    """With the name that torch.fx gives a `self` that is not a tensor, `input`, by which Python cannot pass it."""
+    """Use `input`, torch.fx's name for a `self` that is not a tensor; Python cannot pass it by this name."""
     if signatures is None:
         return None
     return [re.sub(r"\bself(?=: (?!torch\.Tensor\b))", "input", signature) for signature in signatures]

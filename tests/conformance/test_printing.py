@@ -1,4 +1,4 @@
-"""How graphs, nodes and modules print."""
+"""The printed forms of graphs, nodes and modules."""
 
 from __future__ import annotations
 

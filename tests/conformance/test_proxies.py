@@ -1,4 +1,4 @@
-"""What proxies record, outside of a trace too."""
+"""The records of proxies, outside of a trace too."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def x(library: ModuleType, graph):
 
 
 def last(graph) -> tuple[str, object, tuple[object, ...], dict[str, object]]:
-    """Return what the latest node records, arguments by name."""
+    """Return the operation of the latest node, arguments by name."""
     node = next(iter(reversed(graph.nodes)))
     return node.op, node.target, node.args, dict(node.kwargs)
 

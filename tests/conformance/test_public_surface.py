@@ -93,12 +93,12 @@ def test_method_has_the_defaults_of_torch_fx(owner: str, name: str) -> None:
     theirs, ours = (attrgetter(f"{owner}.{name}")(library) for library in (THEIRS, OURS))
     if not callable(theirs):
         pytest.skip("a property")
-    known = inspect.signature(ours).parameters
+    parameters = inspect.signature(ours).parameters
     for label, parameter in inspect.signature(theirs).parameters.items():
-        if label not in known or parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+        if label not in parameters or parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
             continue
         if isinstance(parameter.default, (str, int, bool, type(None))) and parameter.default is not parameter.empty:
-            assert known[label].default == parameter.default, label
+            assert parameters[label].default == parameter.default, label
 
 
 @pytest.mark.parametrize("flag", ["record_stack_traces", "check_mutable_operations", "proxy_buffer_attributes"])

@@ -61,5 +61,5 @@ def test_there_is_no_more_noise_than_in_the_quantization_of_torch(build):
     held_out = torch.randn(64, *shape)
     with torch.no_grad():
         expected = module(held_out)
-        found, theirs = (decibels(one(module, data)(held_out), expected) for one in (ours, by_torch))
-    assert found > theirs - 0.5
+        mine, theirs = (decibels(quantize_by(module, data)(held_out), expected) for quantize_by in (ours, by_torch))
+    assert mine > theirs - 0.5

@@ -19,7 +19,7 @@ def nodes(graph: Any) -> list[tuple[str, str, str]]:
 
 
 def run(module: Any, program: Program) -> list[Any]:
-    """Return what a module answers, or what it raises."""
+    """Return the answer of a module, or the error that it raises."""
     inputs = program.inputs.copies()
     torch.default_generator.manual_seed(0)
     try:
@@ -52,7 +52,7 @@ def test_a_random_program_is_captured_as_torch_fx_captures_it(program: Program) 
     if not checks and not any(str(node.target).startswith("_tensor_constant") for node in expected.graph.nodes):
         ours, theirs = nodes(captured.graph), nodes(expected.graph)
         if any(True for _ in captured.buffers()):  # what was recorded of them and is not used has taken a name
-            ours, theirs = ([(op, target) for op, _, target in found] for found in (ours, theirs))
+            ours, theirs = ([(op, target) for op, _, target in calls] for calls in (ours, theirs))
         assert ours == theirs
     for mine, other in zip(run(captured, program), run(expected, program), strict=True):
         assert str(mine) == str(other)

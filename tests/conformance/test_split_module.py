@@ -32,7 +32,7 @@ POLICIES: dict[str, Callable[[int, int], int]] = {
 }
 
 KNOWN = inspect.signature(torch_split_module).parameters
-"""What torch.fx takes in the version that is installed: torch 2.11 has no ``tuple_return``."""
+"""The parameters of torch.fx's function in the installed version: torch 2.11 has no ``tuple_return``."""
 
 OPTIONS: tuple[dict[str, Any], ...] = (
     {},
@@ -124,11 +124,11 @@ def test_every_program_of_the_corpus_computes_the_same_in_parts(program: Program
 
 
 def both(function: Any, callback: Callable[[Any], Any], **options: Any) -> tuple[Any, Any]:
-    made = []
+    results = []
     for library, splitter in SPLITTERS.items():
         program: Any = library.symbolic_trace(function)
-        made.append(splitter(program, program, callback, **options))
-    return made[0], made[1]
+        results.append(splitter(program, program, callback, **options))
+    return results[0], results[1]
 
 
 def test_torch_fx_reorders_a_write_against_a_read() -> None:

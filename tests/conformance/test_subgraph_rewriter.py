@@ -156,10 +156,10 @@ class TestBoth:
         assert torch.equal(traced(x), replacement(torch.sin(x)))
 
     def test_filters_get_the_match_and_both_graphs(self, library: ModuleType) -> None:
-        seen: list[Any] = []
+        recorded: list[Any] = []
 
         def accept(match: Any, original: Any, pattern: Any) -> bool:
-            seen.append(
+            recorded.append(
                 (
                     [node.name for node in match.anchors],
                     names(match.placeholder_nodes),
@@ -168,7 +168,7 @@ class TestBoth:
                     [node.name for node in pattern.nodes],
                 )
             )
-            return len(seen) > 1
+            return len(recorded) > 1
 
         traced = library.symbolic_trace(lambda x: torch.relu(x + 1) + torch.relu(x * 2))
         done = rewriter(library).replace_pattern_with_filters(
@@ -176,7 +176,7 @@ class TestBoth:
         )
         assert [names(replaced.replacements) for replaced in done] == [["exp"]]
         nodes = ["a", "relu", "output"]
-        assert seen == [(["relu"], ["add"], ["relu"], True, nodes), (["relu"], ["mul"], ["relu_1"], True, nodes)]
+        assert recorded == [(["relu"], ["add"], ["relu"], True, nodes), (["relu"], ["mul"], ["relu_1"], True, nodes)]
 
     def test_literals_are_ignored_on_request(self, library: ModuleType) -> None:
         traced = library.symbolic_trace(lambda x: (x * 2, x * 3.0))
@@ -236,7 +236,7 @@ def both(program: Program, pattern: Program, replacement: Program) -> tuple[Any,
 
 
 class TestOursAlone:
-    """What torch.fx misses, breaks or gets wrong."""
+    """Matches that torch.fx misses, breaks or gets wrong."""
 
     def test_other_spellings_match(self) -> None:
         def program(x: Any) -> Any:

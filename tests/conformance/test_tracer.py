@@ -1,4 +1,4 @@
-"""What can be overridden and chosen in a Tracer."""
+"""The methods and options of a Tracer that can be overridden and chosen."""
 
 from __future__ import annotations
 
@@ -45,15 +45,15 @@ def test_trace_returns_a_graph_and_keeps_the_root(library: ModuleType) -> None:
 
 
 def test_leaves_are_chosen_by_is_leaf_module(library: ModuleType) -> None:
-    asked = []
+    recorded = []
 
     class WholeBlocks(library.Tracer):
         def is_leaf_module(self, module, module_qualified_name):
-            asked.append((type(module).__name__, module_qualified_name))
+            recorded.append((type(module).__name__, module_qualified_name))
             return isinstance(module, nn.Sequential)
 
     graph = WholeBlocks().trace(Net())
-    assert asked == [("Linear", "head"), ("Sequential", "block")] or asked[0] == ("Sequential", "block")
+    assert recorded == [("Linear", "head"), ("Sequential", "block")] or recorded[0] == ("Sequential", "block")
     assert targets(graph)[:2] == ["x", "block"]
     assert "linear" in targets(graph)
 
@@ -202,15 +202,15 @@ def test_proxies_may_be_of_another_class(library: ModuleType) -> None:
 
 
 def test_parameters_become_nodes_in_getattr(library: ModuleType) -> None:
-    asked = []
+    recorded = []
 
     class Recording(library.Tracer):
         def getattr(self, attr, attr_val, parameter_proxy_cache):
-            asked.append(attr)
+            recorded.append(attr)
             return super().getattr(attr, attr_val, parameter_proxy_cache)
 
     Recording().trace(Net())
-    assert {"block", "head", "scale", "offset"} <= set(asked)
+    assert {"block", "head", "scale", "offset"} <= set(recorded)
 
     class Real(library.Tracer):
         def getattr(self, attr, attr_val, parameter_proxy_cache):

@@ -174,14 +174,14 @@ def test_concrete_arguments_by_position_must_match_in_number(library: ModuleType
 
 def test_tracing_is_visible_while_it_lasts(library: ModuleType) -> None:
     is_tracing = library._symbolic_trace.is_fx_tracing if library is THEIRS else library.is_fx_tracing
-    seen: SimpleQueue[bool] = SimpleQueue()  # a list of an outer function would be put back
+    recorded: SimpleQueue[bool] = SimpleQueue()  # a list of an outer function would be restored
 
     def root(x):
-        seen.put(is_tracing())
+        recorded.put(is_tracing())
         return x
 
     library.symbolic_trace(root)
-    assert seen.get_nowait() is True
+    assert recorded.get_nowait() is True
     assert is_tracing() is False
 
 
@@ -205,8 +205,8 @@ def test_proxyable_classes_are_built_in_the_graph(library: ModuleType) -> None:
     Made.__module__ = __name__
 
     def builds(x):
-        made = Made(x, 2)
-        return made
+        instance = Made(x, 2)
+        return instance
 
     graph = library.symbolic_trace(builds).graph
     assert targets(graph) == ["x", "Made", "output"]

@@ -1,4 +1,4 @@
-"""How long the loader is fuzzed: ``--hypothesis-profile=fuzz`` (``make fuzz``) for 100,000 files, else for a moment."""
+"""The length of fuzzing: ``--hypothesis-profile=fuzz`` (``make fuzz``) for 100,000 files, else for a moment."""
 
 import hypothesis
 

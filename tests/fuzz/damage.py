@@ -46,16 +46,16 @@ values = st.recursive(
 
 def _places(tree: Any) -> list[tuple[Any, Any]]:
     """Every container and key (or index) in ``tree``."""
-    found: list[tuple[Any, Any]] = []
+    results: list[tuple[Any, Any]] = []
     pending = [tree]
     while pending:
         container = pending.pop()
         keys = list(container) if isinstance(container, dict) else range(len(container))
         for key in keys:
-            found.append((container, key))
+            results.append((container, key))
             if isinstance(container[key], (dict, list)):
                 pending.append(container[key])
-    return found[::-1]  # what is deep inside first, where Hypothesis looks most
+    return results[::-1]  # what is deep inside first, where Hypothesis looks most
 
 
 def damaged_tree(draw: st.DrawFn, tree: Any) -> Any:
@@ -68,10 +68,10 @@ def damaged_tree(draw: st.DrawFn, tree: Any) -> Any:
         del container[key]
     elif action in ("copy", "swap"):
         other, other_key = places[draw(st.integers(0, len(places) - 1))]
-        taken = copy.deepcopy(other[other_key])
+        copied = copy.deepcopy(other[other_key])
         if action == "swap":
             other[other_key] = copy.deepcopy(container[key])
-        container[key] = taken
+        container[key] = copied
     elif action == "repeat" and isinstance(container, list) and container is not root:
         container.insert(key, copy.deepcopy(container[key]))
     elif action == "rename" and isinstance(container, dict):

@@ -1,8 +1,10 @@
-"""Runs that are killed, find the disk full or the folder read-only, or have another one beside them: what they leave.
+"""Runs that are killed, or meet a full disk, a read-only folder or a second run: the files that they leave.
 
-``python tests/fuzz/interrupted_runs.py`` makes 50 attempts of each kind. Whatever a run has reported as measured must
-be on disk afterwards, or the run must have said that it is not; every file must parse; and the next run must go on
-where this one was interrupted, and leave what a run leaves that nothing interrupts.
+``python tests/fuzz/interrupted_runs.py`` makes 50 attempts of each kind. It checks that
+
+- each measurement that a run has reported is on disk afterwards, or the run has reported that it is not;
+- every file can be parsed;
+- the next run continues at the interruption, and leaves the same files as an uninterrupted run.
 """
 
 from __future__ import annotations
@@ -180,7 +182,7 @@ class Attempts:
     def __init__(self, seed: int) -> None:
         self.draw = random.Random(seed)
         self.interrupted = 0
-        """How many runs did not come to their end, or could not keep all."""
+        """The number of runs that were cut short, or could not keep all measurements."""
         self._took: dict[tuple[str, ...], float] = {}
 
     def took(self, arguments: tuple[str, ...]) -> float:
@@ -234,11 +236,11 @@ class Attempts:
         time.sleep(self.draw.random() * self.took(arguments))
         second = Run(folder, arguments)
         ended = first.wait(), second.wait()
-        wrong = [one.output for one in ended if one.status != 0]
+        wrong = [run.output for run in ended if run.status != 0]
         journals = [len(read_records(path)) for path in folder.glob(".pytest_fx/runs/*.jsonl")]
         if arguments is MEASUREMENTS and journals != [ROWS, ROWS]:
             wrong.append(f"the journals have {journals} records")
-        return wrong + [what for one in ended for what in self._lost(folder, one)]
+        return wrong + [what for run in ended for what in self._lost(folder, run)]
 
     def _lost(self, folder: Path, ended: Ended, torn: bool = False) -> list[str]:
         wrong = list(unreadable(folder, torn))
@@ -287,16 +289,16 @@ def main() -> int:
     for kind, (name, arguments) in itertools.product(
         options.kinds.split(","), (("measurements", MEASUREMENTS), ("tables", TABLES))
     ):
-        found = attempts.interrupted = 0
+        reported = attempts.interrupted = 0
         for number in range(options.attempts):
             if wrong := attempts.make(kind, arguments):
-                found += 1
+                reported += 1
                 print(f"{kind}, {name}, attempt {number}:", *wrong, sep="\n", flush=True)
         print(
-            f"{kind} of {name}: {options.attempts} attempts, {attempts.interrupted} interrupted, {found} survivors",
+            f"{kind} of {name}: {options.attempts} attempts, {attempts.interrupted} interrupted, {reported} survivors",
             flush=True,
         )
-        survivors += found
+        survivors += reported
     return min(survivors, 1)
 
 

@@ -1,4 +1,4 @@
-"""Whatever the bytes of a file are, loading it gives a program that can be used, or a ``LoadError``."""
+"""For any bytes of a file, loading gives a usable program or a ``LoadError``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fx.errors import LoadError
 
 
 def try_to_load(path: Path, data: bytes) -> fx.GraphModule | None:
-    """Return what ``data`` is as a file; None where it is refused. A program is looked at, and compiled but not run."""
+    """Load ``data`` from a file; return None if it is refused. A program is looked at, and compiled but not run."""
     path.write_bytes(data)
     try:
         program = serialization.load(path)

@@ -1,4 +1,4 @@
-"""Files that the plugin and the lowering write for themselves, damaged: an error that says so, or what is left."""
+"""Damaged files of the plugin and of the lowering's cache: an error that names the damage, or the intact rest."""
 
 from __future__ import annotations
 
@@ -161,7 +161,9 @@ def damaged(draw: st.DrawFn, kind: Kind) -> bytes:
         return kind.written(json.dumps(tree))
     if how == "text":
         return kind.written(text_damaged(draw, json.dumps(tree)))
-    return bytes_damaged(draw, kind.written(json.dumps(tree)), [kind.written(json.dumps(one)) for one in kind.trees()])
+    return bytes_damaged(
+        draw, kind.written(json.dumps(tree)), [kind.written(json.dumps(tree)) for tree in kind.trees()]
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)

@@ -25,13 +25,13 @@ def found_by_run() -> list[dict[str, str]]:
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is guarded, and limited, as Linux does it")
 @pytest.mark.timeout(120 + 10 * TRIES)
 def test_no_allowed_operator_trusts_its_arguments_with_memory(found_by_run: list[dict[str, str]]) -> None:
-    found = found_by_run[0]
-    assert not found, "\n".join(f"{name} {what}" for name, what in found.items())
+    by_call = found_by_run[0]
+    assert not by_call, "\n".join(f"{name} {what}" for name, what in by_call.items())
 
 
 @pytest.mark.thorough
 @pytest.mark.skipif(sys.platform != "linux" or shutil.which("cc") is None, reason="the guard is C, for Linux")
 @pytest.mark.timeout(120 + 10 * TRIES)
 def test_an_operator_that_trusts_its_arguments_is_found(found_by_run: list[dict[str, str]]) -> None:
-    found = found_by_run[1]
-    assert any("ends the process" in what for what in found.values()), found
+    by_call = found_by_run[1]
+    assert any("ends the process" in what for what in by_call.values()), by_call

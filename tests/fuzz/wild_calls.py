@@ -3,9 +3,9 @@
 ``python tests/fuzz/wild_calls.py tries seed [only]`` runs for longer than a test: forty tries take five minutes.
 
 Each try takes a call that is right, or one made up from an operator's schema, and breaks some of its arguments: shapes,
-dtypes, sizes, indices, lengths. The calls run in forked processes with limited memory. Where there is a C compiler,
-every tensor lies at the edge of memory that may not be touched, so that a read beyond it ends the process, and unset
-memory has a pattern that is looked for in the results. What ended a process is printed as JSON: one line for each name.
+dtypes, sizes, indices, lengths. The calls run in forked processes with limited memory. With a C compiler, every tensor
+lies next to protected memory, so that a read beyond it ends the process. Unset memory then has a pattern, which is
+searched in the results. The calls that ended a process are printed as JSON: one line for each name.
 """
 
 from __future__ import annotations
@@ -33,24 +33,24 @@ from typing import Any
 
 MOST_BYTES = 2 << 30
 MOST_SECONDS = 3
-"""How long one call may take: what a program costs to run is not bounded, so this ends it and is no fault."""
+"""The longest time of one call in seconds: the cost of a program is not bounded, so this ends it and is no fault."""
 GUARD = Path(__file__).with_name("guarded_memory.c")
 MOST_CALLS = 12
-"""How many right calls are kept for each name."""
+"""The largest number of right calls that are kept for each name."""
 
 Call = tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What is called, and how often."""
+    """The names to call, and the number of tries."""
 
     tries: int
     """Calls of each name."""
     seed: int = 0
     """The seed of the arguments."""
     only: str = ""
-    """If given, names that have it in them, and the operator that is called so, though no file may name it."""
+    """If not empty, only names that contain it, and the operator of this name, though no file may name it."""
 
 
 def run_wild_calls(*runs: Run) -> list[dict[str, str]]:
@@ -75,7 +75,7 @@ def run_wild_calls(*runs: Run) -> list[dict[str, str]]:
 
 
 def right_calls() -> dict[str, list[Call]]:
-    """Calls that are right, of what a file may name, taken from the samples that PyTorch tests its operators with."""
+    """Return right calls of the names that files may contain, from PyTorch's own samples for tests of operators."""
     import torch
     from torch.overrides import TorchFunctionMode
     from torch.testing._internal.common_methods_invocations import op_db
@@ -83,11 +83,11 @@ def right_calls() -> dict[str, list[Call]]:
 
     from fx.serialization.allow_list import Refused, name_of
 
-    found: dict[str, list[Call]] = {}
+    by_name: dict[str, list[Call]] = {}
 
     def note(function: Any, args: Any, kwargs: Any) -> None:
         try:
-            calls = found.setdefault(name_of(function), [])
+            calls = by_name.setdefault(name_of(function), [])
         except Refused:
             return
         if len(calls) < MOST_CALLS:
@@ -112,7 +112,7 @@ def right_calls() -> dict[str, list[Call]]:
                         row(sample.input, *sample.args, **sample.kwargs)
         except Exception:  # what a machine lacks
             continue
-    return found
+    return by_name
 
 
 def module_calls() -> dict[str, list[Call]]:
@@ -127,7 +127,7 @@ def module_calls() -> dict[str, list[Call]]:
             return None  # a file holds the tensors of its modules, so they are as small as it is
         return kind(*arguments[0], **arguments[1])(*args, **kwargs)
 
-    found: dict[str, list[Call]] = {}
+    by_name: dict[str, list[Call]] = {}
     for row in module_db:
         try:
             name = name_of(row.module_cls)
@@ -136,10 +136,10 @@ def module_calls() -> dict[str, list[Call]]:
             continue
         for each in inputs[:MOST_CALLS]:
             if each.forward_input is not None:
-                made, called = each.constructor_input, each.forward_input
-                kept = row.module_cls, (made.args, made.kwargs), called.args, called.kwargs
-                found.setdefault(name, []).append((made_and_called, copied(kept), {}))
-    return found
+                construction, called = each.constructor_input, each.forward_input
+                call = row.module_cls, (construction.args, construction.kwargs), called.args, called.kwargs
+                by_name.setdefault(name, []).append((made_and_called, copied(call), {}))
+    return by_name
 
 
 def overload_calls(more: str) -> dict[str, list[Any]]:
@@ -148,14 +148,14 @@ def overload_calls(more: str) -> dict[str, list[Any]]:
 
     from fx.serialization.safe_operators import is_overload, operators
 
-    found: dict[str, list[Any]] = {}
+    by_name: dict[str, list[Any]] = {}
     for operator in sorted({*operators(), *filter(None, [more])}):
         packet = getattr(torch.ops.aten, operator, None)
         if packet is None:  # a part of names
             continue
         for overload in filter(partial(is_overload, operator), packet.overloads()):
-            found[f"torch.ops.aten.{operator}.{overload}"] = [getattr(packet, overload)]
-    return found
+            by_name[f"torch.ops.aten.{operator}.{overload}"] = [getattr(packet, overload)]
+    return by_name
 
 
 # Values.
@@ -430,7 +430,7 @@ def guarded_main(runs: list[Run]) -> None:
 def watched_work(work_list: list[tuple[str, list[Any]]], tries: int, seed: int) -> dict[str, str]:
     """Do the work in processes, a new one after each that ends early, and return what ended those, by name."""
     journal = mmap.mmap(-1, 4096)
-    found: dict[str, str] = {}
+    by_name: dict[str, str] = {}
     position, slow = 0, 0
     while position < len(work_list) * tries:
         journal.seek(0)
@@ -460,11 +460,11 @@ def watched_work(work_list: list[tuple[str, list[Any]]], tries: int, seed: int) 
             what = {77 << 8: "gives unset memory", 78 << 8: "the test itself failed"}.get(
                 status, f"ends the process ({status})"
             )
-            found[name] = f"{what}: {lines[-1]}"
+            by_name[name] = f"{what}: {lines[-1]}"
             position = (position // tries + 1) * tries
-            print(name, found[name], file=sys.stderr)
+            print(name, by_name[name], file=sys.stderr)
     print(f"{len(work_list)} names, {tries} tries each, {slow} slow", file=sys.stderr)
-    return found
+    return by_name
 
 
 def watch(child: int, journal: mmap.mmap) -> int | None:

@@ -94,7 +94,7 @@ class World:
         }
 
     def snapshot(self) -> list[Any]:
-        """Return what a failed call must not change."""
+        """Return the state that a failed call must not change."""
         lines = [(n, n.name, n.op, n.target, shown(n.args), shown(n.kwargs), tuple(n.users)) for n in self.graph.nodes]
         foreign = [(n, shown(n.args), tuple(n.users)) for n in self.other.nodes]
         place = (self.graph._insert, self.graph._codegen, self.graph.owning_module)

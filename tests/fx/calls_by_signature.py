@@ -1,4 +1,4 @@
-"""Bad calls of all that is public, made from signatures: what is attacked, and what a call ends in."""
+"""Bad calls of all public callables, made from signatures: the callables, and the outcome of a call."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from bad_values import World
 from fx.errors import FxError, note_lines
 
 FORM = re.compile(r"\n  (where|value|why|try) ")
-"""What an error of ours has below its first line."""
+"""The lines below the first one of our errors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +36,9 @@ class Attempt:
     """One bad call."""
 
     target: Target
-    """What is called."""
+    """The function to call."""
     argument: str
-    """Which parameter is misused, or how the list of arguments is."""
+    """The parameter that is misused, or the fault of the list of arguments."""
     value: str
     """The name of the bad value in the world; empty where the list is what is bad."""
 
@@ -50,25 +50,25 @@ _OF_TORCH = re.compile(
     r"^\w+\(\): argument '\w+' .*must be|failed to match any schema|received an invalid combination"
     r"|Invalid device string|Expected one of cpu, cuda|Cannot access accelerator|Device (string|index) must not be"
 )
-"""What torch itself says of an argument: its name, and what it takes; or that there is no such device."""
+"""Messages of torch itself about an argument: its name and the values it takes; or an unknown device."""
 _OF_PYTHON = re.compile(r"^[\w.<>]+\(\) (missing|takes|got) ")
-"""What Python says of a list of arguments."""
+"""Messages of Python about a list of arguments."""
 
 MISSING, SURPLUS, UNKNOWN = "(missing)", "(one too many)", "(unknown keyword)"
-"""How a list of arguments is bad."""
+"""The faults of a list of arguments."""
 
 
 def public_modules(root: str) -> list[ModuleType]:
     """The modules of a package that say what is public."""
     package = importlib.import_module(root)
-    names = [root, *(found.name for found in pkgutil.walk_packages(package.__path__, f"{root}."))]
+    names = [root, *(package.name for package in pkgutil.walk_packages(package.__path__, f"{root}."))]
     modules = [importlib.import_module(name) for name in names if not name.endswith("__main__")]
     return [module for module in modules if hasattr(module, "__all__")]
 
 
 def public_callables(root: str) -> dict[str, Any]:
-    """Return what a package offers that can be called, each once, under the shortest of its names."""
-    found: dict[int, tuple[str, Any]] = {}
+    """Return the callables of a package, each once, under the shortest of its names."""
+    by_id: dict[int, tuple[str, Any]] = {}
     for module in public_modules(root):
         for name in module.__all__:
             value = getattr(module, name)
@@ -78,19 +78,19 @@ def public_callables(root: str) -> dict[str, Any]:
             if isinstance(value, type) and issubclass(value, BaseException):
                 continue
             full = f"{module.__name__}.{name}"
-            if id(value) not in found or len(full) < len(found[id(value)][0]):
-                found[id(value)] = (full, value)
-    return dict(found.values())
+            if id(value) not in by_id or len(full) < len(by_id[id(value)][0]):
+                by_id[id(value)] = (full, value)
+    return dict(by_id.values())
 
 
 def methods(kind: type) -> Iterator[tuple[str, Any]]:
     """The public methods that a class of ours defines or inherits from one."""
     root = kind.__module__.partition(".")[0]
     for name in dir(kind):
-        found = inspect.getattr_static(kind, name)
-        function = found.__func__ if isinstance(found, (classmethod, staticmethod)) else found
+        attribute = inspect.getattr_static(kind, name)
+        function = attribute.__func__ if isinstance(attribute, (classmethod, staticmethod)) else attribute
         if name[:1] != "_" and inspect.isfunction(function) and function.__module__.partition(".")[0] == root:
-            yield name, found
+            yield name, attribute
 
 
 def attempts(target: Target, values: list[str]) -> Iterator[Attempt]:
@@ -109,7 +109,7 @@ def attempts(target: Target, values: list[str]) -> Iterator[Attempt]:
 
 
 def arguments(attempt: Attempt, world: World, good: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-    """Return what a bad call is made with."""
+    """Return the arguments of a bad call."""
     args: list[Any] = []
     kwargs: dict[str, Any] = {}
     for name, parameter in attempt.target.signature.parameters.items():
@@ -133,7 +133,7 @@ def arguments(attempt: Attempt, world: World, good: dict[str, Any]) -> tuple[lis
 
 
 def end_of(call: Callable[[], Any]) -> str | None:
-    """Return what is wrong with how a bad call ends, if anything is; accepting it is not."""
+    """Return the fault in the outcome of a bad call, if there is one; accepting the call is no fault."""
     try:
         call()
     except FxError as error:

@@ -1,4 +1,4 @@
-"""What the public functions of fx take, by the names of their parameters, and objects whose methods are called."""
+"""Good arguments of the public functions of fx, by the names of their parameters, and objects to call methods of."""
 
 from __future__ import annotations
 
@@ -133,13 +133,13 @@ _OF_INTERPRETERS = {
     "output": {"target": lambda world: "output", "args": lambda world: (1,)},
     "fetch_attr": {"target": lambda world: "0.weight"},
 }
-"""What methods of an interpreter take."""
+"""Good arguments of an interpreter's methods."""
 
 BY_CALLABLE: Mapping[str, Mapping[str, Callable[[World], Any]]] = {
     **{
-        f"{kind}.{name}": made
+        f"{kind}.{name}": maker
         for kind in ("fx.Interpreter", "fx.Transformer", "fx.passes.ShapeProp")
-        for name, made in _OF_INTERPRETERS.items()
+        for name, maker in _OF_INTERPRETERS.items()
     },
     "fx.symbolic_trace": {"root": lambda world: _neg},
     "fx.Tracer.trace": {"root": lambda world: _neg},

@@ -1,10 +1,9 @@
-"""Interrupts captures and passes with exceptions at random moments, and says what is not as it was afterwards.
+"""Interrupts captures and passes with exceptions at random moments, and prints the objects that changed.
 
     make interrupts
 
-Each attempt starts something, raises an exception in it that nothing there expects (from a handler of signals, or from
-another thread), and looks at the process, runs the models, and captures them again: all is to be as if nothing had
-been.
+Each attempt starts some work, and raises an unexpected exception in it, from a handler of signals or from another
+thread. Then it inspects the process, runs the models, and captures them again: all must be as if nothing had happened.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ from pytest_fx.harness.process import ProcessState
 
 
 class Interruption(KeyboardInterrupt):
-    """What no code expects."""
+    """An exception that no code expects."""
 
 
 @fx.wrap
@@ -140,7 +139,7 @@ LEAFLESS = {"gated", "convolutions"}
 
 
 def captured(name: str) -> list[Any]:
-    """Return what capturing a model gives, in a form that can be compared."""
+    """Return the results of capturing a model, in a form that can be compared."""
     traced = fx.symbolic_trace(MODELS[name])
     parts = [traced.code, answer(traced)]
     if name in LEAFLESS:
@@ -191,7 +190,7 @@ WORKS: dict[str, Callable[[], object]] = {
     "adapted capture": capture_then(adapt(retraced_in_torch), "convolutions"),
     "check_pass": checked,
 }
-"""What is interrupted, by name."""
+"""The work that is interrupted, by name."""
 
 
 WITH_TORCH = {"adapted capture", "check_pass"}
@@ -304,8 +303,8 @@ NEIGHBOUR_ANSWER = NEIGHBOUR(X).tolist()
 
 
 def held() -> dict[str, Any]:
-    """Return what a capture changes for its time, and what models hold."""
-    found: dict[str, Any] = {
+    """Return the objects that a capture changes temporarily, and the contents of models."""
+    contents: dict[str, Any] = {
         "nn.Module": (vars(nn.Module)["__call__"], vars(nn.Module)["__getattr__"]),
         "globals": [globals().get(name) for name in ("gate", "scale", "len", "ceil")],
         "math": [value for value in vars(math).values() if callable(value)],
@@ -318,8 +317,8 @@ def held() -> dict[str, Any]:
         for path, module in model.named_modules():
             own = {key: id(value) for key, value in vars(module).items() if key != "calls" and key[:6] != "_code_"}
             entries = {key: id(value) for key, value in (*module._buffers.items(), *module._parameters.items())}
-            found[f"attributes of {name}"] = (own, entries, list(module._modules), path)
-    return found
+            contents[f"attributes of {name}"] = (own, entries, list(module._modules), path)
+    return contents
 
 
 def differences(before: dict[str, Any], state: ProcessState) -> list[str]:
@@ -343,14 +342,14 @@ class Attempts:
         self.answers = {name: answer(model) for name, model in MODELS.items()}
 
     def make(self, number: int) -> tuple[str, bool, list[str]]:
-        """The work, whether it was interrupted, and what is not as it was."""
+        """Return the work, True if it was interrupted, and the objects that changed."""
         drawn = random.Random(self.seed * 1_000_003 + number)
         names = list(WORKS)
         name = names[number % len(names)]
         seconds = self.seconds[name]
         delay = drawn.uniform(0, 1.05) if drawn.random() < 0.5 else drawn.uniform(0.7, 1.1)
         more = [drawn.uniform(1e-6, 2e-4) for _ in range(self.interruptions - 1)]
-        # CPython gives a thread that is being started the identity of its starter, and so the exception that is for it
+        # CPython gives a starting thread the identity of its starter, and so the exception meant for the starter
         source = "signal" if name == "check_pass" else drawn.choice(("signal", "thread"))
         interrupter = Interrupter(source, [max(1e-6, delay * seconds), *more])
         beside = drawn.randrange(ATTEMPTS_BESIDE) == 0 and name not in WITH_TORCH
@@ -383,12 +382,12 @@ class Attempts:
 
 
 def seconds_of(work: Callable[[], object]) -> float:
-    taken: list[float] = []
+    times: list[float] = []
     for _ in range(5):
         start = time.perf_counter()
         work()
-        taken.append(time.perf_counter() - start)
-    return min(taken)
+        times.append(time.perf_counter() - start)
+    return min(times)
 
 
 def run(attempts: Attempts, first: int, last: int, write: int) -> None:

@@ -32,31 +32,31 @@ def unavailable() -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a rank ended."""
+    """The end of a rank."""
 
     status: int | None
     """Its exit status; None where it ran until the time was over, and was killed."""
     said: Any
-    """What the function returned; the traceback of what it raised; None where the process died."""
+    """The result of the function; the traceback of its error; None if the process died."""
     output: str
-    """What it wrote to the standard streams."""
+    """The text that it wrote to the standard streams."""
 
 
 def run_ranks(function: Callable[..., Any], count: int, folder: Path, *args: Any, seconds: float = 150.0) -> list[Any]:
-    """Return what ``function(rank, count, *args)`` returns in each of ``count`` processes, or fail with what they said.
+    """Return the results of ``function(rank, count, *args)`` in each of ``count`` processes, or fail with their output.
 
     They are fresh interpreters, since a forked one may have locks of threads that are not there. ``function`` is one of
     a file's own; arguments and results are what ``torch.save`` takes.
     """
     ended = end_ranks(function, count, folder, *args, seconds=seconds)
     bad = [
-        f"rank {rank}, status {one.status}: {one.said}\n{one.output}" for rank, one in enumerate(ended) if one.status
+        f"rank {rank}, status {run.status}: {run.said}\n{run.output}" for rank, run in enumerate(ended) if run.status
     ]
     stuck = [
-        f"rank {rank} did not end in {seconds} s\n{one.output}" for rank, one in enumerate(ended) if one.status is None
+        f"rank {rank} did not end in {seconds} s\n{run.output}" for rank, run in enumerate(ended) if run.status is None
     ]
     assert not bad and not stuck, "\n".join([*bad, *stuck])
-    return [one.said for one in ended]
+    return [run.said for run in ended]
 
 
 def end_ranks(
@@ -109,7 +109,7 @@ def _said(path: Path) -> Any:
 
 def _main(file: str, name: str, folder: str, count: str, collective: str, rank: str) -> int:
     torch.set_num_threads(1)
-    said = Path(folder, f"said-{rank}")
+    answer_file = Path(folder, f"said-{rank}")
     try:
         spec = importlib.util.spec_from_file_location(Path(file).stem, file)
         assert spec is not None and spec.loader is not None
@@ -123,8 +123,8 @@ def _main(file: str, name: str, folder: str, count: str, collective: str, rank: 
         result, status = getattr(module, name)(int(rank), int(count), *args), 0
     except Exception:
         result, status = traceback.format_exc(), 1
-    torch.save(result, f"{said}.part")
-    os.replace(f"{said}.part", said)
+    torch.save(result, f"{answer_file}.part")
+    os.replace(f"{answer_file}.part", answer_file)
     sys.stdout.flush()
     os._exit(status)  # without waiting for ranks that are gone
 

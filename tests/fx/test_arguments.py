@@ -1,4 +1,4 @@
-"""How deep what is given may nest, what the answers to misuse say, and what stays as it was."""
+"""The limit on nesting of arguments, the errors for misuse, and the state that an error leaves unchanged."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_values_nest_deeper_than_arguments_may() -> None:
         ShapeProp(program).propagate(deep)
 
 
-def test_a_container_that_holds_itself_is_told_apart() -> None:
+def test_a_container_that_holds_itself_is_distinguished() -> None:
     cycle: list[Any] = [1]
     cycle.append({"k": (cycle,)})
     shared = [1]

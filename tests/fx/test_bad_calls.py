@@ -1,4 +1,4 @@
-"""Every public entry point, given what it does not take: each answers in one form, and leaves the program as it was."""
+"""Every public entry point with bad arguments: all errors have one form, and leave the program unchanged."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def _named(name: str) -> Callable[..., Any]:
 _ARGS = ("none", "tuple")
 _KWARGS = ("none", "dict")
 _HELD = _ALL - {"cycle", "in a tuple", "cyclic dict", "deep", "erased"}
-"""What an argument of a node may be; whether it has a spelling is asked when code is generated."""
+"""Possible arguments of a node; their spelling is checked only when code is generated."""
 
 entry(
     "fx.Graph",
@@ -549,12 +549,12 @@ _FORM = re.compile(r"\n  (where|value|why|try) ")
 
 
 def _trial(world: World, row: Entry, argument: str, value: str) -> str | None:
-    """Return what is wrong with how the call ends."""
-    given = {name: good(world) if hasattr(good, "of_world") else good for name, (good, _) in row.arguments.items()}
-    given[argument] = world.values[value]
+    """Return the fault in the outcome of the call."""
+    arguments = {name: good(world) if hasattr(good, "of_world") else good for name, (good, _) in row.arguments.items()}
+    arguments[argument] = world.values[value]
     before = world.snapshot()
     try:
-        row.call(world, **given)
+        row.call(world, **arguments)
     except fx.FxError as error:
         if not _FORM.search(str(error)):
             return f"says no more than: {error}"

@@ -34,14 +34,14 @@ ROOMS = (
     "fx.save",
     "fx.serialization.",
 )
-"""What is attacked here."""
+"""The callables that are attacked here."""
 NOT_CALLED = {
     "fx.lowering.Network": "a protocol, of which Python makes no objects",
     "fx.quantize.advise": "its function measures a program; what it raises is its own",
     "fx.quantize.FrozenBatchNorm.forward": "it is torch's own batch norm that runs, and refuses",
     "fx.quantize.KeptMemory.used": "a context manager without arguments",
 }
-"""What is left out, and why."""
+"""The callables that are left out, and the reasons."""
 VALUES = (
     "none", "minus", "huge", "float", "empty", "word", "list", "cycle", "dict", "deep", "set", "unprintable",
     "function", "class", "tensor", "node", "erased", "foreign", "proxy",
@@ -65,9 +65,9 @@ def targets() -> Iterator[Target]:
         yield Target(name, lambda world, value=value: value, inspect.signature(value))
         if not isinstance(value, type) or name not in good_values.INSTANCES:
             continue
-        for method, found in methods(value):
+        for method, member in methods(value):
             full = f"{name}.{method}"
-            bound = isinstance(found, (classmethod, staticmethod))
+            bound = isinstance(member, (classmethod, staticmethod))
             signature = inspect.signature(getattr(value, method))
             parameters = list(signature.parameters.values())[0 if bound else 1 :]
             if parameters and full not in NOT_CALLED:
@@ -96,7 +96,7 @@ def good_arguments(target: Target, world: World) -> dict[str, Any] | None:
 
 def attack() -> tuple[int, dict[str, str]]:
     """Return how many bad calls there were, and those that end in an error that tells nothing."""
-    world, count, found = World(), 0, dict[str, str]()
+    world, count, by_name = World(), 0, dict[str, str]()
     before = world.snapshot()
     values = sorted(world.values) if os.environ.get("FX_BAD_CALLS") == "all" else list(VALUES)
     for target in targets():
@@ -108,13 +108,13 @@ def attack() -> tuple[int, dict[str, str]]:
             function = target.bind(world)
             count += 1
             if (end := end_of(lambda: function(*args, **kwargs))) is not None:  # noqa: B023
-                found[str(attempt)] = end
+                by_name[str(attempt)] = end
             if world.snapshot() != before:
                 world = World()
                 before = world.snapshot()
             else:
                 world.values = world._values()
-    return count, found
+    return count, by_name
 
 
 @pytest.mark.thorough
@@ -127,9 +127,9 @@ def test_no_bad_call_made_from_a_signature_ends_in_an_error_that_tells_nothing(
     monkeypatch.setattr(allow_list, "_own_names", allow_list._own_names.copy())
     with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
         warnings.simplefilter("ignore")
-        count, found = attack()
+        count, failures = attack()
     assert count >= 3000
-    assert not found, "\n".join(f"{call}: {end}" for call, end in found.items())
+    assert not failures, "\n".join(f"{call}: {end}" for call, end in failures.items())
 
 
 @pytest.mark.parametrize(

@@ -44,13 +44,13 @@ def test_each_command_has_an_example(name: str, capsys: pytest.CaptureFixture[st
 
 def test_explain_shows_what_keeps_a_model_from_being_captured(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", "tests.fx.capture.test_explain:Model"]) == 0
-    shown = capsys.readouterr().out
-    assert shown.startswith("5 obstacles, ")
-    assert "try    capture with example_inputs" in shown
+    output = capsys.readouterr().out
+    assert output.startswith("5 obstacles, ")
+    assert "try    capture with example_inputs" in output
     assert main(["explain", "tests.fx.capture.test_explain:Model", "--input", "3x4"]) == 0
-    shown = capsys.readouterr().out
-    assert shown.startswith("2 obstacles, ")
-    assert "the program was captured where x.shape[1] was 4: " in shown
+    output = capsys.readouterr().out
+    assert output.startswith("2 obstacles, ")
+    assert "the program was captured where x.shape[1] was 4: " in output
 
 
 def test_costs_of_a_model_of_the_user_need_inputs(capsys: pytest.CaptureFixture[str]) -> None:
@@ -79,7 +79,7 @@ NO_MODEL = "there is no model or file {!r}\n  why    no model of the zoo has the
         ("simulate mlp --device V100 --recompute", "--recompute is about steps of training\n  try    give --training"),
     ],
 )
-def test_names_and_files_that_are_not_there_are_said_with_a_way_out(
+def test_names_and_files_that_are_not_there_are_reported_with_a_way_out(
     arguments: str, said: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -87,7 +87,7 @@ def test_names_and_files_that_are_not_there_are_said_with_a_way_out(
     assert said in capsys.readouterr().err
 
 
-def test_without_the_zoo_it_is_said_that_a_name_needs_it(
+def test_without_the_zoo_it_is_reported_that_a_name_needs_it(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "model_zoo", None)
@@ -99,7 +99,7 @@ def without_weights() -> object:
     raise ValueError("there are no weights")
 
 
-def test_a_factory_that_raises_is_said_with_its_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_factory_that_raises_is_reported_with_its_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["trace", "tests.fx.test_command_line:without_weights"]) == 2
     what, where, why = capsys.readouterr().err.splitlines()
     assert what == "tests.fx.test_command_line:without_weights cannot be called"
@@ -111,12 +111,12 @@ def test_a_factory_that_raises_is_said_with_its_line(capsys: pytest.CaptureFixtu
     assert remedy == "  try    name a function without arguments that returns a module"
 
 
-def test_what_a_factory_returns_is_said_where_it_is_no_module(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_a_factory_returns_is_reported_where_it_is_no_module(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["trace", "builtins:int"]) == 2
     assert "builtins:int made a value of type int, not a module\n  try    let it" in capsys.readouterr().err
 
 
-def test_sizes_that_do_not_fit_are_told_once_and_without_a_log(
+def test_sizes_that_do_not_fit_are_reported_once_and_without_a_log(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     logger = logging.getLogger("torch._subclasses.fake_tensor")
@@ -127,9 +127,9 @@ def test_sizes_that_do_not_fit_are_told_once_and_without_a_log(
         ["cost", "tests.fx.test_command_line:layer", "--input", "2x5"],
     ):
         assert main(command) == 2
-        shown = capsys.readouterr().err
-        assert shown.count("must have same reduction dim") == 1
-        assert "call_module[target=" in shown
+        output = capsys.readouterr().err
+        assert output.count("must have same reduction dim") == 1
+        assert "call_module[target=" in output
     assert not records
     assert not logger.disabled
 

@@ -34,7 +34,7 @@ class Record:
 
 
 class Output(OrderedDict[str, Any]):
-    """What a library of models returns."""
+    """An output class as in a library of models."""
 
 
 class Items(list[Any]):
@@ -120,7 +120,7 @@ CONSTANTS = {"size": torch.Size((2, 3)), "values": torch.tensor([1.0, 2.0]).max(
 
 
 def seen(held: Any) -> Any:
-    """Return what tells containers apart, but for the classes of those inside of them that print alike."""
+    """Return a key that tells containers apart, except for classes of inner containers that print alike."""
     return type(held), repr(held)
 
 
@@ -129,7 +129,9 @@ def first_tensor(held: Any) -> Tensor:
     """Return the first tensor in a container: an operation whose argument the container is."""
     kind = container_kind(held)
     parts = () if kind is None else kind.parts(held)
-    return held if isinstance(held, Tensor) else next(found for found in map(first_tensor, parts) if found is not None)
+    return (
+        held if isinstance(held, Tensor) else next(tensor for tensor in map(first_tensor, parts) if tensor is not None)
+    )
 
 
 X = torch.tensor([1.0, 4.0, 9.0])
@@ -187,33 +189,35 @@ def test_a_pattern_is_not_found_where_the_container_holds_something_else(name: s
 @pytest.mark.parametrize("name", ["tuple", "list", "dict", "slice", "NamedTuple", "registered as held"])
 def test_arguments_are_alike_if_their_containers_and_leaves_are(name: str) -> None:
     make: Callable[[Any], Any] = CONTAINERS[name]
-    keys = [key_of((held,), lambda leaf: leaf) for held in (make(1.0), make(1.0), make(3.0), (1.0, 2.0, None))]
+    keys = [
+        key_of((container,), lambda leaf: leaf) for container in (make(1.0), make(1.0), make(3.0), (1.0, 2.0, None))
+    ]
     assert keys[0] == keys[1]
     assert keys[0] not in keys[2:]
 
 
 def test_each_kind_of_the_table_is_in_a_program_here() -> None:
     tried = [container_kind(make(X)) for make in CONTAINERS.values()] + list(map(container_kind, CONSTANTS.values()))
-    of_documents = [kind for kind in container_kinds._kinds if "Boxes" in [one.__name__ for one in kind.classes]]
+    of_documents = [kind for kind in container_kinds._kinds if "Boxes" in [kind.__name__ for kind in kind.classes]]
     assert [kind for kind in container_kinds._kinds if kind not in [*tried, *of_documents]] == []
 
 
 @pytest.mark.parametrize("name", CONTAINERS)
 def test_a_container_is_made_again_of_its_parts(name: str) -> None:
-    held = CONTAINERS[name](X)
-    kind = container_kind(held)
+    container = CONTAINERS[name](X)
+    kind = container_kind(container)
     assert kind is not None
-    assert len(kind.labels(held)) == len(kind.parts(held))
-    again = kind.rebuild(held, list(kind.parts(held)))
-    assert list(map(id, kind.parts(again))) == list(map(id, kind.parts(held)))
+    assert len(kind.labels(container)) == len(kind.parts(container))
+    again = kind.rebuild(container, list(kind.parts(container)))
+    assert list(map(id, kind.parts(again))) == list(map(id, kind.parts(container)))
 
 
 @pytest.mark.parametrize("name", CONSTANTS)
 def test_containers_of_constants_are_held_as_they_are(name: str) -> None:
-    held = CONSTANTS[name]
+    container = CONSTANTS[name]
     graph = fx.Graph()
-    node = graph.call_function(len, (held,))
-    assert node.args[0] is held
+    node = graph.call_function(len, (container,))
+    assert node.args[0] is container
     graph.output(node)
     assert fx.GraphModule({}, graph)() == 2
 
@@ -308,9 +312,9 @@ class Derived:
 def test_a_class_that_does_not_make_the_same_of_its_parts_is_refused_by_its_line(make: Callable[[Any], Any]) -> None:
     with pytest.raises(fx.TraceError) as refused:
         fx.symbolic_trace(lambda x: make(x + 1))
-    said = str(refused.value)
-    assert "cannot be held by a node" in said and "does not make an equal container of its parts" in said
-    assert "test_containers_in_programs.py:" in said
+    message = str(refused.value)
+    assert "cannot be held by a node" in message and "does not make an equal container of its parts" in message
+    assert "test_containers_in_programs.py:" in message
 
 
 @pytest.mark.parametrize("held", [Scaled(1, 3), Derived(1)], ids=lambda held: type(held).__name__)

@@ -56,19 +56,21 @@ def loss_of(found, wanted):
 
 
 def run_stage(rank, count, program, inputs, schedule="ScheduleGPipe", wanted=None, **options):
-    """Return what a rank of a pipeline has after one step: the result and the loss in the last one, and its gradients.
+    """Run one step of a pipeline on a rank; return the result and the loss in the last one, and its gradients.
 
     Without a ``wanted`` result there is no loss, and no gradients.
     """
     from torch.distributed import pipelining
 
-    stage = split_into_stages(program, count, tuple(one[: BATCH // MICROBATCHES] for one in inputs), **options)[rank]
+    stage = split_into_stages(program, count, tuple(value[: BATCH // MICROBATCHES] for value in inputs), **options)[
+        rank
+    ]
     runner = pipelining.PipelineStage(stage.module, rank, count, torch.device("cpu"))
     steps = getattr(pipelining, schedule)(runner, MICROBATCHES, loss_fn=None if wanted is None else loss_of)
     losses = []
-    given = {"target": wanted, "losses": losses} if wanted is not None and rank == count - 1 else {}
-    result = steps.step(*(inputs if rank == 0 else ()), **given)
-    gradients = {name: one.grad for name, one in stage.module.named_parameters()}
+    extra = {"target": wanted, "losses": losses} if wanted is not None and rank == count - 1 else {}
+    result = steps.step(*(inputs if rank == 0 else ()), **extra)
+    gradients = {name: parameter.grad for name, parameter in stage.module.named_parameters()}
     return result, torch.stack(losses).mean() if losses else None, gradients
 
 
@@ -81,10 +83,10 @@ def whole(program, batch):
     """The same of one process, in microbatches too."""
     x, wanted = batch
     results = []
-    for one, other in zip(x.chunk(MICROBATCHES), wanted.chunk(MICROBATCHES), strict=True):
-        results.append(program(one))
+    for first, other in zip(x.chunk(MICROBATCHES), wanted.chunk(MICROBATCHES), strict=True):
+        results.append(program(first))
         (loss_of(results[-1], other) / MICROBATCHES).backward()
-    return torch.cat(results), {name: one.grad for name, one in program.named_parameters()}
+    return torch.cat(results), {name: parameter.grad for name, parameter in program.named_parameters()}
 
 
 def assert_pipeline_is_the_whole(found, program, batch):
@@ -92,26 +94,26 @@ def assert_pipeline_is_the_whole(found, program, batch):
     result, loss, _ = found[-1]
     assert torch.allclose(result, expected, rtol=1e-5, atol=1e-6)
     assert torch.allclose(loss, loss_of(expected, batch[1]))
-    seen = {}
+    gradients_so_far = {}
     for _, _, own in found:
-        assert not seen.keys() & own.keys()  # each parameter is in one stage
-        seen |= own
-    assert seen.keys() == gradients.keys()
-    for name, one in gradients.items():
-        assert torch.allclose(seen[name], one, rtol=1e-4, atol=1e-6), name
+        assert not gradients_so_far.keys() & own.keys()  # each parameter is in one stage
+        gradients_so_far |= own
+    assert gradients_so_far.keys() == gradients.keys()
+    for name, gradient in gradients.items():
+        assert torch.allclose(gradients_so_far[name], gradient, rtol=1e-4, atol=1e-6), name
 
 
 @pytest.mark.thorough
 def test_a_pipeline_of_two_processes_computes_what_one_process_does_gradients_too(tmp_path):
-    found = run_ranks(pipeline, 2, tmp_path, "Schedule1F1B", network, batch_of())
-    assert_pipeline_is_the_whole(found, network(), batch_of())
+    results = run_ranks(pipeline, 2, tmp_path, "Schedule1F1B", network, batch_of())
+    assert_pipeline_is_the_whole(results, network(), batch_of())
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("schedule, count", [("ScheduleGPipe", 2), ("Schedule1F1B", 4), ("ScheduleGPipe", 4)])
 def test_so_do_other_schedules_and_more_processes(schedule, count, tmp_path):
-    found = run_ranks(pipeline, count, tmp_path, schedule, network, batch_of())
-    assert_pipeline_is_the_whole(found, network(), batch_of())
+    results = run_ranks(pipeline, count, tmp_path, schedule, network, batch_of())
+    assert_pipeline_is_the_whole(results, network(), batch_of())
 
 
 def zoo_program(name):
@@ -132,11 +134,11 @@ def zoo_pipeline(rank, count, name):
 @pytest.mark.thorough
 @pytest.mark.parametrize("name", ["gpt2_small", "vit_small", "resnet_tiny"])
 def test_a_pipeline_of_a_zoo_model_computes_what_the_model_does(name, tmp_path):
-    found, _, _ = run_ranks(zoo_pipeline, 2, tmp_path, name)[-1]
+    results, _, _ = run_ranks(zoo_pipeline, 2, tmp_path, name)[-1]
     x = inputs_of(name)
     with torch.no_grad():
-        expected = torch.cat([zoo_program(name)(one) for one in x.chunk(MICROBATCHES)])
-    assert torch.allclose(found, expected, rtol=1e-4, atol=1e-5)
+        expected = torch.cat([zoo_program(name)(part) for part in x.chunk(MICROBATCHES)])
+    assert torch.allclose(results, expected, rtol=1e-4, atol=1e-5)
 
 
 class Masked(nn.Module):
@@ -159,16 +161,16 @@ def masked_pipeline(rank, count):
 
 @pytest.mark.thorough
 def test_values_without_gradients_pass_over_stages_too(tmp_path):
-    found = run_ranks(masked_pipeline, 2, tmp_path)
+    by_rank = run_ranks(masked_pipeline, 2, tmp_path)
     torch.manual_seed(0)
     model = Masked()
     ids, mask = torch.arange(BATCH), torch.arange(BATCH) % 3 > 0
     results = [model(*pair) for pair in zip(ids.chunk(MICROBATCHES), mask.chunk(MICROBATCHES), strict=True)]
-    sum(loss_of(one, torch.zeros(2)) / MICROBATCHES for one in results).backward()
-    assert torch.allclose(found[-1][0], torch.cat(results))
-    seen = {name: one for _, _, own in found for name, one in own.items()}
-    for name, one in model.named_parameters():
-        assert torch.allclose(seen[name], one.grad, rtol=1e-5, atol=1e-6), name
+    sum(loss_of(result, torch.zeros(2)) / MICROBATCHES for result in results).backward()
+    assert torch.allclose(by_rank[-1][0], torch.cat(results))
+    gradients = {name: gradient for _, _, own in by_rank for name, gradient in own.items()}
+    for name, parameter in model.named_parameters():
+        assert torch.allclose(gradients[name], parameter.grad, rtol=1e-5, atol=1e-6), name
 
 
 # Data parallelism.
@@ -179,7 +181,7 @@ def data_parallel(rank, count, how):
     from torch.distributed.fsdp import fully_shard
     from torch.distributed.tensor import DTensor
 
-    found = []
+    results = []
     for captured in (True, False):
         torch.manual_seed(0)
         model = Network()
@@ -191,28 +193,31 @@ def data_parallel(rank, count, how):
             for layer in (model.second, model.third):
                 fully_shard(layer)
             fully_shard(model)
-        x, wanted = (one.chunk(count)[rank] for one in batch_of())
+        x, wanted = (part.chunk(count)[rank] for part in batch_of())
         loss = loss_of(model(x), wanted)
         loss.backward()
-        gradients = {name.removeprefix("module."): one.grad for name, one in model.named_parameters()}
-        full = {name: one.full_tensor() if isinstance(one, DTensor) else one for name, one in gradients.items()}
-        found.append((loss.detach(), full))
-    return found
+        gradients = {name.removeprefix("module."): parameter.grad for name, parameter in model.named_parameters()}
+        full = {
+            name: gradient.full_tensor() if isinstance(gradient, DTensor) else gradient
+            for name, gradient in gradients.items()
+        }
+        results.append((loss.detach(), full))
+    return results
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("how", ["ddp", "fsdp2"])
 @pytest.mark.parametrize("count", [2, 4])
 def test_gradients_of_a_captured_module_in_data_parallel_are_those_of_the_module(how, count, tmp_path):
-    found = run_ranks(data_parallel, count, tmp_path, how)
+    results = run_ranks(data_parallel, count, tmp_path, how)
     torch.manual_seed(0)
     model = Network()
     loss_of(model(batch_of()[0]), batch_of()[1]).backward()
-    for (loss, gradients), (eager_loss, eager) in found:
+    for (loss, gradients), (eager_loss, eager) in results:
         assert torch.equal(loss, eager_loss)
-        for name, one in model.named_parameters():
+        for name, parameter in model.named_parameters():
             assert torch.equal(gradients[name], eager[name]), name
-            assert torch.allclose(gradients[name], one.grad, rtol=1e-5, atol=1e-6), name
+            assert torch.allclose(gradients[name], parameter.grad, rtol=1e-5, atol=1e-6), name
 
 
 # Collectives of a program.
@@ -262,22 +267,22 @@ def test_reductions_that_are_overlapped_give_the_same_bits_on_all_ranks(count, t
 def test_a_rank_that_dies_in_a_collective_is_an_error_of_the_others_in_bounded_time(tmp_path):
     *others, dead = end_ranks(reduce_twice, 2, tmp_path, "dies", collective=10.0)
     assert (dead.status, dead.said) == (60, None)
-    for one in others:
-        assert one.status == 0, one.said
-        taken, said = one.said
-        assert taken < 10
-        assert "onnection" in said and "test_distributed.py" in said and "in Reducing.forward" in said, said
+    for other in others:
+        assert other.status == 0, other.said
+        seconds, message = other.said
+        assert seconds < 10
+        assert "onnection" in message and "test_distributed.py" in message and "in Reducing.forward" in message, message
 
 
 @pytest.mark.thorough
 def test_a_rank_that_hangs_in_a_collective_is_an_error_of_the_others_after_its_limit(tmp_path):
     *others, stuck = end_ranks(reduce_twice, 2, tmp_path, "hangs", seconds=15.0, collective=2.0)
     assert stuck.status is None
-    for one in others:
-        assert one.status == 0, one.said
-        taken, said = one.said
-        assert 1 < taken < 10
-        assert "imed out" in said and "in Reducing.forward" in said, said
+    for other in others:
+        assert other.status == 0, other.said
+        seconds, message = other.said
+        assert 1 < seconds < 10
+        assert "imed out" in message and "in Reducing.forward" in message, message
 
 
 @pytest.mark.thorough

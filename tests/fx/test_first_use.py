@@ -137,9 +137,9 @@ def test_others_take_it(taker: str) -> None:
 
 def test_threads_that_call_it_first_at_the_same_time_get_the_same_function() -> None:
     for _ in range(20):
-        program, gate, found = captured(), threading.Barrier(4), list[Any]()
+        program, gate, results = captured(), threading.Barrier(4), list[Any]()
 
-        def call(program: fx.GraphModule = program, gate: threading.Barrier = gate, found: list[Any] = found) -> None:
+        def call(program: fx.GraphModule = program, gate: threading.Barrier = gate, found: list[Any] = results) -> None:
             gate.wait()
             found.append((program(X), type(program).forward))
 
@@ -148,9 +148,9 @@ def test_threads_that_call_it_first_at_the_same_time_get_the_same_function() -> 
             thread.start()
         for thread in threads:
             thread.join()
-        assert len(found) == 4
-        assert len({function for _, function in found}) == 1
-        assert all(torch.equal(output, found[0][0]) for output, _ in found)
+        assert len(results) == 4
+        assert len({function for _, function in results}) == 1
+        assert all(torch.equal(output, results[0][0]) for output, _ in results)
 
 
 def test_capture_leaves_compiling_to_the_first_use() -> None:

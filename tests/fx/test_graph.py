@@ -192,8 +192,8 @@ def test_found_nodes_follow_edits() -> None:
     assert graph.find_nodes(op="call_function", target=torch.neg) == [nodes[3], nodes[2]]
     assert graph.find_nodes(op="call_function") == [nodes[1], nodes[3], nodes[2]]
     assert graph.find_nodes(op="call_module") == []
-    found = graph.find_nodes(op="placeholder")
-    found.clear()
+    placeholders = graph.find_nodes(op="placeholder")
+    placeholders.clear()
     assert graph.find_nodes(op="placeholder") == nodes[:1]
     with graph.inserting_after(nodes[0]):
         added = graph.call_function(torch.neg, (nodes[0],))

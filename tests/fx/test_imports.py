@@ -18,7 +18,7 @@ ROOMS = {"canonical", "drawing", "interop", "lowering", "matcher", "passes", "qu
 
 
 def run(*lines: str) -> list[str]:
-    """Run a program in a process of its own, and return the lines that it prints."""
+    """Run a program in a new process, and return the printed lines."""
     program = "\n".join(["import sys", "import fx", LOADED, *lines])
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert not ended.returncode, ended.stderr

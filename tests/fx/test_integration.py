@@ -63,13 +63,13 @@ def _copied(graph: fx.Graph) -> fx.Graph:
 
 @pytest.fixture(scope="module")
 def programs() -> dict[tuple[str, Any], tuple[ZooModel, torch.nn.Module, fx.GraphModule]]:
-    found = {}
+    by_name = {}
     for name in SMALL:
         zoo = get_model(name)
         model = zoo.build().eval()
         for capture in (fx.symbolic_trace, inlined):
-            found[name, capture] = zoo, model, capture(model)
-    return found
+            by_name[name, capture] = zoo, model, capture(model)
+    return by_name
 
 
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)

@@ -23,11 +23,11 @@ def program(x: torch.Tensor, y: torch.Tensor) -> dict[str, Any]:
 
 def test_listeners_see_every_node_with_its_value() -> None:
     traced = fx.symbolic_trace(lambda x: torch.relu(x) * 2)
-    seen: list[tuple[str, float]] = []
-    result = fx.Interpreter(traced, listeners=[lambda node, value: seen.append((node.name, value.item()))]).run(
+    recorded: list[tuple[str, float]] = []
+    result = fx.Interpreter(traced, listeners=[lambda node, value: recorded.append((node.name, value.item()))]).run(
         torch.tensor([3.0])
     )
-    assert seen == [("x", 3.0), ("relu", 3.0), ("mul", 6.0), ("output", 6.0)]
+    assert recorded == [("x", 3.0), ("relu", 3.0), ("mul", 6.0), ("output", 6.0)]
     assert result.item() == 6
 
 
@@ -145,9 +145,9 @@ def test_a_transformer_changes_what_it_overrides_and_keeps_the_rest() -> None:
 def test_a_transformer_of_a_program_that_writes_to_a_buffer_leaves_no_mode_on() -> None:
     counts = Calling(lambda self, x: self.count.lerp_(x, 0.5))
     counts.register_buffer("count", torch.zeros(1))
-    made = fx.Transformer(fx.symbolic_trace(counts)).transform()
+    transformed = fx.Transformer(fx.symbolic_trace(counts)).transform()
     assert torch._C._len_torch_function_stack() == 0
-    assert made(torch.ones(1)).item() == 0.5
+    assert transformed(torch.ones(1)).item() == 0.5
 
 
 def test_a_transformer_keeps_wrapped_functions_wrapped() -> None:

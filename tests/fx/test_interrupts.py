@@ -1,4 +1,4 @@
-"""Whatever moment of a capture an exception of a signal interrupts, the next capture is as if nothing had been."""
+"""After an interrupt by a signal at any moment of a capture, the next capture is as if nothing had happened."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from fx.gradients import without_gradients
 
 
 class Interrupted(BaseException):
-    """What a handler of signals raises."""
+    """The exception that a handler of signals raises."""
 
 
 class Writing(nn.Module):
@@ -105,12 +105,12 @@ def interrupted_after(model: nn.Module, left: list[int]) -> bool:
 
 
 def steps_to_interrupt(model: nn.Module) -> list[int]:
-    """All steps of a capture, or the first and last ones, where most is changed and put back, and some in between."""
+    """All steps of a capture, or the first and last ones, where most is changed and restored, and some in between."""
     counts: list[int] = []
     for _ in range(3):  # one of them may have had a cache to fill, or to clear
-        left = [1_000_000]
-        assert not interrupted_after(model, left)
-        counts.append(1_000_000 - left[0])
+        remaining = [1_000_000]
+        assert not interrupted_after(model, remaining)
+        counts.append(1_000_000 - remaining[0])
     count = min(counts)
     assert count > 300
     if EVERY_STEP:
@@ -260,8 +260,8 @@ def test_what_interrupts_where_a_mode_of_autograd_ends_leaves_the_modes_as_they_
         try:
             work(program)
         except Interrupted as interrupted:
-            kept = interrupted  # with its traceback, as a report keeps it
-            assert kept.__traceback__ is not None
+            error = interrupted  # with its traceback, as a report keeps it
+            assert error.__traceback__ is not None
         finally:
             sys.settrace(None)
         assert (torch.is_grad_enabled(), torch.is_inference_mode_enabled()) == before

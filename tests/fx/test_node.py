@@ -188,7 +188,7 @@ def test_a_node_takes_attributes_of_the_users_own() -> None:
     assert node.shape == (2, 3)
 
 
-def test_a_node_that_takes_over_many_others_stands_for_all_of_them_once() -> None:
+def test_a_node_that_takes_over_many_others_represents_all_of_them_once() -> None:
     graph = fx.Graph()
     x = graph.placeholder("x")
     nodes = [graph.call_function(torch.relu, (x,)) for _ in range(20)]

@@ -1,4 +1,4 @@
-"""Where nodes came from: lines of the user's program, kept through copies, edits and pickles."""
+"""The origins of nodes: lines of the user's program, kept through copies, edits and pickles."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ def sources() -> dict[str, SourceLocation]:
 
 
 def test_each_operation_knows_the_line_that_made_it() -> None:
-    found = sources()
-    assert found["add"].text == "x + 1,"
-    assert found["relu"].text == "y = torch.relu("
-    assert found["neg"].text == "return x.neg()  # negates"
-    assert found["relu"].line == found["add"].line - 1
-    assert all(source.file == __file__ for source in found.values())
+    sources_by_name = sources()
+    assert sources_by_name["add"].text == "x + 1,"
+    assert sources_by_name["relu"].text == "y = torch.relu("
+    assert sources_by_name["neg"].text == "return x.neg()  # negates"
+    assert sources_by_name["relu"].line == sources_by_name["add"].line - 1
+    assert all(source.file == __file__ for source in sources_by_name.values())
 
 
 def test_a_location_prints_as_one_line() -> None:

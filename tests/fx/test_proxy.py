@@ -177,14 +177,14 @@ def test_values_of_two_traces_cannot_meet() -> None:
 
 
 def test_a_value_that_outlives_its_trace_is_refused_with_the_line() -> None:
-    held: SimpleQueue[Any] = SimpleQueue()  # what a container holds would be taken out of it
+    queue: SimpleQueue[Any] = SimpleQueue()  # what a container holds would be taken out of it
 
     def keeps(x: Any) -> Any:
-        held.put(itertools.repeat(x))
+        queue.put(itertools.repeat(x))
         return x
 
     fx.symbolic_trace(keeps)
-    value = next(held.get_nowait())
+    value = next(queue.get_nowait())
     with pytest.raises(fx.TraceError, match=r"(?s)after its trace is over.*value \+ 1"):
         value + 1
     with pytest.raises(fx.TraceError, match=r"(?s)does not belong to.*its own trace is over"):

@@ -17,7 +17,7 @@ from fx.subgraph_rewriter import ReplacedPatterns, replace_pattern, replace_patt
 
 
 def rewritten(program: Any, pattern: Any, replacement: Any, **options: Any) -> list[str]:
-    """The code after replacing; that the program still computes the same is checked if a replacement says so."""
+    """Return the code after replacing; check equal results if a replacement promises them."""
     graph_module = program if isinstance(program, fx.GraphModule) else fx.symbolic_trace(program)
     replace_pattern_with_filters(graph_module, pattern, replacement, **options)
     graph_module.graph.lint()
@@ -46,7 +46,7 @@ class TestCode:
         assert code[:2] == ["add_2 = x + 3", "add_3 = x + 4"]
         assert code[2:] == ["add = add_2 + 1", "add_1 = add_3 + 2", "return (add, add_1)"]
 
-    def test_a_user_that_stands_before_an_input_moves_behind_the_replacement(self) -> None:
+    def test_a_user_that_is_before_an_input_moves_behind_the_replacement(self) -> None:
         def program(x: Any) -> Any:
             used = torch.sin(x) + 1
             return used, torch.cos(torch.exp(x))
@@ -105,14 +105,14 @@ class TestCode:
         assert code == ["mul = x * 0.75", "mul_1 = x * 0.5", "add = mul + mul_1", "return add"]
 
     def test_a_callback_sees_what_replaced_earlier_matches(self) -> None:
-        seen: list[str] = []
+        recorded: list[str] = []
 
         def replacement(match: InternalMatch, graph: fx.Graph, pattern: fx.Graph) -> fx.GraphModule:
-            seen.append(str(match.placeholder_nodes[0]))
+            recorded.append(str(match.placeholder_nodes[0]))
             return fx.symbolic_trace(lambda x: torch.cos(x))
 
         rewritten(lambda x: torch.sin(torch.sin(x)), lambda x: torch.sin(x), None, replacement_callback=replacement)
-        assert seen == ["x", "cos"]
+        assert recorded == ["x", "cos"]
 
     def test_nothing_found_is_nothing_changed(self) -> None:
         program = fx.symbolic_trace(lambda x: torch.sin(x))
@@ -136,7 +136,7 @@ class TestResults:
 
 
 class TestProvenance:
-    def test_new_nodes_stand_for_all_that_they_replace(self) -> None:
+    def test_new_nodes_represent_all_that_they_replace(self) -> None:
         def program(x: Any) -> Any:
             y = x + 1
             return torch.relu(y)
@@ -197,7 +197,7 @@ class TestState:
         assert torch.equal(program(x), expected)
         assert program.get_parameter("first.weight") is model.first.weight
 
-    def test_a_module_of_the_pattern_stands_in_the_replacement_for_what_it_matched(self) -> None:
+    def test_a_module_of_the_pattern_is_in_the_replacement_for_what_it_matched(self) -> None:
         model, x = Linears(), torch.randn(2, 3)
         program = fx.symbolic_trace(model)
         assert rewritten(program, LinearRelu(), LinearClamp())[:2] == [
@@ -207,7 +207,7 @@ class TestState:
         assert torch.equal(program(x), model(x))
         assert list(program.state_dict()) == list(model.state_dict())
 
-    def test_a_parameter_of_the_pattern_stands_in_the_replacement_for_what_it_matched(self) -> None:
+    def test_a_parameter_of_the_pattern_is_in_the_replacement_for_what_it_matched(self) -> None:
         class Scaled(nn.Module):
             def __init__(self) -> None:
                 super().__init__()

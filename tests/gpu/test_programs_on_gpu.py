@@ -32,14 +32,14 @@ def test_float32_is_judged_in_float32_and_not_in_tf32(pytester):
 def test_a_captured_model_is_moved_and_folded_on_the_gpu():
     model = get_model("resnet_tiny")
     program = fx.symbolic_trace(model.build().eval()).cuda()
-    (images,) = (one.cuda() for one in model.example_inputs(4))
+    (images,) = (tensor.cuda() for tensor in model.example_inputs(4))
     wanted = program(images)
     folded = get_pass("fuse-conv-bn")(program) or program
     assert not any(isinstance(module, torch.nn.BatchNorm2d) for module in folded.modules())
     torch.testing.assert_close(folded(images), wanted, rtol=1e-2, atol=1e-2)  # in TF32
 
 
-def test_an_estimate_stands_beside_what_the_gpu_takes():
+def test_an_estimate_is_beside_what_the_gpu_takes():
     table = get_table("simulation")
     row = next(row for row in table.rows(Scale(rounds=5)) if row.name == "resnet50, GPU, batch 32")
     numbers = table.numbers(row.measure())

@@ -55,11 +55,11 @@ def test_engines_run_on_several_streams_and_copies():
     expected = module(*inputs)
     programs = [program, copy.deepcopy(program), pickle.loads(pickle.dumps(program))]
     results = []
-    for one in programs * 3:
+    for candidate in programs * 3:
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
-            results.append(one(*inputs))
+            results.append(candidate(*inputs))
     torch.cuda.synchronize()
     for result in results:
         torch.testing.assert_close(result, expected, rtol=1e-3, atol=1e-4)

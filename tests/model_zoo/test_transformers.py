@@ -68,7 +68,7 @@ def test_a_capture_takes_every_batch_size_and_length(name: str) -> None:
     inputs = zoo.example_inputs(3)
     torch.testing.assert_close(captured(*inputs), model(*inputs), rtol=0, atol=0)
     if name != "vit_small":
-        inputs = tuple(one[:, :7] for one in inputs)
+        inputs = tuple(value[:, :7] for value in inputs)
         torch.testing.assert_close(captured(*inputs), model(*inputs), rtol=0, atol=0)
 
 
@@ -91,12 +91,12 @@ def test_one_matrix_embeds_and_scores_in_the_program_too(name: str) -> None:
 
 def test_padding_does_not_change_the_vectors_of_a_text_but_types_and_positions_do() -> None:
     model = get_model("bert_small").build()
-    tokens, types, mask = (one[:, :8] for one in get_model("bert_small").example_inputs(2))
+    tokens, types, mask = (value[:, :8] for value in get_model("bert_small").example_inputs(2))
     mask = (torch.arange(8) < 5).long().expand(2, -1)
     vectors, pooled = model(tokens, types, mask)
     padded = torch.where(mask == 1, tokens, tokens.flip(1) + 1)
-    for one, other in zip(model(padded, types, mask), (vectors, pooled), strict=True):
-        torch.testing.assert_close(one[:, :5], other[:, :5])
+    for first, other in zip(model(padded, types, mask), (vectors, pooled), strict=True):
+        torch.testing.assert_close(first[:, :5], other[:, :5])
     assert not torch.isclose(model(tokens, 1 - types, mask)[1], pooled, atol=1e-3).all()
     assert not torch.isclose(model(tokens.flip(1), types, torch.ones_like(mask))[1], pooled, atol=1e-3).all()
 
@@ -131,6 +131,6 @@ def test_rms_norm_is_torchs() -> None:
 
 def test_attention_that_is_written_out_is_torchs() -> None:
     attention, x = Attention(8, heads=2), torch.randn(3, 5, 8)
-    query, key, value = (one.view(3, 5, 2, 4).transpose(1, 2) for one in attention.qkv(x).chunk(3, -1))
+    query, key, value = (part.view(3, 5, 2, 4).transpose(1, 2) for part in attention.qkv(x).chunk(3, -1))
     mixed = functional.scaled_dot_product_attention(query, key, value)
     torch.testing.assert_close(attention(x), attention.proj(mixed.transpose(1, 2).reshape(3, 5, 8)))

@@ -1,4 +1,4 @@
-"""What holds for every model of the zoo."""
+"""Properties that hold for every model of the zoo."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""How many random programs are tried: ``--hypothesis-profile=properties`` for thousands, else some."""
+"""The number of random programs: ``--hypothesis-profile=properties`` for thousands, else some."""
 
 import hypothesis
 

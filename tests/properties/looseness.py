@@ -1,8 +1,8 @@
-"""``make looseness``: how far outputs may be off before the harness says so; writes ``results/looseness.md``.
+"""``make looseness``: the smallest error of outputs that the harness reports; writes ``results/looseness.md``.
 
-A program that exists already is judged in its own dtype alone, by eager's own rounding error. For each model the
-smallest relative change of its outputs that is called wrong is looked for, from the detection limit on that the table
-of a run shows, and given in units of that error. Models of torchvision and timm are tried where these are installed.
+A program that exists already is judged in its own dtype alone, by eager's own rounding error. For each model this looks
+for the smallest relative change of its outputs that is judged wrong, and gives it in units of that error. It starts at
+the detection limit in the table of a run. Models of torchvision and timm are tried if these are installed.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ RESULT = Path(__file__).parents[2] / "results" / "looseness.md"
 TORCHVISION = "resnet18 mobilenet_v2 vgg11 densenet121 efficientnet_b0 convnext_tiny vit_b_16".split()
 TIMM = "resnet26d mixer_b16_224 ghostnet_100".split()
 LARGEST = 0.1
-"""The relative change up to which one that is called wrong is looked for."""
+"""The largest relative change that is tried."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What is known of one model."""
+    """The results for one model."""
 
     name: str
     """The model."""
     note: str = ""
-    """Why it was not tried, if it was not."""
+    """The reason why it was not tried, if it was not."""
     own: float = 0.0
     """The largest rounding error of eager's output."""
     limit: float = 0.0
@@ -64,7 +64,7 @@ def images(seed: int) -> tuple[torch.Tensor]:
 
 
 def models() -> dict[str, Callable[[], tuple[nn.Module, Callable[[int], tuple[Any, ...]]]]]:
-    """Return what makes each model and its inputs."""
+    """Return a maker of each model and its inputs."""
 
     def of_the_zoo(name: str) -> tuple[nn.Module, Callable[[int], tuple[Any, ...]]]:
         model = model_zoo.get_model(name)
@@ -75,17 +75,17 @@ def models() -> dict[str, Callable[[], tuple[nn.Module, Callable[[int], tuple[An
         return make(), images
 
     small = [name for name in model_zoo.list_models() if f"{name}_small" not in model_zoo.list_models()]
-    found: dict[str, Any] = {name: partial(of_the_zoo, name) for name in small}
+    measurements: dict[str, Any] = {name: partial(of_the_zoo, name) for name in small}
 
     def of_torchvision(name: str) -> nn.Module:
         declare_operators()
         return import_module("torchvision.models").get_model(name)
 
     for name in TORCHVISION:
-        found[f"torchvision {name}"] = partial(of_a_library, partial(of_torchvision, name))
+        measurements[f"torchvision {name}"] = partial(of_a_library, partial(of_torchvision, name))
     for name in TIMM:
-        found[f"timm {name}"] = partial(of_a_library, lambda name=name: import_module("timm").create_model(name))
-    return found
+        measurements[f"timm {name}"] = partial(of_a_library, lambda name=name: import_module("timm").create_model(name))
+    return measurements
 
 
 def measure(name: str, make: Callable[[], tuple[nn.Module, Callable[[int], tuple[Any, ...]]]]) -> Row:
@@ -110,7 +110,7 @@ def measure(name: str, make: Callable[[], tuple[nn.Module, Callable[[int], tuple
 
 
 def is_wrong(subject: Subject, times: float) -> bool:
-    """Return whether the harness says so of a program whose outputs are off by a factor."""
+    """Return True if the harness judges a program wrong whose outputs are off by a factor."""
     try:
         contract(PassRun.given(subject, Scaled(subject.fresh(), times), close))
     except LawViolation:

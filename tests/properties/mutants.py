@@ -1,4 +1,4 @@
-"""How many mutants of our own passes ``check_pass`` kills: ``make mutants`` writes ``results/mutants.md``."""
+"""The number of mutants of our own passes that ``check_pass`` kills: ``make mutants`` writes ``results/mutants.md``."""
 
 from __future__ import annotations
 
@@ -58,11 +58,11 @@ def _line(outcome: Outcome) -> str:
 
 def _part(reports: list[MutationReport]) -> str:
     counts: dict[Fate, int] = {fate: sum(len(report.of(fate)) for report in reports) for fate in FATES}
-    told = counts["killed"] + counts["survived"]
+    judged = counts["killed"] + counts["survived"]
     every = sum(counts.values()) - counts["acts less"]
     return (
-        f"Killed are {counts['killed']} of the {told} mutants that do something else than the pass on some program, "
-        f"{counts['killed'] / told:.0%}, and {counts['killed'] / every:.0%} of these and those not told apart."
+        f"Killed are {counts['killed']} of the {judged} mutants that do something else than the pass on some program, "
+        f"{counts['killed'] / judged:.0%}, and {counts['killed'] / every:.0%} of these and those not told apart."
     )
 
 

@@ -76,19 +76,19 @@ def test_passes_for_torch_fx_are_those_of_the_files_that_say_so() -> None:
 
 @pytest.mark.parametrize("name", SEARCHED)
 def test_a_pass_of_a_round_is_tried_with_the_defaults_of_a_search(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: dict[str, Any] = {}
+    recorded: dict[str, Any] = {}
 
     def note(pass_: Any, **options: Any) -> Any:
-        asked.update(options)
+        recorded.update(options)
         return check_pass(lambda graph_module: None, max_examples=1, min_changed=0)
 
     monkeypatch.setattr(trial, "check_pass", note)
     try_pass(ROUNDS[name])
     defaults = inspect.signature(check_pass).parameters
-    assert {option: asked[option] for option in ("modes", "min_changed")} == {
+    assert {option: recorded[option] for option in ("modes", "min_changed")} == {
         option: defaults[option].default for option in ("modes", "min_changed")
     }
-    assert asked["max_examples"] == settings.get_profile("default").max_examples
+    assert recorded["max_examples"] == settings.get_profile("default").max_examples
 
 
 @pytest.mark.filterwarnings("ignore")

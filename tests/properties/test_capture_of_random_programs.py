@@ -19,7 +19,7 @@ without_deadline = settings(deadline=None, max_examples=WANTED if WANTED > 100 e
 
 
 def run(module: nn.Module, inputs: Arguments) -> Any:
-    """Return what a module returns; or how its own check refuses, as one of random numbers may that once was true."""
+    """Return the result of a module, or the message of its own check, as a check of random numbers may fail later."""
     torch.default_generator.manual_seed(0)
     try:
         return module(*inputs.args, **inputs.kwargs)
@@ -39,11 +39,11 @@ def bits(value: Any) -> list[Any]:
 
 def assert_same_run(program: Program, one: nn.Module, other: nn.Module) -> None:
     """Run both: the results, the inputs afterwards and the buffers that both have are equal."""
-    given, taken = program.inputs.copies(), program.inputs.copies()
-    wanted, got = run(one, given), run(other, taken)
+    inputs, other_inputs = program.inputs.copies(), program.inputs.copies()
+    wanted, got = run(one, inputs), run(other, other_inputs)
     assert skeleton(wanted) == skeleton(got)
     assert bits(wanted) == bits(got)
-    assert bits((given.args, given.kwargs)) == bits((taken.args, taken.kwargs))
+    assert bits((inputs.args, inputs.kwargs)) == bits((other_inputs.args, other_inputs.kwargs))
     before, after = one.state_dict(), other.state_dict()
     shared = before.keys() & after.keys()
     assert bits({key: before[key] for key in shared}) == bits({key: after[key] for key in shared})
@@ -63,7 +63,7 @@ def test_in_training_mode_too(program: Program) -> None:
     try:
         run(program.build().train(), program.inputs.copies())
     except (ValueError, RuntimeError):
-        return  # eager itself does not: a batch norm that has one value for a channel, or a write to what it needs
+        return  # eager itself does not: a batch norm with one value for a channel, or a write to a saved tensor
     captured = fx.symbolic_trace(program.build().train(), program.concrete_args)
     assert_same_run(program, program.build().train(), captured)
 

@@ -56,9 +56,9 @@ def test_a_wrong_pass_says_what_is_wrong(row: Wrong) -> None:
 
 @named([row for row in SEARCHED if "changes" not in row.laws and row.name not in NOT_COMPARED])
 def test_the_harness_catches_a_wrong_pass_on_its_witness_and_says_so(row: Wrong) -> None:
-    (found, *_), _ = violations(row, row.witness(), row.laws)
-    assert found.law in row.laws
-    assert any(words in str(found) for words in row.says or USUAL[found.law])
+    (violation, *_), _ = violations(row, row.witness(), row.laws)
+    assert violation.law in row.laws
+    assert any(words in str(violation) for words in row.says or USUAL[violation.law])
 
 
 @pytest.mark.parametrize("row", thorough_except([row for row in SHOWN if row.name not in SLOW], SHOWN), ids=NAMES)

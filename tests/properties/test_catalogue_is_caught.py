@@ -54,9 +54,9 @@ def test_a_right_pass_is_not_flagged(name: str) -> None:
     ),
 )
 def test_nothing_can_go_from_what_is_shown_of_a_wrong_pass(name: str) -> None:
-    shown = counterexample(WRONG[name])
-    assert shown is not None
-    law, mode, source = shown
+    counterexample_text = counterexample(WRONG[name])
+    assert counterexample_text is not None
+    law, mode, source = counterexample_text
     assert is_wrong_on(WRONG[name], source, law, mode)
     others = list(smaller(source))
     assert others

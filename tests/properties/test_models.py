@@ -38,9 +38,9 @@ def model_of(module: Callable[[], nn.Module]) -> LibraryModel:
 
 @pytest.mark.parametrize("module, way", [(nn.ReLU, "symbolic"), (Counting, "guided")])
 def test_a_model_is_captured_and_called_with_two_samples_and_with_three(module: Any, way: str) -> None:
-    found = trial.capture(model_of(module), 60)
-    assert (found["way"], found["batch 2"], found["batch 3"]) == (way, "same", "same")
-    assert len(found["why"]) == (way == "guided")
+    program = trial.capture(model_of(module), 60)
+    assert (program["way"], program["batch 2"], program["batch 3"]) == (way, "same", "same")
+    assert len(program["why"]) == (way == "guided")
 
 
 class PerSample(nn.Module):
@@ -51,20 +51,22 @@ class PerSample(nn.Module):
 
 
 def test_symbolic_and_guided_capture_are_tried_alone_too() -> None:
-    found = trial.capture(model_of(nn.ReLU), 60)
-    assert {way: (found[way]["nodes"], found[way]["batch 3"]) for way in trial.ALONE} == dict.fromkeys(
+    program = trial.capture(model_of(nn.ReLU), 60)
+    assert {way: (program[way]["nodes"], program[way]["batch 3"]) for way in trial.ALONE} == dict.fromkeys(
         trial.ALONE, (3, "same")
     )
-    found = trial.capture(model_of(PerSample), 60)
-    assert found["symbolic"]["way"] is None and found["symbolic"]["why"][0].startswith("symbolic: cannot use a traced")
-    assert (found["way"], found["guided"]["batch 2"]) == ("guided", "same")
-    assert found["guided"]["batch 3"].startswith("guard: the program was captured where x.shape[0] was 2")
+    program = trial.capture(model_of(PerSample), 60)
+    assert program["symbolic"]["way"] is None and program["symbolic"]["why"][0].startswith(
+        "symbolic: cannot use a traced"
+    )
+    assert (program["way"], program["guided"]["batch 2"]) == ("guided", "same")
+    assert program["guided"]["batch 3"].startswith("guard: the program was captured where x.shape[0] was 2")
 
 
 def test_a_model_that_no_way_takes_has_the_cause_of_each() -> None:
-    found = trial.capture(model_of(Branching), 60)
-    assert found["way"] is None and found["guided"]["way"] is None
-    assert [why.partition(":")[0] for why in found["why"]] == ["symbolic", "export"]
+    program = trial.capture(model_of(Branching), 60)
+    assert program["way"] is None and program["guided"]["way"] is None
+    assert [why.partition(":")[0] for why in program["why"]] == ["symbolic", "export"]
 
 
 def test_a_model_that_ends_its_process_or_takes_too_long_stays_out_and_others_go_on() -> None:

@@ -17,7 +17,7 @@ QUICK = 12
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """How one pass is tried."""
+    """The settings for trying one pass."""
 
     text: str
     """The pass."""

@@ -1,4 +1,4 @@
-"""What tests of the harness share: a pass on a subject, held to its laws."""
+"""Functions that tests of the harness share: they check the laws on a pass and a subject."""
 
 import torch
 
@@ -24,7 +24,7 @@ def violation_of(subject, pass_, contract=close, label="own") -> LawViolation:
 
 
 def made_in_float64(subject, pass_) -> GraphModule:
-    """Return what a pass makes of a subject in float64."""
+    """Return the program that a pass makes of a subject in float64."""
     program = PassRun(subject, pass_).transform(subject.fresh(torch.float64), float64=True)
     assert program is not None
     return program
@@ -36,7 +36,7 @@ def tolerance(leaf, eager) -> torch.Tensor:
 
 
 def located(subject, pass_) -> Localization:
-    """Return what each node adds to the error of what a pass makes of a subject."""
+    """Return the share of each node in the error of the program that a pass makes of a subject."""
     original = subject.capture(subject.fresh(torch.float64))
     transformed = made_in_float64(subject, pass_)
     complete(transformed, original)

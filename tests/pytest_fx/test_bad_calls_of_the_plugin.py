@@ -1,4 +1,4 @@
-"""What ``check_pass`` and its kin are given by mistake is refused before a search begins, with what they take."""
+"""Bad arguments of ``check_pass`` and its kin are refused before a search begins; the error names the accepted ones."""
 
 from __future__ import annotations
 

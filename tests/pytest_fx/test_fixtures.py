@@ -118,7 +118,7 @@ def test_fx_timing_returns_times_that_a_test_can_judge(user):
     result.stdout.fnmatch_lines("mine:pair *slow *slower*")
 
 
-def test_inputs_and_the_transformed_program_can_be_asked_for(pytester):
+def test_inputs_and_the_transformed_program_can_be_requested(pytester):
     path = pytester.makepyfile(
         """
         def test_transformed(fx_transformed, fx_traced, fx_inputs, fx_device):
@@ -225,7 +225,7 @@ def test_a_contract_may_be_given_as_text(pytester):
     pytester.runpytest("--fx-model", "mlp", pytester.makepyfile(CONTRACTS)).assert_outcomes(passed=6)
 
 
-def test_a_wrong_program_is_told_by_its_node_and_line_as_a_pass_is(pytester):
+def test_a_wrong_program_is_reported_by_its_node_and_line_as_a_pass_is(pytester):
     pytester.makepyfile(
         """
         import torch
@@ -241,7 +241,7 @@ def test_a_wrong_program_is_told_by_its_node_and_line_as_a_pass_is(pytester):
         """
     )
     result = pytester.runpytest(
-        "--fx-model", "mlp", "test_a_wrong_program_is_told_by_its_node_and_line_as_a_pass_is.py"
+        "--fx-model", "mlp", "test_a_wrong_program_is_reported_by_its_node_and_line_as_a_pass_is.py"
     )
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(

@@ -13,11 +13,11 @@ def test_a_run_annotates_at_the_users_line_and_writes_a_summary(pytester, monkey
     pytester.makepyfile(mine=WRONG)
     result = pytester.runpytest(*RUN, "--fx-no-timing", "--fx-annotate")
     assert result.ret == pytest.ExitCode.TESTS_FAILED
-    (said,) = [line for line in result.outlines if line.startswith("::error ")]
-    assert said.startswith(
+    (annotation,) = [line for line in result.outlines if line.startswith("::error ")]
+    assert annotation.startswith(
         "::error file=mine.py,line=10,title=tanh is wrong on mine%3Anet::law 'contract': tanh changes"
     )
-    assert "%0Avalue  eager " in said and "%0Athe first node that goes wrong:%0A" in said
+    assert "%0Avalue  eager " in annotation and "%0Athe first node that goes wrong:%0A" in annotation
     result.stdout.fnmatch_lines(["FAILED fx::* - contract: they are *", "fx: 1 of 2 program(s) wrong*"])
     result.stdout.fnmatch_lines("fx: the summary is step.md")
     text = (pytester.path / "step.md").read_text("utf-8")

@@ -41,7 +41,7 @@ def test_the_change_since_an_earlier_run_is_a_column(pytester, timing, written):
 
 
 @pytest.mark.thorough
-def test_batch_sizes_and_threads_are_rows_of_their_own_however_many_are_asked_for(pytester, timing):
+def test_batch_sizes_and_threads_are_rows_of_their_own_however_many_are_requested(pytester, timing):
     pytester.runpytest(*OPTIONS, "--fx-batch", "1,2", "--fx-threads", "1,2", timing)
     (pytester.path / ".pytest_fx" / "last_run.json").rename(pytester.path / "main.json")
     result = pytester.runpytest(*OPTIONS, "--fx-batch", "2", "--fx-threads", "2", "--fx-baseline", "main.json", timing)
@@ -49,7 +49,7 @@ def test_batch_sizes_and_threads_are_rows_of_their_own_however_many_are_asked_fo
 
 
 @pytest.mark.thorough
-def test_what_the_earlier_run_has_no_row_for_is_said_to_be_missing(pytester, timing):
+def test_what_the_earlier_run_has_no_row_for_is_reported_to_be_missing(pytester, timing):
     pytester.runpytest(*OPTIONS, timing)
     (pytester.path / ".pytest_fx" / "last_run.json").rename(pytester.path / "main.json")
     options = ("--fx-model", "mlp", "--fx-rounds", "2", "--fx-batch", "4", "--fx-baseline", "main.json")

@@ -168,7 +168,7 @@ def test_the_record_of_the_run_says_which_way_it_was(mine):
     assert (entry["row"]["way"], entry["row"]["batch"]) == ("export", "free")
 
 
-def test_a_fixed_batch_is_told_and_passes_are_not_held_to_others(per_sample):
+def test_a_fixed_batch_is_reported_and_passes_are_not_held_to_others(per_sample):
     result = per_sample.runpytest(*EXPORT, "-v")
     outcomes = result.parseoutcomes()
     assert not {"failed", "errors"} & set(outcomes), result.outlines
@@ -203,7 +203,9 @@ def test_a_model_that_every_way_refuses_fails_once_with_both_causes(mine):
 @pytest.mark.parametrize(
     "name, node", [("scaled", "mul_tensor = *aten.mul.Tensor"), ("scaled_functions", "mul = *torch.mul")]
 )
-def test_a_wrong_pass_on_an_exported_model_is_told_with_the_users_line_and_a_test_that_fails_alone(mine, name, node):
+def test_a_wrong_pass_on_an_exported_model_is_reported_with_the_users_line_and_a_test_that_fails_alone(
+    mine, name, node
+):
     mine.makeini("[pytest]\nfx_capture = export")
     wrong = ("--fx-model", "mine:network", "--fx-no-timing", "--fx-pass", f"mine:{name}", "-k", "keeps_its_contract")
     result = mine.runpytest(*wrong)
@@ -221,7 +223,7 @@ def test_a_wrong_pass_on_an_exported_model_is_told_with_the_users_line_and_a_tes
     mine.runpytest(saved).assert_outcomes(failed=1)
 
 
-def test_one_way_can_be_asked_for(mine):
+def test_one_way_can_be_requested(mine):
     mine.runpytest("--fx-model", "mine:plain", *OPTIONS, *CAPTURE, "--fx-capture", "export").stdout.re_match_lines(
         [r"mine:plain +capture +(not judged|right) +\d+ +export, batch free .*"]
     )
@@ -368,7 +370,7 @@ def network():
 
 
 @pytest.mark.thorough
-def test_a_scan_is_not_held_against_a_program_that_torch_compile_does_not_take_for_it(pytester):
+def test_a_scan_that_torch_compile_refuses_is_skipped_and_does_not_fail(pytester):
     pytester.makepyfile(mine=SCANNING)
     result = pytester.runpytest("--fx-model", "mine:network", "--fx-no-timing", "-k", "compile or well_formed", "-rs")
     result.assert_outcomes(passed=1, skipped=1, deselected=result.parseoutcomes()["deselected"])

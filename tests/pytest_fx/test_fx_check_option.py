@@ -49,8 +49,8 @@ def test_mutants_of_a_pass_are_counted_below_it(passes):
 
 @pytest.mark.thorough
 def test_a_wrong_pass_fails_with_its_smallest_program_and_a_file_that_fails_alone(passes):
-    given = ("--fx-check", "passes_of_mine:relu_as_abs", "--fx-examples", "200", "--hypothesis-seed=1")
-    result = passes.runpytest(*given)
+    options = ("--fx-check", "passes_of_mine:relu_as_abs", "--fx-examples", "200", "--hypothesis-seed=1")
+    result = passes.runpytest(*options)
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(
         ["*law 'contract': relu-as-abs changes *", "*the smallest program found, in * mode:", "*code after the pass:"]
@@ -88,13 +88,13 @@ def test_the_fixture_takes_the_options_and_what_a_test_says(passes):
 
 
 def test_the_fixture_takes_tolerances(passes, monkeypatch):
-    asked = []
+    recorded = []
     monkeypatch.setattr(
-        "pytest_fx.search.pass_check.check_pass", lambda pass_, **given: asked.append(given["contract"])
+        "pytest_fx.search.pass_check.check_pass", lambda pass_, **given: recorded.append(given["contract"])
     )
     passes.makepyfile("import passes_of_mine\ndef test_it(fx_check_pass): fx_check_pass(passes_of_mine.no_pass)")
     passes.runpytest("--fx-rtol", "0.5", "--fx-error-factor", "3").assert_outcomes(passed=1)
-    assert [str(contract) for contract in asked] == ["close(rtol=0.5, atol=1e-08, error_factor=3)"]
+    assert [str(contract) for contract in recorded] == ["close(rtol=0.5, atol=1e-08, error_factor=3)"]
 
 
 MODELS = '''
@@ -131,8 +131,8 @@ def without_inputs():
 
 def test_the_places_of_models_where_the_pass_acts_are_tried_first(passes):
     passes.makepyfile(models_of_mine=MODELS)
-    given = ("--fx-check", "models_of_mine:unturned", "--fx-examples", "5", "--hypothesis-seed=1", "-k", "laws")
-    result = passes.runpytest(*given, "--fx-model", "mlp", "--fx-model", "models_of_mine:turned")
+    options = ("--fx-check", "models_of_mine:unturned", "--fx-examples", "5", "--hypothesis-seed=1", "-k", "laws")
+    result = passes.runpytest(*options, "--fx-model", "mlp", "--fx-model", "models_of_mine:turned")
     assert result.parseoutcomes()["failed"] == 1
     result.stdout.fnmatch_lines(["*law 'contract': unturned changes *", "*found after 1 program(s), of which *"])
     passes.makepyfile(

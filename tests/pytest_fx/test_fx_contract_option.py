@@ -7,7 +7,7 @@ PASS = ("--fx-model", "mine:pair", "--fx-pass", "mine:scaled", "-k", CONTRACT)
 
 
 @pytest.mark.thorough
-def test_a_contract_on_the_command_line_stands_in_for_the_passes_own(user):
+def test_a_contract_on_the_command_line_replaces_the_passes_own(user):
     assert user.runpytest(*PASS).ret == 1
     assert user.runpytest(*PASS, "--fx-contract", "approximate(50)").ret == 0
     fused = ("--fx-model", "resnet_tiny", "--fx-pass", "fuse-conv-bn", "-k", CONTRACT)

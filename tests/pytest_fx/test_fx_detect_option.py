@@ -20,7 +20,7 @@ def test_the_table_says_what_a_green_verdict_would_have_caught(pytester):
     assert row["detects_median"] >= row["detects"]
 
 
-def test_a_verdict_that_would_have_caught_less_than_asked_for_fails(pytester):
+def test_a_verdict_that_would_have_caught_less_than_requested_fails(pytester):
     path = pytester.makepyfile(OWN.format(by=1e-7))
     pytester.runpytest("--fx-model", "mlp", "--fx-detect", "1e-4", path).assert_outcomes(passed=1)
     result = pytester.runpytest("--fx-model", "mlp", "--fx-dtype", "bfloat16", "--fx-detect", "1e-4", path)

@@ -30,25 +30,25 @@ def rows_of(pytester, *options):
     return result, json.loads((pytester.path / "out.json").read_text())["benchmarks"]
 
 
-def test_estimated_times_stand_beside_the_measured_ones(pytester):
+def test_estimated_times_are_beside_the_measured_ones(pytester):
     result, benchmarks = rows_of(pytester, "--fx-estimate")
     result.stdout.fnmatch_lines("*eager*transformed*estimated eager*estimated transformed*speed-up*estimated speed-up*")
     result.stdout.fnmatch_lines("mlp*capture* 8.0* ms * 8.0* ms *1.000*")
-    estimated = [one["extra_info"]["estimated"] for one in benchmarks if "capture" in one["name"]]
+    estimated = [benchmark["extra_info"]["estimated"] for benchmark in benchmarks if "capture" in benchmark["name"]]
     assert estimated and all(8e-3 < seconds < 8.1e-3 for seconds in estimated)
     assert list((pytester.path / ".pytest_fx").glob("times-*.json"))
 
 
 def test_a_program_without_a_graph_has_no_estimate(pytester):
     _, benchmarks = rows_of(pytester, "--fx-estimate")
-    found = [one["extra_info"] for one in benchmarks if "module" in one["name"]]
-    assert all(one["estimated"] is None and one["eager_estimated"] > 0 for one in found)
+    infos = [benchmark["extra_info"] for benchmark in benchmarks if "module" in benchmark["name"]]
+    assert all(entry["estimated"] is None and entry["eager_estimated"] > 0 for entry in infos)
 
 
-def test_nothing_is_estimated_unless_it_is_asked_for(pytester):
+def test_nothing_is_estimated_unless_it_is_requested(pytester):
     result, benchmarks = rows_of(pytester)
     result.stdout.no_fnmatch_line("*estimated eager*")
-    assert all(one["extra_info"]["estimated"] is None for one in benchmarks)
+    assert all(benchmark["extra_info"]["estimated"] is None for benchmark in benchmarks)
     assert not list((pytester.path / ".pytest_fx").glob("times*"))
 
 

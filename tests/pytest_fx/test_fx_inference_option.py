@@ -90,7 +90,7 @@ def test_a_pass_that_computes_something_else_gets_no_such_advice(run):
     assert "for inference" not in result.stdout.str()
 
 
-def test_under_the_option_no_gradients_are_asked_for_and_the_row_says_so(run):
+def test_under_the_option_no_gradients_are_requested_and_the_row_says_so(run):
     result = run("cut_relu", "--fx-inference")
     result.assert_outcomes(passed=1)
     assert "gradients" in result.stdout.str() and "--fx-inference" in result.stdout.str()

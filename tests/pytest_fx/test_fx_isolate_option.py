@@ -207,7 +207,7 @@ def test_a_check_on_random_programs_names_the_program(pytester):
     )
 
 
-def test_a_system_without_forks_is_told(pytester, monkeypatch):
+def test_a_system_without_forks_is_reported(pytester, monkeypatch):
     monkeypatch.setattr("pytest_fx.isolation.isolated_tests.unavailable", lambda: "this is another system")
     result = pytester.runpytest("--fx-isolate")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
@@ -224,7 +224,7 @@ def test_it(): pass
 
 
 @pytest.mark.thorough
-def test_threads_that_were_started_while_tests_were_collected_are_told(pytester):
+def test_threads_that_were_started_while_tests_were_collected_are_reported(pytester):
     pytester.makeconftest(
         "from pytest_fx.isolation import isolated_tests\nisolated_tests._START = isolated_tests.Limits(seconds=1.0)"
     )

@@ -25,7 +25,7 @@ def test_a_marker_names_models_passes_and_more(pytester):
     )
 
 
-def test_a_factory_and_a_function_can_stand_in_for_names(pytester):
+def test_a_factory_and_a_function_can_replace_names(pytester):
     path = pytester.makepyfile(
         """
         import pytest, torch

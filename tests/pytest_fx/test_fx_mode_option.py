@@ -128,7 +128,7 @@ def test_the_whole_suite_runs_in_training_mode(mine):
     assert verdicts(mine)["mine:training, training mode", "canonicalize"]["speedup"] is not None
 
 
-def test_a_model_that_cannot_be_called_in_training_mode_is_said_not_to_be_judged_in_it(mine):
+def test_a_model_that_cannot_be_called_in_training_mode_is_reported_as_not_judged_in_it(mine):
     result = mine.runpytest("--fx-model", "mine:one_sample", "--fx-pass", "mine:drop", *QUICK, "-v")
     assert result.ret == 0
     result.stdout.fnmatch_lines("mine:one_sample, training mode *drop *not judged: eager raises ValueError*")
@@ -137,7 +137,7 @@ def test_a_model_that_cannot_be_called_in_training_mode_is_said_not_to_be_judged
     result.stdout.fnmatch_lines("E *CoarseVerdict: drop is not judged on mine:one_sample, training mode")
 
 
-def test_a_mode_that_makes_no_difference_is_not_asked_for_twice(mine):
+def test_a_mode_that_makes_no_difference_is_not_tried_twice(mine):
     options = ("--fx-model", "mine:without_modes", *QUICK, "--fx-pass")
     assert mine.runpytest(*options, "canonicalize").ret == 0
     assert {model for model, _ in verdicts(mine)} == {"mine:without_modes"}

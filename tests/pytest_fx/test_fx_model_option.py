@@ -276,7 +276,7 @@ def of_inputs():
         ("of_inputs", "ZeroDivisionError: division by zero", "return 1 / 0"),
     ],
 )
-def test_a_factory_that_raises_is_told_once_with_the_users_line(user, factory, error, line):
+def test_a_factory_that_raises_is_reported_once_with_the_users_line(user, factory, error, line):
     user.makepyfile(raising=RAISING)
     result = user.runpytest("--fx-model", f"raising:{factory}", "--fx-pass", "mine:unchanged", "-rs")
     outcomes = result.parseoutcomes()
@@ -300,7 +300,7 @@ def factory():
 """
 
 
-def test_a_factory_is_not_said_to_raise_what_a_copy_of_its_model_raises(user):
+def test_a_factory_is_not_reported_to_raise_what_a_copy_of_its_model_raises(user):
     user.makepyfile(uncopied=UNCOPIED)
     result = user.runpytest("--fx-model", "uncopied:factory", "-k", "capture_equals_eager")
     result.stdout.fnmatch_lines(
@@ -381,6 +381,6 @@ def network():
 
 def test_a_kernel_of_a_backend_that_drops_nan_as_it_says_is_no_failure(pytester):
     pytester.makepyfile(mine=ACTIVATED)
-    found = pytester.runpytest("--fx-model", "mine:network", "--fx-pass", "lower", "--fx-no-timing", "-k", "contract")
-    assert found.parseoutcomes()["passed"] >= 1 and "failed" not in found.parseoutcomes()
-    found.stdout.fnmatch_lines(["mine:network * lower * right*"])
+    result = pytester.runpytest("--fx-model", "mine:network", "--fx-pass", "lower", "--fx-no-timing", "-k", "contract")
+    assert result.parseoutcomes()["passed"] >= 1 and "failed" not in result.parseoutcomes()
+    result.stdout.fnmatch_lines(["mine:network * lower * right*"])

@@ -82,17 +82,17 @@ def test_a_run_leaves_a_page_and_its_raw_rows_with_what_went_wrong(wrong):
     assert facts["drawing"].startswith("<svg") and "5 -> 5 nodes, " in facts["difference"]
     data = data_of(folder / "index.html")
     assert data["verdicts"] == {"wrong": 1, "changes nothing": 1}
-    (shown,) = data["failures"]
-    assert shown["code"]["marks"] == [facts["before_line"], facts["after_line"]]
-    assert [one["of"] for one in shown["maps"]] == ["relu", "output"] and shown["drawing"]
+    (entry,) = data["failures"]
+    assert entry["code"]["marks"] == [facts["before_line"], facts["after_line"]]
+    assert [map_["of"] for map_ in entry["maps"]] == ["relu", "output"] and entry["drawing"]
 
 
 def test_a_second_run_in_the_same_folder_has_the_first_one_beside_it(wrong):
     wrong.runpytest(*RUN, "--fx-no-timing", "--fx-report", "report")
     wrong.makepyfile(mine=WRONG.replace("torch.tanh\n", "torch.relu\n"))
     wrong.runpytest(*RUN, "--fx-no-timing", "--fx-report", "report")
-    (kept,) = rows_of(wrong.path / "report" / "history.jsonl")
-    assert sorted(row[:3] for row in kept["rows"]) == [
+    (line,) = rows_of(wrong.path / "report" / "history.jsonl")
+    assert sorted(row[:3] for row in line["rows"]) == [
         ["mine:net", "same", "changes nothing"], ["mine:net", "tanh", "wrong"]
     ]  # fmt: skip
     data = data_of(wrong.path / "report" / "index.html")

@@ -37,7 +37,7 @@ def test_budget(request):
 
 
 @pytest.mark.parametrize("ini, run", [("", (30, 20.0)), ("fx_rounds = 4", (4, 0.0)), ("fx_budget = 5", (30, 5.0))])
-def test_pairs_are_added_where_their_number_was_not_asked_for(pytester, ini, run):
+def test_pairs_are_added_where_their_number_was_not_requested(pytester, ini, run):
     pytester.makeini(f"[pytest]\n{ini}")
     pytester.runpytest(pytester.makepyfile(BUDGETS.format(run=run))).assert_outcomes(passed=4)
 

@@ -1,4 +1,4 @@
-"""--fx-strict: what cannot be told, and what a pass does no more, fails."""
+"""--fx-strict: results that cannot be decided fail, and so do passes that change less than before."""
 
 import json
 
@@ -50,8 +50,10 @@ def test_what_a_pass_changed_is_on_record_where_nothing_is_timed(pytester):
     pytester.makepyfile(mine=MINE.format(second="exp"))
     pytester.runpytest(*OPTIONS, "--fx-pass", "mine:Drop")
     records = json.loads((pytester.path / ".pytest_fx" / "last_run.json").read_text())["records"]
-    found = {record["row"]["program"]: record["row"] for record in records if record["row"]["changed"] is not None}
-    assert {name: (row["edits"], row["nodes_before"], row["nodes_after"]) for name, row in found.items()} == {
+    rows_by_program = {
+        record["row"]["program"]: record["row"] for record in records if record["row"]["changed"] is not None
+    }
+    assert {name: (row["edits"], row["nodes_before"], row["nodes_after"]) for name, row in rows_by_program.items()} == {
         "fuse": (None, 6, 4),
         "drop": (2, 6, 4),
     }
@@ -170,7 +172,7 @@ def test_a_timing_that_the_baseline_has_none_like_fails_when_strict(steady_basel
     )
 
 
-def test_times_that_can_be_told_once_they_are_taken_again_pass_when_strict(steady_baseline):
+def test_times_that_decide_once_they_are_taken_again_pass_when_strict(steady_baseline):
     path = steady_baseline.makepyfile(NOISY.format(runs=[SCATTERED, STEADY]))
     steady_baseline.runpytest(*TIMED, "--fx-strict", path).assert_outcomes(passed=1)
 

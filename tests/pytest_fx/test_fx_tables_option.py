@@ -44,11 +44,11 @@ register_table(Table(
 @pytest.fixture
 def run(pytester, monkeypatch):
     """Runs pytest inside the test, each time without the tables that earlier runs registered, as if without a GPU."""
-    known = table._tables
+    tables = table._tables
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
 
     def run(*options, **how):
-        monkeypatch.setattr(table, "_tables", known.copy())
+        monkeypatch.setattr(table, "_tables", tables.copy())
         return pytester.runpytest_inprocess(*options, **how)
 
     return run
@@ -205,7 +205,7 @@ def test_damaged_lines_of_a_record_are_left_out_with_a_note(run, petals):
     assert "| daisy | 34 | 34 |" in (results / "petals.md").read_text()
 
 
-def test_without_matplotlib_the_documents_are_written_and_it_is_said(run, petals, monkeypatch):
+def test_without_matplotlib_the_documents_are_written_and_it_is_reported(run, petals, monkeypatch):
     results = petals()
     monkeypatch.setattr(tables_run, "find_spec", lambda name: None)
     result = run("--fx-tables=petals")

@@ -73,7 +73,7 @@ def test_a_vetoed_combination_is_skipped_with_the_reason(user):
     result.stdout.fnmatch_lines("SKIPPED*not on this one")
 
 
-def test_columns_of_a_conftest_stand_behind_the_plugins(pytester):
+def test_columns_of_a_conftest_come_after_the_plugins(pytester):
     pytester.makeconftest(
         """
         from pytest_fx.report.summary import SummaryColumn
@@ -107,21 +107,21 @@ def test_columns_of_a_conftest_are_in_the_report_and_in_the_summary_of_a_pull_re
     user.makeconftest(COLUMNS)
     user.runpytest(*CAPTURE, "--fx-report", "report", "--fx-annotate")
     run, *lines = map(json.loads, (user.path / "report" / "rows.jsonl").read_text("utf-8").splitlines())
-    assert [(one["heading"], one["compared"]) for one in run["columns"]] == [
+    assert [(column["heading"], column["compared"]) for column in run["columns"]] == [
         ("shout", True), ("nodes", False), ("share", True)
     ]  # fmt: skip
-    shown = {"shout": "MINE:PAIR", "nodes": "5", "share": "raises ZeroDivisionError"}
-    assert [line["columns"] for line in lines if "columns" in line] == [shown]
+    expected_columns = {"shout": "MINE:PAIR", "nodes": "5", "share": "raises ZeroDivisionError"}
+    assert [line["columns"] for line in lines if "columns" in line] == [expected_columns]
     data = re.search(r'id="data">(.*?)</script>', (user.path / "report" / "index.html").read_text("utf-8"), re.DOTALL)
     page = json.loads(data[1])
     row = dict(zip(page["fields"], page["rows"][0], strict=True))
-    assert dict(zip(page["own"], (page["strings"][place] for place in row["own"]), strict=True)) == shown
+    assert dict(zip(page["own"], (page["strings"][place] for place in row["own"]), strict=True)) == expected_columns
     markdown = (user.path / ".pytest_fx" / "summary.md").read_text("utf-8").splitlines()
     assert markdown[2].endswith(" speed-up (95 % interval) | shout | nodes | share |")
     assert markdown[4].endswith(" | MINE:PAIR | 5 | raises ZeroDivisionError |")
 
 
-def test_a_column_that_raises_costs_its_cell_and_is_told_with_its_line(user):
+def test_a_column_that_raises_fails_only_its_cell_which_shows_the_line(user):
     user.makeconftest(COLUMNS)
     result = user.runpytest(*CAPTURE)
     assert result.ret == 0
@@ -148,7 +148,7 @@ def test_a_column_that_raises_costs_its_cell_and_is_told_with_its_line(user):
         ),
     ],
 )
-def test_a_hook_that_gives_no_columns_is_told_and_the_table_stands(user, body, told):
+def test_a_hook_that_gives_no_columns_is_reported_and_the_table_is_printed(user, body, told):
     user.makeconftest(f"def pytest_fx_summary_columns(): {body}")
     result = user.runpytest(*CAPTURE)
     assert result.ret == 0

@@ -8,7 +8,7 @@ import pytest
 import pytest_fx
 
 
-def test_settings_stand_in_for_options(pytester):
+def test_settings_replace_options(pytester):
     pytester.makeini(
         "[pytest]\nfx_model =\n    mlp\n    two_heads\nfx_pass = fuse-conv-bn\nfx_batch = 3\nfx_threads = 2"
     )
@@ -56,7 +56,7 @@ def test_models_in_the_ini_file_add_the_suite_to_the_users_tests(pytester, testp
 
 @pytest.mark.thorough
 def test_the_suite_of_the_ini_file_runs_where_the_plugin_is_installed_below_the_folder(pytester):
-    """As it is in a project with a virtual environment of its own."""
+    """Settings such as in a project with its own virtual environment."""
     pytester.makeini("[pytest]\nfx_model = mlp")
     place = pytester.mkdir(".venv")
     (place / "pyvenv.cfg").write_text("")
@@ -130,7 +130,7 @@ def test_names_that_there_are_not_and_values_that_make_no_sense_are_usage_errors
         ("fx_model = mlp\nfx_contract = exactly", "there is no contract 'exactly'"),
     ],
 )
-def test_names_that_there_are_not_are_told_by_the_first_tests_that_use_them(pytester, setting, message):
+def test_names_that_there_are_not_are_reported_by_the_first_tests_that_use_them(pytester, setting, message):
     pytester.makeini(f"[pytest]\n{setting}")
     path = pytester.makepyfile("def test_own(fx_model, fx_pass): pass")
     result = pytester.runpytest(path)

@@ -18,7 +18,7 @@ def run(pytester):
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("file", ["fx/__init__.py", "fx/of_the_user.py", "model_zoo/__init__.py"])
-def test_a_folder_of_the_users_that_is_called_as_one_of_ours_gives_way_with_one_sentence(run, pytester, file):
+def test_a_folder_of_the_users_with_a_name_of_ours_is_ignored_with_one_sentence(run, pytester, file):
     place = pytester.path / file
     place.parent.mkdir()
     place.touch()

@@ -18,7 +18,7 @@ def test_lines_are_broken_at_spaces_and_keep_all_words(width):
     assert " ".join(" ".join(lines).split()) == " ".join(MESSAGE.split())
 
 
-def test_what_goes_on_stands_below_the_part_that_it_belongs_to():
+def test_what_goes_on_is_below_the_part_that_it_belongs_to():
     assert fit("  why    they are 0.0059 apart", 24) == "  why    they are 0.0059\n           apart"
     assert fit("         in float64 too", 20) == "         in float64\n           too"
 
@@ -77,13 +77,13 @@ def test_no_line_of_an_error_is_longer_than_the_terminal(pytester, monkeypatch, 
     monkeypatch.setenv("COLUMNS", "60")
     result = pytester.runpytest(pytester.makepyfile(USERS_TEST), f"--tb={style}")
     result.assert_outcomes(failed=4)
-    shown = str(result.stdout)
-    ours = [line for line in shown.splitlines() if line.startswith("E ") and "long long" not in line]
+    output = str(result.stdout)
+    ours = [line for line in output.splitlines() if line.startswith("E ") and "long long" not in line]
     assert max(map(len, ours)) <= 60
     assert "".join(ours).count("words") == 30
-    assert " LawViolation: law 'contract': a pass with a long" in shown
-    assert f"ValueError: {'long ' * 20}".rstrip() in shown  # that of others is left alone
-    assert "fx.errors.FxError: is short" in shown  # as is one that fits
+    assert " LawViolation: law 'contract': a pass with a long" in output
+    assert f"ValueError: {'long ' * 20}".rstrip() in output  # that of others is left alone
+    assert "fx.errors.FxError: is short" in output  # as is one that fits
 
 
 def test_an_error_with_a_line_of_code_is_broken_around_it_and_all_frames_hidden_is_not_said(pytester, monkeypatch):
@@ -94,14 +94,14 @@ def test_an_error_with_a_line_of_code_is_broken_around_it_and_all_frames_hidden_
             raise KeyError("a text that is long enough", "to go past the end of a line of 80")
         """
     )
-    shown = str(
+    output = str(
         pytester.runpytest("--fx-model", "mlp", "--fx-pass", "mine:crash", "--fx-no-timing", "-k", "keeps").stdout
     )
     code = 'raise KeyError("a text that is long enough", "to go past the end of a line of 80")'
-    message = shown[shown.index("LawViolation: law 'refusal'") : shown.index("short test summary")]
+    message = output[output.index("LawViolation: law 'refusal'") : output.index("short test summary")]
     assert f", in crash:\n               {code}\n" in message
     assert max(len(line) for line in message.splitlines() if code not in line and len(line.split()) > 2) <= 80
-    assert "All traceback entries are hidden" not in shown
+    assert "All traceback entries are hidden" not in output
 
 
 def test_what_ends_the_process_and_what_came_of_a_check_follow_the_width(pytester, monkeypatch):
@@ -124,11 +124,11 @@ def test_what_ends_the_process_and_what_came_of_a_check_follow_the_width(pyteste
         """,
     )
     run = ("--fx-model", "mlp", "--fx-pass", "mine:ends", "--fx-no-timing", "-k", "test_pass_keeps", "--fx-isolate")
-    shown = str(pytester.runpytest(*run).stdout)
-    message = shown[shown.index("pytest_fx.errors.ProcessEnded: ") : shown.index("short test summary")]
+    output = str(pytester.runpytest(*run).stdout)
+    message = output[output.index("pytest_fx.errors.ProcessEnded: ") : output.index("short test summary")]
     assert "with status 7" in " ".join(message.split()) and max(map(len, message.splitlines()[:-1])) <= 70
-    shown = str(pytester.runpytest("test_ours.py").stdout)
+    output = str(pytester.runpytest("test_ours.py").stdout)
     assert (
         "nothing changed 0 of 1 programs and kept 27 laws; 1 of 1 lines and\n  branches of its code were reached"
-        in shown
+        in output
     )

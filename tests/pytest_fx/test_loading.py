@@ -67,7 +67,7 @@ def test_a_pass_itself_is_one_and_a_class_makes_one():
     assert load_pass(leave_alone) is leave_alone
 
 
-def test_a_contract_that_was_asked_for_stands_in_for_the_passes_own():
+def test_a_contract_that_was_requested_replaces_the_passes_own():
     assert chosen_contract(options(), exact) == exact
     assert chosen_contract(options(contract="close"), exact) == close
     assert chosen_contract(options(contract="approximate(30)"), exact) == Approximate(30)
@@ -184,7 +184,7 @@ def test_the_one_size_that_the_inputs_have_is_always_right(resizable):
         load_subject(case("resizable:times_first", 3))
 
 
-def test_things_of_one_name_are_told_apart_by_all_that_is_known_of_them():
+def test_things_of_one_name_are_distinguished_by_all_that_is_known_of_them():
     names = ["a:fuse", "b:fuse", "c:split"]
     assert labels(names, lambda name: name[2:]) == ["a:fuse", "b:fuse", "split"]
     own = test_a_registered_pass_is_found_by_its_name

@@ -1,4 +1,4 @@
-"""What is printed can be told apart, and be pasted back."""
+"""Printed names are distinct, and can be pasted back."""
 
 import json
 import re
@@ -128,7 +128,7 @@ def test_an_id_goes_with_files_of_the_users(pytester):
     result.assert_outcomes(passed=2)
 
 
-def test_a_name_that_is_no_test_of_a_suite_is_said_not_to_be_found(pytester):
+def test_a_name_that_is_no_test_of_a_suite_is_reported_as_not_found(pytester):
     result = pytester.runpytest("--fx-model", "mlp", "fx::test_nothing[mlp]")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines("ERROR: not found: *test_nothing*")

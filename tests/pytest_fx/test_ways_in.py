@@ -57,7 +57,7 @@ def test_the_ini_file_takes_what_the_command_line_takes(theirs):
     assert "4 -> 4" in result.stdout.str()
 
 
-def test_a_comma_list_mixes_registered_passes_and_paths_and_options_stand_in_braces(theirs):
+def test_a_comma_list_mixes_registered_passes_and_paths_and_options_are_in_braces(theirs):
     theirs.makepyfile(
         ours="""
         from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""OpenVINO on the CPU: regions become engines, built from its operator set without a detour (paper, section 6.4).
+"""OpenVINO on the CPU: regions become engines, through ``torch.export`` to its own importer (paper, section 6.4).
 
 The backend needs the package ``openvino`` (``pip install 'pytest-fx[openvino]'``), which is imported when it is first
 used, and shapes: give ``example_inputs``.
@@ -6,7 +6,8 @@ used, and shapes: give ``example_inputs``.
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from collections.abc import Sequence
+from typing import Any, ClassVar, Literal
 
 from fx.arguments import shown
 from fx.errors import LoweringError
@@ -14,19 +15,16 @@ from fx.graph_module import GraphModule
 from fx.lowering.backend import Backend, register_backend
 from fx.lowering.converters import Converters
 from fx.lowering.known_program import Operation
-from fx.lowering.openvino import elementwise as arithmetic
-from fx.lowering.openvino import layer_converters as layers
-from fx.lowering.openvino import quantization, shapes, windows
 from fx.lowering.openvino.module import OpenVINORegion
+from fx.lowering.openvino.operations import converters
 from fx.lowering.openvino.package import why_missing
-from fx.lowering.openvino.predicates import converters
 from fx.lowering.support import has_own_memory
 from fx.node import Node
 from fx.passes.fold_constants import FoldConstants
 from fx.passes.fuse_conv_bn import FuseConvBN
 from fx.passes.tensor_metadata import TensorMetadata
 
-__all__ = ["OpenVINO", "OpenVINORegion", "arithmetic", "layers", "quantization", "shapes", "windows"]
+__all__ = ["OpenVINO", "OpenVINORegion"]
 
 _PRECISIONS = {"float32": "f32", "bfloat16": "bf16"}
 
@@ -72,12 +70,19 @@ class OpenVINO(Backend):
         # of `conv(buffer) + x`, each call added `x` to what the call before had returned.
         if operation.subject.is_of_constants(operation.node):
             return "it is computed of tensors of the program alone"
-        return has_own_memory(operation) if operation.node.op == "call_function" else None  # layers make new tensors
+        return has_own_memory(operation)
 
     def can_cross(self, node: Node) -> bool:
         """Return True for tensors, and integers that the program is given; both sides know sizes and dtypes."""
-        is_number = node.op == "placeholder" and node.meta.get("type") is int
+        is_number = node.op == "placeholder" and type(node.meta.get("example_value")) is int
         return is_number or isinstance(node.meta.get("tensor_meta"), TensorMetadata)
+
+    def study(self, program: GraphModule, example_inputs: Sequence[Any]) -> None:
+        """Note the integers that the program is given: an engine is built for them, as it is for sizes."""
+        inputs = program.graph.find_nodes(op="placeholder")
+        for node, value in zip(inputs, program.graph.process_inputs(*example_inputs), strict=False):
+            if type(value) is int:
+                node.meta["example_value"] = value
 
     def prepare(self, graph_module: GraphModule) -> GraphModule:
         """Fold what is computed of buffers alone, which an engine holds as they are, and batch norms."""

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fx.lowering.openvino.network import OpenVINONetwork, Result
+from fx.lowering.openvino.importer import Network, Result
 from fx.lowering.openvino.package import core, load
 
 
@@ -20,11 +20,11 @@ class OpenVINOEngine:
     time: each run has a request of its own, from a pool that grows as needed.
     """
 
-    def __init__(self, network: OpenVINONetwork, precision: str, threads: int) -> None:
+    def __init__(self, network: Network, precision: str, threads: int) -> None:
         """Compile a network.
 
         Args:
-            network: what to compile, finished.
+            network: what to compile.
             precision: what it computes in: ``"f32"`` or ``"bf16"``.
             threads: how many threads a run may use.
 
@@ -37,13 +37,21 @@ class OpenVINOEngine:
             "NUM_STREAMS": 0 if threads == 1 else 1,  # without a stream it runs in the thread that calls, alone
             "PERFORMANCE_HINT": "LATENCY",
         }
-        self._memory = network.memory
-        model = network.model()
-        self._compiled: Any = None if model is None else core().compile_model(model, "CPU", settings)
+        self._network = network
+        self._compiled: Any = core().compile_model(network.model, "CPU", settings)
         self._idle: deque[Any] = deque()
-        self._structure = network.structure
         self._make: Any = load().Tensor
-        self._outputs = [] if self._compiled is None else list(map(_place, network.results, self._compiled.outputs))
+        self._outputs = list(map(_place, network.results, self._compiled.outputs))
+
+    def takes(self, inputs: Sequence[Any]) -> bool:
+        """Return whether the sizes of these inputs are what was assumed where some are free."""
+        if self._network.check is None:
+            return True
+        try:
+            self._network.check(*inputs)
+        except AssertionError:
+            return False
+        return True
 
     def __call__(self, inputs: Sequence[Tensor]) -> Any:
         """Return what the region returns for ``inputs``, contiguous tensors of the right dtypes.
@@ -51,8 +59,6 @@ class OpenVINOEngine:
         Raises:
             RuntimeError: OpenVINO refuses them, or has no memory left.
         """
-        if self._compiled is None:
-            return self._structure
         try:
             request = self._idle.pop()
         except IndexError:
@@ -77,7 +83,8 @@ class OpenVINOEngine:
             if result is None:
                 held[index] = torch.from_numpy(request.get_output_tensor(index).data.copy())
         self._idle.append(request)
-        return _restored(self._structure, held)
+        results = list(map(_restored, self._network.results, held))
+        return results[0] if self._network.is_single else tuple([results[place] for place in self._network.places])
 
 
 def _place(result: Result, output: Any) -> tuple[torch.dtype, tuple[int, ...] | None, Any]:
@@ -87,17 +94,9 @@ def _place(result: Result, output: Any) -> tuple[torch.dtype, tuple[int, ...] | 
     return result.dtype, sizes, output.get_element_type() if result.is_alone else None
 
 
-def _restored(structure: Any, results: list[Any]) -> Any:
-    """Return what a region returns, with its results filled in."""
-    if isinstance(structure, tuple):
-        return tuple([_restored(one, results) for one in structure])
-    if not isinstance(structure, Result):
-        return structure
-    value = results[structure.index]
+def _restored(result: Result, value: Any) -> Tensor:
+    """The tensor of a result, its dimensions in their order."""
     tensor = value if isinstance(value, Tensor) else torch.from_numpy(value.data)
-    if structure.is_number:
-        return int(tensor)
-    if structure.order is not None:
-        inverse = sorted(range(len(structure.order)), key=structure.order.__getitem__)
-        return tensor.permute(inverse)
-    return tensor
+    if result.order is None:
+        return tensor
+    return tensor.permute(sorted(range(len(result.order)), key=result.order.__getitem__))

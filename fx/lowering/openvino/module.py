@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Sequence
-from typing import Any, ClassVar, NamedTuple, TypeAlias
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -11,16 +12,12 @@ from torch import Tensor, nn
 from fx.canonical.inlining import copy_graph
 from fx.errors import LoweringError
 from fx.graph_module import GraphModule, expect_program
-from fx.lowering.converters import build_region
 from fx.lowering.openvino.engine import OpenVINOEngine
-from fx.lowering.openvino.network import OpenVINONetwork
-from fx.lowering.openvino.predicates import converters
+from fx.lowering.openvino.importer import Sizes, import_region
 from fx.passes.tensor_metadata import TensorMetadata
 
-Sizes: TypeAlias = "tuple[tuple[int, ...] | None, ...]"
-"""By input the size of each dimension, -1 where it may be any; ``None`` for an integer."""
-
-_FREE = -1
+_building = threading.RLock()
+"""Held while an engine is built: ``torch.export`` is for one thread at a time, and who waits may need the same one."""
 _MOST_NUMBERS = 2
 """For how many numbers of threads engines are kept: each has packed copies of all weights."""
 
@@ -43,10 +40,11 @@ class OpenVINORegion(nn.Module):
     """A part of a program as engines of OpenVINO, and as the program that it was.
 
     The engine for the example inputs is built when the program is lowered. When inputs of other sizes come, one is
-    built in which the sizes that differ are free. An engine has as many threads as PyTorch has in the call; those for
-    the last two numbers of threads are kept. What no engine takes goes through the program: inputs of another dtype or
-    number of dimensions, without elements, that require gradients, or under autocast; and all inputs once weights have
-    another dtype or shape.
+    built in which the sizes that differ are free, but for sizes of 1, which PyTorch tells from all others. An engine
+    has as many threads as PyTorch has in the call; those for the last two numbers of threads are kept. What no engine
+    takes goes through the program: inputs of another dtype or number of dimensions, without elements, that require
+    gradients, or under autocast; sizes for which PyTorch computes otherwise than for those that an engine was built
+    with; and all inputs once weights have another dtype or shape.
 
     Engines have packed copies of the weights. They are built again when a weight was written to or replaced, and are no
     part of the state: copies and loaded modules build their own.
@@ -63,7 +61,7 @@ class OpenVINORegion(nn.Module):
             precision: what engines compute in, as OpenVINO calls it.
 
         Raises:
-            LoweringError: a converter fails; the message has the operation.
+            LoweringError: the importer does not take the region; the message has its reason.
             RuntimeError: OpenVINO cannot compile the network.
         """
         expect_program(region, "OpenVINO.build takes a GraphModule", error=LoweringError)
@@ -72,14 +70,18 @@ class OpenVINORegion(nn.Module):
         """The region in eager Python; its buffers are the weights."""
         self.precision = precision
         """What engines compute in."""
-        inputs = [node.meta.get("tensor_meta") for node in region.graph.find_nodes(op="placeholder")]
-        self._dtypes = [one.dtype if isinstance(one, TensorMetadata) else None for one in inputs]
-        self._example: Sizes = tuple(tuple(one.shape) if isinstance(one, TensorMetadata) else None for one in inputs)
+        inputs = region.graph.find_nodes(op="placeholder")
+        recorded = [node.meta.get("tensor_meta") for node in inputs]
+        self._dtypes = [one.dtype if isinstance(one, TensorMetadata) else None for one in recorded]
+        self._example: Sizes = tuple(
+            tuple(one.shape) if isinstance(one, TensorMetadata) else (node.meta["example_value"],)
+            for node, one in zip(inputs, recorded, strict=True)
+        )
         self._general = self._example  # sizes that have been the same in all calls, with those that were not free
         self._forget()
         self._kinds = [(weight.tensor.dtype, weight.tensor.shape) for weight in self._weights or ()]
         self._recent = (torch.get_num_threads(),)
-        self._engines[torch.get_num_threads(), self._example] = self._build(self._example)
+        self._engines[torch.get_num_threads(), self._example] = self._build(self._example, self._example)
 
     def forward(self, *inputs: Any) -> Any:
         """Return what the region returns."""
@@ -90,8 +92,7 @@ class OpenVINORegion(nn.Module):
             return engine(given)
         except RuntimeError as error:
             result = self.program(*inputs)  # what is wrong with the inputs, PyTorch says best
-            if all(map(_has_memory, given)):
-                self._refuse(engine, error)
+            self._refuse(engine, error)
             return result
 
     # Which engine.
@@ -103,7 +104,7 @@ class OpenVINORegion(nn.Module):
         prepared: list[Tensor] = []
         needs_gradients = torch.is_grad_enabled()
         for value, dtype, sizes in zip(inputs, self._dtypes, self._example, strict=True):
-            if sizes is None:
+            if dtype is None:
                 if type(value) is not int:
                     return None
                 value = torch.tensor(value)
@@ -114,6 +115,7 @@ class OpenVINORegion(nn.Module):
                 and value.layout is torch.strided
                 and value.dim() == len(sizes)
                 and value.numel() > 0
+                and _has_memory(value)
                 and not (needs_gradients and value.requires_grad)
             ):
                 return None
@@ -129,30 +131,40 @@ class OpenVINORegion(nn.Module):
         if not self._is_usable:
             return None
         threads = torch.get_num_threads()
-        sizes = tuple([value.shape if isinstance(value, Tensor) else None for value in inputs])
+        current = tuple([tuple(value.shape) if isinstance(value, Tensor) else (value,) for value in inputs])
         if self._recent[:1] != (threads,):
             self._recent = (threads, *(one for one in self._recent if one != threads))[:_MOST_NUMBERS]
-        if (threads, sizes) in (engines := self._engines):
-            return engines[threads, sizes]
-        if sizes != self._example:
-            sizes = self._general = _generalized(self._general, sizes)
-        if (threads, sizes) in engines:
-            return engines[threads, sizes]
-        try:
-            engine = self._build(sizes)
-        except (LoweringError, RuntimeError):
-            if sizes == self._example:
-                raise
-            engine = None  # the program takes more than the converters do
-        engines[threads, sizes] = engine
-        for number, other in list(engines):
-            if number not in self._recent:
-                engines.pop((number, other), None)
-        return engine
+        if (threads, current) in (engines := self._engines):
+            return engines[threads, current]
+        sizes = current
+        if current != self._example:
+            self._general = _generalized(self._general, current)
+            sizes = _with_ones(self._general, current)
+        if (threads, sizes) not in engines:
+            self._add_engine(threads, sizes, current)
+        engine = self._engines.get((threads, sizes))
+        return engine if engine is not None and engine.takes(inputs) else None
 
-    def _build(self, sizes: Sizes) -> OpenVINOEngine:
-        network = OpenVINONetwork(self.program, sizes)
-        build_region(self.program, converters, network)
+    def _add_engine(self, threads: int, sizes: Sizes, current: Sizes) -> None:
+        """Build the engine for ``sizes``, unless the program takes more than OpenVINO does; drop those unused."""
+        with _building:
+            if (threads, sizes) in (engines := self._engines):
+                return
+            try:
+                engine = self._build(sizes, current)
+            except (LoweringError, RuntimeError):
+                if sizes == self._example:
+                    raise
+                engine = None
+            engines[threads, sizes] = engine
+            for number, other in list(engines):
+                if number not in self._recent:
+                    engines.pop((number, other), None)
+
+    def _build(self, sizes: Sizes, current: Sizes) -> OpenVINOEngine | None:
+        if self.program.graph.output_node().args[0] == ():
+            return None  # nothing that it computes is used, and OpenVINO has no networks without results
+        network = import_region(self.program, sizes, current)
         return OpenVINOEngine(network, self.precision, torch.get_num_threads())
 
     def _refuse(self, engine: OpenVINOEngine, error: RuntimeError) -> None:
@@ -197,14 +209,11 @@ def _is_traced_by_jit() -> bool:
 def _own(region: GraphModule) -> GraphModule:
     """The region as a program whose parameters are buffers, which share memory with them."""
     program = GraphModule.of_capture(region, copy_graph(region.graph), "GraphModule")
-    whole = {id(module) for node in program.graph.find_nodes(op="call_module")
-             for module in program.get_submodule(str(node.target)).modules()}  # fmt: skip
     for holder in program.modules():
-        if id(holder) not in whole:
-            for name, parameter in list(holder._parameters.items()):
-                if parameter is not None:
-                    del holder._parameters[name]
-                    holder.register_buffer(name, parameter.detach())
+        for name, parameter in list(holder._parameters.items()):
+            if parameter is not None:
+                del holder._parameters[name]
+                holder.register_buffer(name, parameter.detach())
     return program
 
 
@@ -220,9 +229,6 @@ def _weights_of(program: GraphModule) -> Iterator[_Weight]:
     for path in dict.fromkeys(str(node.target) for node in program.graph.find_nodes(op="get_attr")):
         prefix, _, name = path.rpartition(".")
         yield _weight(program.get_submodule(prefix), name)
-    for path in dict.fromkeys(str(node.target) for node in program.graph.find_nodes(op="call_module")):
-        for holder in program.get_submodule(path).modules():
-            yield from (_weight(holder, name) for name, one in holder._parameters.items() if one is not None)
 
 
 def _weight(holder: nn.Module, name: str) -> _Weight:
@@ -232,10 +238,13 @@ def _weight(holder: nn.Module, name: str) -> _Weight:
     return _Weight(place, name, tensor, None if tensor.is_inference() else tensor._version)
 
 
-def _generalized(sizes: Sizes, given: Sizes) -> Sizes:
-    """``sizes`` with those free that ``given`` has otherwise."""
-    return tuple(
-        None if one is None or other is None
-        else tuple([size if size == now else _FREE for size, now in zip(one, other, strict=True)])
-        for one, other in zip(sizes, given, strict=True)
-    )  # fmt: skip
+def _generalized(sizes: Sizes, current: Sizes) -> Sizes:
+    """``sizes`` with those free that ``current`` has otherwise."""
+    pairs = (zip(*both, strict=True) for both in zip(sizes, current, strict=True))
+    return tuple([tuple([size if size == now else None for size, now in one]) for one in pairs])
+
+
+def _with_ones(sizes: Sizes, current: Sizes) -> Sizes:
+    """``sizes`` with 0 and 1 instead of a free one: operations that broadcast or squeeze tell them from all others."""
+    pairs = (zip(*both, strict=True) for both in zip(sizes, current, strict=True))
+    return tuple([tuple([now if now in (0, 1) else size for size, now in one]) for one in pairs])

@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-OPERATORS = "opset15"
-"""The operator set that networks are made of."""
+_OPERATORS = "opset15"
+"""The operator set that is added to networks by hand."""
 
 
 @functools.cache
@@ -18,6 +18,7 @@ def why_missing() -> str | None:
     try:
         load()
         operators()
+        decoder()
     except ImportError as error:
         return f"{error}: pip install 'pytest-fx[openvino]'"
     return None
@@ -39,7 +40,38 @@ def operators() -> Any:
     Raises:
         ImportError: the package is not installed, or older than the operator set.
     """
-    return importlib.import_module(f"openvino.{OPERATORS}")
+    return importlib.import_module(f"openvino.{_OPERATORS}")
+
+
+@functools.cache
+def decoder() -> Any:
+    """The class through which the importer reads a program of ATen's operators.
+
+    Raises:
+        ImportError: the package is not installed, or has none.
+    """
+    return importlib.import_module("openvino.frontend.pytorch.fx_decoder").TorchFXPythonDecoder
+
+
+def importer(*extensions: Any) -> Any:
+    """Return what makes a network of a program of ATen's operators.
+
+    ``openvino.convert_model`` goes the same way, and sends statistics of its use to Intel besides.
+    """
+    frontend = importlib.import_module("openvino.frontend").FrontEndManager().load_by_framework("pytorch")
+    for extension in extensions:
+        frontend.add_extension(extension)
+    return frontend
+
+
+def extension(operator: str, build: Any) -> Any:
+    """Return what lets an importer build an operator by a function."""
+    return importlib.import_module("openvino.frontend.pytorch").ConversionExtension(operator, build)
+
+
+def whole_operators() -> list[Any]:
+    """The operators of ATen that the importer wants as they are, not as what PyTorch makes of them."""
+    return importlib.import_module("openvino.frontend.pytorch.torchdynamo.export_decompositions").ops_to_not_decompose()
 
 
 @functools.cache

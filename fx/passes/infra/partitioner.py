@@ -15,9 +15,6 @@ from fx.passes.partition import find_regions
 from fx.passes.regions import Region, Regions, Spelling
 from fx.passes.tools_common import CALLABLE_NODE_OPS
 
-_NOT_COMPUTING = frozenset({"_operator.getitem", "torch.ops.aten.view"})
-"""Functions that are no reason for a partition anyway."""
-
 
 class Partition:
     """Nodes that become one submodule."""
@@ -43,10 +40,7 @@ class Partition:
 
 
 class CapabilityBasedPartitioner:
-    """Divides a program into what a backend takes and the rest.
-
-    Partitions are as large as the order of the program allows: no value leaves one, passes through other nodes and
-    comes back.
+    """Divides a program into what a backend takes and the rest, by :func:`~fx.passes.partition.find_regions`.
 
     >>> import torch, fx
     >>> from fx.passes.operator_support import OperatorSupport
@@ -84,36 +78,34 @@ class CapabilityBasedPartitioner:
         self.graph_module = graph_module
         self.operator_support = operator_support
         self.allows_single_node_partition = allows_single_node_partition
-        self.non_compute_ops = _NOT_COMPUTING.union(non_compute_ops or ())
+        self.non_compute_ops = {"_operator.getitem", "torch.ops.aten.view", *(non_compute_ops or ())}
         self.allowed_single_node_partition_ops = frozenset(allowed_single_node_partition_ops or ())
 
     def propose_partitions(self) -> list[Partition]:
         """Return the partitions, each with its nodes in the order of the program."""
-        modules = dict(self.graph_module.named_modules())
-        graph = self.graph_module.graph
-        taken = [
-            node
-            for node in graph.nodes
-            if node.op in CALLABLE_NODE_OPS and self.operator_support.is_node_supported(modules, node)
-        ]
-        regions = [nodes for nodes in find_regions(graph, taken) if self._is_worth_it(nodes)]
-        return [Partition(number, nodes) for number, nodes in enumerate(regions)]
+        modules, graph = dict(self.graph_module.named_modules()), self.graph_module.graph
+        calls = [node for node in graph.nodes if node.op in CALLABLE_NODE_OPS]
+        regions = find_regions(graph, [one for one in calls if self.operator_support.is_node_supported(modules, one)])
+        return [Partition(number, nodes) for number, nodes in enumerate(filter(self._is_worth_it, regions))]
 
     def _is_worth_it(self, nodes: Sequence[Node]) -> bool:
-        computing = [name for name in map(_function_name, nodes) if name not in self.non_compute_ops]
-        alone = self.allows_single_node_partition or self.allowed_single_node_partition_ops.issuperset(computing)
+        computing = self._computing(nodes)
+        alone = self.allows_single_node_partition or self.allowed_single_node_partition_ops.issuperset(
+            map(_function_name, computing)
+        )
         return len(computing) > 1 or (bool(computing) and alone)
+
+    def _computing(self, nodes: Iterable[Node]) -> list[Node]:
+        return [node for node in nodes if _function_name(node) not in self.non_compute_ops]
 
     def remove_bookend_non_compute_ops(self, partitions: Iterable[Partition]) -> None:
         """Take functions that compute nothing out of partitions, where nothing before them does, or nothing behind."""
         for partition in partitions:
-            partition.nodes = dict.fromkeys(self._without_bookends(partition.nodes))
-
-    def _without_bookends(self, nodes: Mapping[Node, Any]) -> list[Node]:
-        computing = [node for node in nodes if _function_name(node) not in self.non_compute_ops]
-        behind = reached(computing, lambda node: filter(nodes.__contains__, node.users))
-        before = reached(computing, lambda node: filter(nodes.__contains__, node.all_input_nodes))
-        return [node for node in nodes if node in behind and node in before]
+            nodes = partition.nodes
+            computing = self._computing(nodes)
+            behind = reached(computing, lambda node, nodes=nodes: filter(nodes.__contains__, node.users))
+            before = reached(computing, lambda node, nodes=nodes: filter(nodes.__contains__, node.all_input_nodes))
+            partition.nodes = {node: None for node in nodes if node in behind and node in before}
 
     def fuse_partitions(self, partitions: Iterable[Partition], prefix: str = "fused_") -> GraphModule:
         """Make each partition a submodule of the program, which is changed in place, and return the program.
@@ -121,11 +113,8 @@ class CapabilityBasedPartitioner:
         Raises:
             PassError: a partition cannot run as a whole.
         """
-        home: dict[Node, Region] = {}
-        for number, partition in enumerate(partitions):
-            region = Region(f"{prefix}{number}")
-            home.update(dict.fromkeys(partition.nodes, region))
-        regions = Regions(self.graph_module, home)
+        named = ((Region(f"{prefix}{number}"), partition) for number, partition in enumerate(partitions))
+        regions = Regions(self.graph_module, {node: region for region, one in named for node in one.nodes})
         divided = regions.build(regions.in_program_order(-1), Spelling())
         for region in regions.regions:
             self.graph_module.add_submodule(region.name, divided.get_submodule(region.name))

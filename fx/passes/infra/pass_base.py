@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import abc
+from abc import ABC, abstractmethod
 from typing import Any, NamedTuple
 
 import torch
@@ -26,17 +26,17 @@ def program_in(returned: Any) -> Any:
     return held if isinstance(held, GraphModule) else returned
 
 
-class PassBase(abc.ABC):
-    """A pass that implements ``call``; an instance is called like a function.
+class PassBase(ABC):
+    """A pass that implements ``call``, and may check programs before and after; called like a function.
 
     >>> import torch, fx
     >>> class Relu6(PassBase):
     ...     def call(self, graph_module):
-    ...         found = graph_module.graph.find_nodes(op="call_function", target=torch.relu)
-    ...         for node in found:
+    ...         calls = graph_module.graph.find_nodes(op="call_function", target=torch.relu)
+    ...         for node in calls:
     ...             node.target = torch.nn.functional.relu6
     ...         graph_module.recompile()
-    ...         return PassResult(graph_module, bool(found))
+    ...         return PassResult(graph_module, bool(calls))
     >>> Relu6()(fx.symbolic_trace(lambda x: torch.relu(x))).modified
     True
     """
@@ -48,7 +48,7 @@ class PassBase(abc.ABC):
         self.ensures(graph_module)
         return result
 
-    @abc.abstractmethod
+    @abstractmethod
     def call(self, graph_module: GraphModule) -> PassResult | None:
         """Run the pass on a program."""
 

@@ -1,7 +1,4 @@
-"""``PassManager``: passes of client code of torch.fx in an order that constraints allow.
-
-:class:`fx.passes.PassPipeline` does more: it verifies programs around each pass, and says which pass broke one.
-"""
+"""``PassManager`` for passes that return a ``PassResult``. :class:`fx.passes.PassPipeline` verifies programs, too."""
 
 from __future__ import annotations
 
@@ -30,35 +27,26 @@ def pass_result_wrapper(fn: Callable[..., Any]) -> Callable[..., PassResult | No
     @functools.wraps(fn)
     def wrapped(graph_module: torch.nn.Module) -> PassResult | None:
         result = fn(graph_module)
-        if isinstance(result, PassResult):
-            return result
-        return PassResult(graph_module if result is None else result, True)
+        changed = PassResult(graph_module if result is None else result, True)
+        return result if isinstance(result, PassResult) else changed
 
-    if not inspect.isfunction(fn):
-        wrapped.__name__ = type(fn).__name__
+    wrapped.__name__ = _name_of(fn)
     return wrapped
 
 
 def this_before_that_pass_constraint(this: Callable[..., Any], that: Callable[..., Any]) -> Constraint:
     """Return a constraint: ``that`` does not stand before ``this``."""
-
-    def may_stand_before(a: Callable[..., Any], b: Callable[..., Any]) -> bool:
-        return a != that or b != this
-
-    return may_stand_before
+    return lambda a, b: a != that or b != this
 
 
-def name_of(one: Callable[..., Any]) -> str:
-    """Return what messages call a pass."""
+def _name_of(one: Callable[..., Any]) -> str:
     return one.__name__ if inspect.isfunction(one) else type(one).__name__
 
 
 class PassSchedule:
     """Passes with constraints on their order."""
 
-    def __init__(
-        self, passes: list[Callable[..., Any]] | None = None, constraints: list[Constraint] | None = None
-    ) -> None:
+    def __init__(self, passes: list[Any] | None = None, constraints: list[Constraint] | None = None) -> None:
         self.passes: list[Callable[..., Any]] = list(passes or ())
         self.constraints: list[Constraint] = list(constraints or ())
         self._validated = False
@@ -74,29 +62,22 @@ class PassSchedule:
         self._validated = False
 
     def validate_constraints(self) -> None:
-        """Check that the order is one that all constraints allow.
-
-        Raises:
-            PassError: it is not; the message names two passes.
-        """
-        if self._validated:
-            return
-        for (first, a), (second, b) in itertools.combinations(enumerate(self.passes), 2):
+        """Raise :class:`PassError`, with the names of two passes, unless all constraints allow the order."""
+        pairs = itertools.combinations(enumerate(self.passes), 2)
+        for (first, a), (second, b) in pairs if not self._validated else ():
             if not all(may_stand_before(a, b) for may_stand_before in self.constraints):
-                raise PassError(
-                    f"pass schedule constraint violated: {name_of(b)} has to run before {name_of(a)}",
-                    value=f"{name_of(a)} is number {first} of the passes, {name_of(b)} number {second}",
-                    remedy="change their order, or drop the constraint",
-                )
+                what = f"pass schedule constraint violated: {_name_of(b)} has to run before {_name_of(a)}"
+                places = f"{_name_of(a)} is number {first} of the passes, {_name_of(b)} number {second}"
+                raise PassError(what, value=places, remedy="change their order, or drop the constraint")
         self._validated = True
 
 
 class PassManager(PassSchedule):
-    """Runs passes that return a ``PassResult``, in the order of the constraints, until they change nothing more."""
+    """Runs passes in an order that all constraints allow, ``steps`` times at most, until they change nothing more."""
 
     def __init__(
         self,
-        passes: list[Callable[..., Any]] | None = None,
+        passes: list[Any] | None = None,
         constraints: list[Constraint] | None = None,
         steps: int | None = None,
         run_checks_after_each_pass: bool = False,
@@ -115,39 +96,16 @@ class PassManager(PassSchedule):
         self.steps = steps or 1
         self.run_checks_after_each_pass = run_checks_after_each_pass
         self.suppress_check_failures = suppress_check_failures
-        self._check: Callable[[torch.nn.Module], None] | None = None
+        self._check: Callable[[torch.nn.Module], object] = lambda module: None
 
-    def solve_constraints(self) -> None:
-        """Put the passes into an order that all constraints allow: first those that none has to run before.
-
-        Raises:
-            PassError: there is none.
-        """
-        before: graphlib.TopologicalSorter[int] = graphlib.TopologicalSorter(dict.fromkeys(range(len(self.passes)), ()))
-        for a, b in itertools.permutations(range(len(self.passes)), 2) if self.constraints else ():
-            if not all(allowed(self.passes[a], self.passes[b]) for allowed in self.constraints):
-                before.add(a, b)
-        try:
-            self.passes = [self.passes[number] for number in before.static_order()]
-        except graphlib.CycleError as error:
-            names = ", ".join(name_of(self.passes[number]) for number in dict.fromkeys(error.args[1]))
-            raise PassError(f"Circular dependency detected within the following passes: {names}") from None
-        self._validated = True
-
-    def add_checks(self, check: Callable[[torch.nn.Module], None]) -> None:
-        """Let ``check``, which raises where a module is not in order, run before and after passes.
-
-        Raises:
-            PassError: it does not take a module alone.
-        """
+    def add_checks(self, check: Callable[[torch.nn.Module], object]) -> None:
+        """Let ``check``, which raises where a module is not in order, run around passes."""
         if len(inspect.signature(check).parameters) != 1:
             raise PassError("a check of a PassManager takes one argument, the module", value=shown(check))
         self._check = check
 
     def check(self, module: torch.nn.Module) -> None:
         """Run the check that was added."""
-        if self._check is None:
-            return
         try:
             self._check(module)
         except Exception as error:
@@ -155,48 +113,49 @@ class PassManager(PassSchedule):
                 raise
             warnings.warn(f"a check of a PassManager failed: {error}", stacklevel=2)
 
-    def __call__(self, module: torch.nn.Module) -> PassResult:
-        """Run the passes.
+    def solve_constraints(self) -> None:
+        """Put the passes into an order that all constraints allow: first those that none has to run before."""
+        before: graphlib.TopologicalSorter[int] = graphlib.TopologicalSorter(dict.fromkeys(range(len(self.passes)), ()))
+        for a, b in itertools.permutations(range(len(self.passes)), 2) if self.constraints else ():
+            if not all(allowed(self.passes[a], self.passes[b]) for allowed in self.constraints):
+                before.add(a, b)
+        try:
+            self.passes = [self.passes[number] for number in before.static_order()]
+        except graphlib.CycleError as error:
+            names = ", ".join(_name_of(self.passes[number]) for number in dict.fromkeys(error.args[1]))
+            raise PassError(f"Circular dependency detected within the following passes: {names}") from None
+        self._validated = True
 
-        Raises:
-            PassError: a pass returns no ``PassResult``. An error that a pass raises gets a note with its name.
-        """
+    def __call__(self, module: torch.nn.Module) -> PassResult:
+        """Run the passes; an error that one raises gets a note with its name."""
         if not self._validated:
             self.solve_constraints()
         self.check(module)
         modified = False
         for _ in range(self.steps):
             changed = False
-            for number in range(len(self.passes)):
-                result = self._run(number, module)
-                module, changed = result.graph_module, changed or result.modified
+            for number, one in enumerate(self.passes):
+                try:
+                    result = self._run(one, module)
+                except Exception as error:
+                    earlier = ", ".join(map(_name_of, self.passes[:number])) or "none"
+                    add_note(error, f"while the pass {_name_of(one)} ran, after the passes: {earlier}")
+                    raise
+                module, changed = result.graph_module, changed or bool(result.modified)
             modified = modified or changed
             if not changed:
                 break
         return PassResult(module, modified)
 
-    def _run(self, number: int, module: torch.nn.Module) -> PassResult:
-        one = self.passes[number]
-        try:
-            result = one(module)
-            if not hasattr(result, "graph_module"):
-                raise PassError(
-                    f"the pass {name_of(one)} returns no PassResult",
-                    value=shown(result),
-                    remedy="wrap it: pass_result_wrapper(the_pass)",
-                )
-            made: Any = result.graph_module
-            if isinstance(made, GraphModule):
-                made.recompile()
-            if self.run_checks_after_each_pass:
-                self._check_all(made)
-        except Exception as error:
-            earlier = ", ".join(map(name_of, self.passes[:number])) or "none"
-            add_note(error, f"while the pass {name_of(one)} ran, after the passes: {earlier}")
-            raise
-        return PassResult(made, bool(result.modified))
-
-    def _check_all(self, module: torch.nn.Module) -> None:
-        if isinstance(module, GraphModule):
-            module.graph.lint()
-        self.check(module)
+    def _run(self, one: Callable[..., Any], module: torch.nn.Module) -> PassResult:
+        result = one(module)
+        if not hasattr(result, "graph_module"):
+            what = f"the pass {_name_of(one)} returns no PassResult"
+            raise PassError(what, value=shown(result), remedy="wrap it: pass_result_wrapper(the_pass)")
+        if isinstance(result.graph_module, GraphModule):
+            result.graph_module.recompile()
+        if self.run_checks_after_each_pass:
+            if isinstance(result.graph_module, GraphModule):
+                result.graph_module.graph.lint()
+            self.check(result.graph_module)
+        return result

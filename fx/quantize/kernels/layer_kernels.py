@@ -1,4 +1,4 @@
-"""The kernels that layers on 8-bit integers can run on: FBGEMM's and oneDNN's (paper, section 6.2.1)."""
+"""The kernels for layers on 8-bit integers: FBGEMM's and oneDNN's (paper, section 6.2.1)."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _ONEDNN: Any = torch.ops.onednn
 """oneDNN's operations, as far as torch has them."""
 _FORMS: tuple[Form, ...] = ("integers", "float", "dynamic")
 _PART = pages.LARGE - (1 << 16)
-"""Bytes of results that are computed at a time where they are large: allocators keep less than LARGE for the next."""
+"""Bytes of a large result computed at a time: allocators reuse blocks smaller than LARGE."""
 _CHANNELS = 1 << 14
-"""Output channels that oneDNN computes at a time. 197,951 in one take 1.4 to 1.7 times as long, but for few rows with
-VNNI, where FBGEMM is ahead; and fewer are computed slowly."""
+"""Output channels that oneDNN computes at a time. All 197,951 of a layer at once take 1.4 to 1.7 times as long, except
+for few rows with VNNI, where FBGEMM is faster. Fewer channels at a time are slow."""
 
 
 # FBGEMM, which computes torch's operations on quantized tensors.
@@ -35,11 +35,11 @@ def has_fbgemm(*operations: str) -> bool:
 
 
 def pack_for_fbgemm(operation: str, layer: LayerData) -> Any:
-    """Return the weight and bias of a layer in the order in which FBGEMM reads them in this operation."""
+    """Return the weight and bias of a layer in the order in which FBGEMM reads them for this operation."""
     zero_points = torch.zeros(len(layer.weight), dtype=torch.int64)
     weight = _torch._make_per_channel_quantized_tensor(layer.weight, layer.scale.double(), zero_points, 0)
     before = _torch.backends.quantized.engine
-    _torch.backends.quantized.engine = "fbgemm"  # for which weights are packed
+    _torch.backends.quantized.engine = "fbgemm"  # weights are packed for the current engine
     try:
         return getattr(_torch.ops.quantized, f"{operation}_prepack")(weight, layer.bias, *layer.sizes)
     finally:
@@ -62,7 +62,7 @@ def _pack_linear_for_fbgemm(layer: LayerData, _: Sequence[int]) -> PackedLayer:
             if output is not None:
                 return _fbgemm("linear", packed, input, scale, zero_point, output)
             operation = _torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32
-            return operation(input, scale, zero_point, packed)  # of float32, which become integers inside
+            return operation(input, scale, zero_point, packed)  # of float32; it quantizes inside
 
         return compute
 
@@ -97,12 +97,12 @@ def _target(output: Affine | None) -> tuple[float, int, torch.dtype]:
 
 
 def _in_parts(layer: LayerData, pack_part: Callable[[LayerData], PackedLayer], most: int) -> PackedLayer:
-    """The layer in parts of at most so many output channels, which for large results take some rows at a time."""
+    """Return the layer in parts of at most ``most`` output channels; large results are computed some rows at a time."""
     channels = len(layer.weight)
     if channels <= most:
         parts = [pack_part(layer)]
     else:
-        tensors = [[None] * channels if one is None else one.split(most) for one in
+        tensors = [[None] * channels if tensor is None else tensor.split(most) for tensor in
                    (layer.weight, layer.scale, layer.bias)]  # fmt: skip
         parts = [pack_part(LayerData(*part)) for part in zip(*tensors, strict=False)]
 
@@ -135,8 +135,8 @@ def _pack_convolution_for_fbgemm(operation: str, layer: LayerData, _: Sequence[i
 
 
 def _pack_convolution_for_onednn(layer: LayerData, shape: Sequence[int]) -> PackedLayer:
-    # The zero point only says that there is one. Images of another size than these may have the weight put into another
-    # order in each call; their number makes no difference.
+    # The zero point 1 only says that the input has one. For images of another size than these, oneDNN may reorder the
+    # weight in each call; the number of images makes no difference.
     weight = _ONEDNN.qconv_prepack(layer.weight, layer.scale, 1.0, 1, *layer.sizes, list(shape))
     zero_points = torch.zeros(len(layer.weight), dtype=torch.int64)
 
@@ -149,11 +149,11 @@ def _pack_convolution_for_onednn(layer: LayerData, shape: Sequence[int]) -> Pack
     return compute
 
 
-# The kernels, in the order in which they are tried. Either library is ahead somewhere, in medians of calls by turns.
+# The kernels, in the order in which they are tried. Each library is faster somewhere, by medians of alternating calls.
 
 
 def _has_onednn(operation: str) -> bool:
-    """Return whether torch has oneDNN here, and this operation of it."""
+    """Return whether torch has oneDNN here, with this operation."""
     return torch.backends.mkldnn.is_available() and hasattr(_ONEDNN, operation)
 
 
@@ -172,8 +172,8 @@ LINEAR = (
     ),
     Kernel("oneDNN", _FORMS, functools.partial(_has_onednn, "qlinear_pointwise"), _pack_linear_for_onednn),
 )  # fmt: skip
-"""FBGEMM takes 0.4 to 0.9 of oneDNN's time for small layers and few rows, and for float values; oneDNN 0.8 to 0.9 of
-FBGEMM's for 128 rows of 512 features with VNNI."""
+"""The kernels of linear layers. FBGEMM takes 0.4 to 0.9 of oneDNN's time for small layers and few rows, and for float
+values. OneDNN takes 0.8 to 0.9 of FBGEMM's time for 128 rows of 512 features with VNNI."""
 
 _ONEDNN_CONVOLUTION = Kernel(
     "oneDNN", _FORMS, functools.partial(_has_onednn, "qconv_pointwise"), _pack_convolution_for_onednn, True
@@ -183,5 +183,6 @@ CONVOLUTIONS: dict[int, tuple[Kernel, ...]] = {
     2: (_fbgemm_convolution("conv2d"), _ONEDNN_CONVOLUTION),
     3: (_fbgemm_convolution("conv3d"), _ONEDNN_CONVOLUTION),
 }
-"""By the dimensions of images. With VNNI, oneDNN takes 0.1 to 1 of FBGEMM's time. Without, and for integers of 7 bits,
-FBGEMM takes 0.6 to 0.8 of oneDNN's for one channel a group in two dimensions, and a sixtieth in three."""
+"""The kernels of convolutions, by the dimensions of images. With VNNI, oneDNN takes 0.1 to 1 of FBGEMM's time. Without
+VNNI, and for integers of 7 bits, FBGEMM takes 0.6 to 0.8 of oneDNN's time for one channel a group in two dimensions,
+and a sixtieth in three."""

@@ -1,7 +1,8 @@
-"""``fastest``: which ways to compute something are right on this processor, and which of those is the fastest.
+"""``fastest``: the choice of the fastest way to compute something, among those that are right on this processor.
 
-No flag tells what a library will run: instructions, shapes, threads and variables of the environment have a say. So
-each way is tried where the program runs, with the largest integers there are, and the choice is remembered.
+No flag predicts the code that a library will run: it depends on instructions, shapes, threads and environment
+variables. So each way is tried where the program runs, with the largest possible integers, and the choice is
+remembered.
 """
 
 from __future__ import annotations
@@ -21,19 +22,19 @@ from fx.quantize.affine import Affine
 from fx.quantize.kernels.kernel import Form, Kernel, LayerData
 
 _ENOUGH = 0.004
-"""Seconds of calls of one way from which on its shortest time is trusted."""
+"""The total seconds of calls of one way from which on its shortest time is trusted."""
 _MOST_CALLS = 24
 _CLOSE = 1.5
-"""How many times the shortest time another way may take at first to be tried again."""
+"""The largest ratio of a way's first time to the shortest for which the way is tried again."""
 _IN_A_ROW = 3
-"""Calls of one way after each other where they are short: in a program, a call finds its own code in the cache. With
-one at a time, a third of the choices between FBGEMM and oneDNN are wrong, by up to 12 %."""
+"""The number of consecutive calls of one way if they are short: in a program, the code of a call is in the cache. With
+single calls, a third of the choices between FBGEMM and oneDNN are wrong, by up to 12 %."""
 _SHORT = 0.0005
-"""Seconds of a short call."""
+"""The largest time of a short call, in seconds."""
 
 
 def rounded_up(size: int) -> int:
-    """The power of two that is not less than ``size``: sizes with the same one share a trial.
+    """Return the least power of two that is not less than ``size``: sizes with the same one share a trial.
 
     >>> [rounded_up(size) for size in (1, 2, 3, 64, 65)]
     [1, 2, 4, 64, 128]
@@ -46,15 +47,15 @@ class Way:
     """One way to compute something."""
 
     name: str
-    """What it is called."""
+    """Its name."""
     prepare: Callable[[], Callable[[], Tensor]]
-    """Returns what computes it once; raises a RuntimeError where that cannot be."""
+    """The function that returns a single computation to run; it raises a RuntimeError if this way is impossible."""
     is_right: Callable[[Tensor], bool]
-    """Whether a result is what it should be."""
+    """The check that a result is correct."""
 
 
 class KernelChoices:
-    """The ways that were chosen, by what was to be computed; one for a process."""
+    """The chosen ways of a process, by problem."""
 
     def __init__(self) -> None:
         self._names: dict[Hashable, str | None] = {}
@@ -64,8 +65,8 @@ class KernelChoices:
         """Return the name of the fastest way that is right, tried at most once for each problem; None if none is.
 
         Args:
-            problem: all that makes a difference to the time, and the names of the ways.
-            ways: makes them, where they have to be tried; of those in one sequence the first that is right is.
+            problem: everything that affects the time, and the names of the ways.
+            ways: returns the ways to try; from each sequence only the first right one is timed.
         """
         with self._lock:
             if problem not in self._names:
@@ -74,7 +75,7 @@ class KernelChoices:
 
 
 CHOICES = KernelChoices()
-"""Those of this process."""
+"""The choices of this process."""
 
 
 def _fastest(ways: Iterable[Sequence[Way]]) -> str | None:
@@ -91,12 +92,12 @@ def _right_run(way: Way) -> Callable[[], Any] | None:
     try:
         run = way.prepare()
         return run if way.is_right(run()) else None
-    except RuntimeError:  # torch's, for what a kernel does not take
+    except RuntimeError:  # from torch, for inputs that a kernel does not support
         return None
 
 
 def _shortest(runs: dict[str, Callable[[], Any]]) -> str:
-    """The name of the run that takes the shortest time, of calls in turn."""
+    """Return the name of the run with the shortest time, in alternating calls."""
     times = {name: _times(run) for name, run in runs.items()}
     best = min(map(min, times.values()))
     close = [name for name in runs if min(times[name]) <= _CLOSE * best]
@@ -107,13 +108,13 @@ def _shortest(runs: dict[str, Callable[[], Any]]) -> str:
 
 
 def _times(run: Callable[[], Any]) -> list[float]:
-    """The time of a call, in seconds, or of some in a row where they are short."""
+    """Return the time of a call in seconds, or of several in a row if they are short."""
     first = _seconds(run)
     return [first, *(_seconds(run) for _ in range(_IN_A_ROW - 1))] if first < _SHORT else [first]
 
 
 def _seconds(run: Callable[[], Any]) -> float:
-    # alone, a thread's own time is what others on the machine leave it
+    # with one thread, its own time excludes the time that other processes take
     clock = time.thread_time if torch.get_num_threads() == 1 else time.perf_counter
     start = clock()
     run()
@@ -124,28 +125,29 @@ def _is_enough(times: Sequence[float]) -> bool:
     return len(times) >= 3 and (math.fsum(times) >= _ENOUGH or len(times) >= _MOST_CALLS)
 
 
-# Layers in which everything is as large as can be, to try kernels with.
+# Layers with the largest possible integers, to try kernels with.
 
 LARGEST_WEIGHT = 127
 """The largest integer of a weight of 8 bits."""
 NARROW = 64
-"""Of weights up to here two products with activations have a sum that fits into 16 bits: 2 * 64 * 255 < 32768."""
+"""The largest weight for which the sum of two products with activations fits into 16 bits: 2 * 64 * 255 < 32768."""
 _SUMMED = 1 << 15
-"""Products of the largest integers of which the sum is certain to fit into 32 bits, as that of real layers does."""
+"""The number of products of the largest integers whose sum fits into 32 bits, as the sums of real layers do."""
 _TOLERANCE = 0.02
-"""Of the largest result: what saturates is half of it, and one integer of the output is a hundredth."""
+"""The largest error, relative to the largest result: saturation halves a result, and one integer of the output is a
+hundredth."""
 
 
 def largest_weight(weight: Tensor) -> int:
-    """The size of the weights that a kernel has to be right for: of 7 bits, where these have no more, or of 8."""
+    """Return the largest weight for which a kernel has to be right: of 7 bits if all of ``weight`` fit, else of 8."""
     is_narrow = weight.numel() == 0 or (weight.amax() <= NARROW and weight.amin() >= -NARROW)
     return NARROW if is_narrow else LARGEST_WEIGHT
 
 
 def alternating(size: int, like: Sequence[int]) -> Tensor:
-    """A weight of shape ``like`` of which the output channels have ``size`` and its negative by turns.
+    """Return a weight of shape ``like`` whose output channels alternate between ``size`` and its negative.
 
-    Of very many input channels some have it, and others zero.
+    If there are very many input channels, only the first of them have this value, and the others zero.
     """
     weight = torch.full(tuple(like), size, dtype=torch.int8)
     weight[1::2] = -size
@@ -164,19 +166,19 @@ def summed_channels(like: Sequence[int]) -> int:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LayerTrial:
-    """One call of a layer, with the largest integers that a kernel has to be right for."""
+    """One call of a layer, with the largest integers for which a kernel has to be right."""
 
     data: LayerData
     """The layer: scales are 1, and biases 0."""
     shape: tuple[int, ...]
-    """Of the input, as kernels take it."""
+    """The shape of the input, as kernels take it."""
     of_ones: Tensor
-    """The exact results for the first row or image, if all integers of the input were 1."""
+    """The exact results for the first row or image, if all integers of the input are 1."""
     form: Form
-    """What the call takes and gives."""
+    """The types of the call's input and output."""
 
     def way(self, kernel: Kernel) -> Way:
-        """The call, by this kernel, with the largest integer that it says it is right for."""
+        """Return the call by this kernel, with the largest activation for which it claims to be right."""
         expected = self.of_ones * kernel.largest
         output = Affine(float(expected.abs().max()) / 100, 128) if self.form == "integers" else None
         is_right = functools.partial(_is_right, expected, output)

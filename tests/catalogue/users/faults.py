@@ -47,9 +47,9 @@ class FoldWithAnyEpsilon(RewritingPass):
 class Gated(nn.Module):
     def forward(self, x, y):
         gate = torch.sigmoid(x)
-        kept = torch.mul(gate, x)
+        gated = torch.mul(gate, x)
         rest = torch.rsub(gate, y)
-        return torch.add(kept, torch.tanh(rest))
+        return torch.add(gated, torch.tanh(rest))
 
 
 class OperatorsForFunctions(RewritingPass):
@@ -131,13 +131,13 @@ def _zoo(name, module, *shapes):
     def build():
         with torch.random.fork_rng():
             torch.manual_seed(0)
-            made = module()
+            instance = module()
             with torch.no_grad():
-                for part in made.modules():
+                for part in instance.modules():
                     if isinstance(part, nn.BatchNorm2d):
                         part.running_mean.uniform_(-1, 1)
                         part.running_var.uniform_(0.01, 0.1)
-        return made.eval()
+        return instance.eval()
 
     def inputs(batch=1, seed=0):
         generator = torch.Generator().manual_seed(seed)

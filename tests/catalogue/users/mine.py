@@ -81,9 +81,9 @@ class Cut(RewritingPass):
 def written_over(graph_module):
     output = graph_module.graph.output_node()
     with graph_module.graph.inserting_before(output):
-        made = graph_module.graph.call_method("exp", (output.args[0],))
-        squared = graph_module.graph.call_function(torch.mul, (made, made))
+        call = graph_module.graph.call_method("exp", (output.args[0],))
+        squared = graph_module.graph.call_function(torch.mul, (call, call))
         logarithm = graph_module.graph.call_function(torch.log, (squared,))
-        graph_module.graph.call_method("mul_", (made, 1.0))
+        graph_module.graph.call_method("mul_", (call, 1.0))
         output.args = (graph_module.graph.call_function(torch.div, (logarithm, 2.0)),)
     graph_module.recompile()

@@ -21,10 +21,10 @@ KEPT: list[Any] = []
 
 
 def keeping(x: Any) -> Any:
-    """A function without a schema, which keeps what it is given, writes to it, and returns what it was given before."""
+    """Keep the argument, write to it, and return the argument before; a function without a schema."""
     KEPT.append(x)
-    for kept in KEPT:
-        for leaf in tree_leaves(kept):
+    for pattern in KEPT:
+        for leaf in tree_leaves(pattern):
             if isinstance(leaf, torch.Tensor):
                 leaf.add_(1)
     return KEPT[0]
@@ -106,28 +106,28 @@ def element(graph: fx.Graph, container: fx.Node, key: Any) -> fx.Node:
 
 
 def of_joined_tuples(graph: fx.Graph, x: Any, y: Any, z: Any) -> fx.Node:
-    one, two = (graph.call_function(tuple, ((value,),)) for value in (x, y))
-    return element(graph, graph.call_function(operator.add, (one, two)), 1)
+    first, second = (graph.call_function(tuple, ((value,),)) for value in (x, y))
+    return element(graph, graph.call_function(operator.add, (first, second)), 1)
 
 
 def of_dict(graph: fx.Graph, x: Any, y: Any, z: Any) -> fx.Node:
-    made = graph.call_function(dict, (), {"a": x})
-    graph.call_function(operator.setitem, (made, "b", y))
-    return element(graph, made, "b")
+    call = graph.call_function(dict, (), {"a": x})
+    graph.call_function(operator.setitem, (call, "b", y))
+    return element(graph, call, "b")
 
 
 def of_list(graph: fx.Graph, x: Any, y: Any, z: Any) -> fx.Node:
-    made = graph.call_function(list, ((x,),))
-    graph.call_method("append", (made, y))
-    return element(graph, made, -1)
+    call = graph.call_function(list, ((x,),))
+    graph.call_method("append", (call, y))
+    return element(graph, call, -1)
 
 
 def of_iterator(graph: fx.Graph, x: Any, y: Any, z: Any) -> fx.Node:
-    made = graph.call_function(zip, ((x, y),))
-    used = graph.call_function(list, (made,))
-    left = graph.call_function(len, (graph.call_function(list, (made,)),))
-    graph.call_function(list, (made,))
-    return graph.call_function(operator.add, (element(graph, element(graph, used, 1), 0), left))
+    call = graph.call_function(zip, ((x, y),))
+    used = graph.call_function(list, (call,))
+    length = graph.call_function(len, (graph.call_function(list, (call,)),))
+    graph.call_function(list, (call,))
+    return graph.call_function(operator.add, (element(graph, element(graph, used, 1), 0), length))
 
 
 def scaled_by_size(graph: fx.Graph, x: Any, y: Any, z: Any) -> fx.Node:
@@ -143,9 +143,9 @@ def checked(graph: fx.Graph, x: Any, y: Any, z: Any) -> fx.Node:
 
 def without_gradients(graph: fx.Graph, x: Any, y: Any, z: Any) -> fx.Node:
     graph.call_function(_torch._C._set_grad_enabled, (False,))
-    made = graph.call_function(torch.relu, (x,))
+    call = graph.call_function(torch.relu, (x,))
     graph.call_function(_torch._C._set_grad_enabled, (True,))
-    return made
+    return call
 
 
 # Arithmetic; views and what may be one; writes; random numbers, checks, modes, the unknown; modules and their state.
@@ -198,13 +198,13 @@ def build(recipe: Recipe) -> fx.GraphModule:
     steps, returned = recipe
     graph = fx.Graph()
     values = [graph.placeholder("p"), graph.placeholder("q")]
-    for step, one, two, three in steps:
-        x, y, z = (values[-1 - number % len(values)] for number in (one, two, three))
-        made = STEPS[step](graph, x, y, z)
-        if made.op == "get_attr" and "running" in made.target:
-            made = graph.call_method("expand", (made, 3, 3))
-            made = made if three % 2 else graph.call_method("clone", (made,))
-        values.append(made)
+    for step, first, second, third in steps:
+        x, y, z = (values[-1 - number % len(values)] for number in (first, second, third))
+        new = STEPS[step](graph, x, y, z)
+        if new.op == "get_attr" and "running" in new.target:
+            new = graph.call_method("expand", (new, 3, 3))
+            new = new if third % 2 else graph.call_method("clone", (new,))
+        values.append(new)
     graph.output(tuple(values[-1 - number % len(values)] for number in returned))
     return fx.GraphModule(Root(), graph)
 
@@ -223,9 +223,9 @@ def run(program: fx.GraphModule, shared: int, values: dict[fx.Node, Any] | None 
     """Run every node in order, and return all that can be seen from outside: results, inputs, state, random numbers."""
     torch.manual_seed(0)
     KEPT.clear()
-    arguments = iter(given := inputs_of(shared))
+    arguments = iter(inputs := inputs_of(shared))
     env: dict[fx.Node, Any] = {} if values is None else values
-    seen: dict[str, Any] = {"raised": None, "results": ()}
+    record: dict[str, Any] = {"raised": None, "results": ()}
     grad = torch.is_grad_enabled()
     try:
         for node in program.graph.nodes:
@@ -243,19 +243,19 @@ def run(program: fx.GraphModule, shared: int, values: dict[fx.Node, Any] | None 
                 case "call_module":
                     env[node] = program.get_submodule(node.target)(*args)
                 case _:
-                    seen["results"] = args[0]
+                    record["results"] = args[0]
     except (AssertionError, RuntimeError, TypeError, IndexError) as error:
-        seen["raised"] = type(error)
+        record["raised"] = type(error)
     finally:
         torch.set_grad_enabled(grad)
-    objects = [value for value in (*tree_leaves(list(seen["results"])), *given) if isinstance(value, torch.Tensor)]
-    seen["same"] = [a is b for a in objects for b in objects]
+    objects = [value for value in (*tree_leaves(list(record["results"])), *inputs) if isinstance(value, torch.Tensor)]
+    record["same"] = [a is b for a in objects for b in objects]
     state = dict(program.named_buffers())
     state = {key: value for key, value in state.items() if "_folded" not in key}
-    seen["storages"] = [storage(a) == storage(b) for a in (*objects, *state.values()) for b in objects]
-    seen |= {"given": given, "state": state, "kept": KEPT}
-    seen["random"] = None if seen["raised"] else torch.get_rng_state()
-    return copy.deepcopy(seen)
+    record["storages"] = [storage(a) == storage(b) for a in (*objects, *state.values()) for b in objects]
+    record |= {"given": inputs, "state": state, "kept": KEPT}
+    record["random"] = None if record["raised"] else torch.get_rng_state()
+    return copy.deepcopy(record)
 
 
 def thawed(args: Any) -> Any:

@@ -1,4 +1,4 @@
-"""How much memory the values of a program take, beside what a run takes."""
+"""The memory of a program's values, compared with that of a real run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ KIB = torch.ones(256)
 
 
 def peak_of_training(program: Callable[[], Any]) -> int:
-    """Return what one call and the gradients of its outputs hold at a time."""
+    """Return the peak of bytes that one call and the gradients of its outputs hold."""
     with _LiveTensors() as live:
         outputs = [value for _, value in leaves(program()) if isinstance(value, torch.Tensor) and value.requires_grad]
         torch.autograd.backward(outputs, [torch.ones_like(output) for output in outputs])
@@ -45,9 +45,9 @@ def test_the_peak_is_what_a_run_takes(name: str) -> None:
 def test_the_peak_of_training_is_what_a_run_with_gradients_takes(name: str) -> None:
     model = get_model(name)
     program, inputs = fx.symbolic_trace(model.build()).train(), model.example_inputs(batch=2)
-    found = activation_memory(program, *inputs, backward=True)
-    assert found.peak == pytest.approx(peak_of_training(lambda: program(*inputs)), rel=0.05)
-    assert found.peak_is_backward
+    memory = activation_memory(program, *inputs, backward=True)
+    assert memory.peak == pytest.approx(peak_of_training(lambda: program(*inputs)), rel=0.05)
+    assert memory.peak_is_backward
 
 
 def test_values_are_freed_after_their_last_use_and_the_peak_is_named_with_the_users_line() -> None:
@@ -61,7 +61,7 @@ def test_values_are_freed_after_their_last_use_and_the_peak_is_named_with_the_us
     assert str(report.peak_node) == "cat"
     assert "joined = torch.cat" in str(report)
     assert "  forward without freeing 3.004 KiB; left at the end 4 B" in str(report)
-    assert [str(one.node) for one in report.at_peak] == ["cat", "mul"]
+    assert [str(entry.node) for entry in report.at_peak] == ["cat", "mul"]
 
 
 def test_views_in_place_results_and_aliases_share_one_storage() -> None:
@@ -89,7 +89,7 @@ def test_inputs_parameters_and_shared_parameters_are_counted_apart_and_once() ->
 
 def test_what_could_be_written_in_place_is_listed_with_the_peak_that_it_leaves() -> None:
     report = report_of(lambda x: (x + 1).relu().sigmoid(), KIB)
-    assert [(str(one.node), one.size) for one in report.in_place] == [("relu", 1024), ("sigmoid", 1024)]
+    assert [(str(entry.node), entry.size) for entry in report.in_place] == [("relu", 1024), ("sigmoid", 1024)]
     assert (report.peak, report.peak_in_place) == (2048, 1024)
 
 
@@ -99,7 +99,7 @@ def test_nothing_is_written_over_what_is_used_later_or_belongs_to_the_caller() -
         second = torch.neg(first)
         return first + second
 
-    assert [str(one.node) for one in report_of(function, KIB).in_place] == ["add"]
+    assert [str(entry.node) for entry in report_of(function, KIB).in_place] == ["add"]
 
 
 def test_a_value_that_waits_at_the_peak_is_offered_to_be_computed_again() -> None:
@@ -109,7 +109,7 @@ def test_a_value_that_waits_at_the_peak_is_offered_to_be_computed_again() -> Non
         return early + wide
 
     report = report_of(function, KIB)
-    assert [(str(one.node), one.peak) for one in report.recompute] == [("mul", 9 * 1024 - 1024 + 4)]
+    assert [(str(entry.node), entry.peak) for entry in report.recompute] == [("mul", 9 * 1024 - 1024 + 4)]
     assert "computed again" in str(report)
 
 
@@ -128,8 +128,8 @@ def test_modules_functions_methods_and_kernels_take_the_same() -> None:
         lambda x: x.relu(),
         lambda x: torch.ops.aten.relu.default(x),
     )
-    found = {report_of(way, KIB).peak for way in ways}
-    assert found == {1024}
+    peaks = {report_of(way, KIB).peak for way in ways}
+    assert peaks == {1024}
 
 
 def test_nothing_is_run_and_no_state_changes() -> None:

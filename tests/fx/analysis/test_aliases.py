@@ -1,4 +1,4 @@
-"""Which values count as sharing memory: views, containers, inputs, state, and what unknown functions were given."""
+"""Values that count as sharing memory: views, containers, inputs, state, and arguments of unknown functions."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def shares(make: Callable[[fx.Graph, fx.Node], fx.Node], kind: Any = torch.Tenso
     """Return whether what ``make`` makes of an input may share memory with it."""
     graph = fx.Graph(owning_module=root)
     x = graph.placeholder("x", kind)
-    made = make(graph, x)
-    return Aliases(graph).may_share(x, made)
+    new = make(graph, x)
+    return Aliases(graph).may_share(x, new)
 
 
 def call(target: Any, *rest: Any, **kwargs: Any) -> Callable[[fx.Graph, fx.Node], fx.Node]:
@@ -99,9 +99,9 @@ def test_arithmetic_on_what_may_be_a_list_shares_its_elements(target: Any, numbe
 def test_what_is_used_as_a_tensor_is_one() -> None:
     def make(graph: fx.Graph, x: fx.Node) -> fx.Node:
         graph.call_function(operator.getitem, (x, 0))
-        made = graph.call_function(operator.mul, (x, 2))
-        graph.call_method("add_", (made, 1))
-        return made
+        call = graph.call_function(operator.mul, (x, 2))
+        graph.call_method("add_", (call, 1))
+        return call
 
     assert not shares(make, kind=None)
 
@@ -111,9 +111,9 @@ def test_what_is_put_into_a_container_shares_memory_with_it(write: Any) -> None:
     target, op = write
 
     def make(graph: fx.Graph, x: fx.Node) -> fx.Node:
-        made = graph.call_function(list, ((1, 2),))
-        graph.create_node(op, target, (made, x) if op == "call_method" else (made, 0, x))
-        return graph.call_function(operator.getitem, (made, 0))
+        call = graph.call_function(list, ((1, 2),))
+        graph.create_node(op, target, (call, x) if op == "call_method" else (call, 0, x))
+        return graph.call_function(operator.getitem, (call, 0))
 
     assert shares(make)
 
@@ -121,19 +121,19 @@ def test_what_is_put_into_a_container_shares_memory_with_it(write: Any) -> None:
 @pytest.mark.parametrize("target", ["set_", torch.Tensor.set_, torch.ops.aten.set_.source_Tensor])
 def test_a_tensor_that_takes_over_the_memory_of_another_shares_it(target: Any) -> None:
     def make(graph: fx.Graph, x: fx.Node) -> fx.Node:
-        made = graph.call_function(torch.ones, (3,))
-        call(target, x)(graph, made)
-        return made
+        new = graph.call_function(torch.ones, (3,))
+        call(target, x)(graph, new)
+        return new
 
     assert shares(make)
 
 
 def test_writing_elements_of_a_tensor_copies_them() -> None:
     def make(graph: fx.Graph, x: fx.Node) -> fx.Node:
-        made = graph.call_function(torch.ones, (3,))
-        graph.call_function(operator.setitem, (made, 0, x))
-        graph.call_function(operator.iadd, (made, x))
-        return made
+        call = graph.call_function(torch.ones, (3,))
+        graph.call_function(operator.setitem, (call, 0, x))
+        graph.call_function(operator.iadd, (call, x))
+        return call
 
     assert not shares(make)
 
@@ -188,8 +188,8 @@ def test_attributes_share_memory_as_their_tensors_do(one: str, two: str, shared:
 
 def test_attributes_of_a_graph_without_a_module_may_be_one() -> None:
     graph = fx.Graph()
-    one, two = graph.get_attr("one"), graph.get_attr("two")
-    assert Aliases(graph).may_share(one, two)
+    first, second = graph.get_attr("one"), graph.get_attr("two")
+    assert Aliases(graph).may_share(first, second)
 
 
 @pytest.mark.parametrize("path, shared", [("identity", True), ("parts", True), ("inner", False)])
@@ -226,12 +226,12 @@ def test_a_program_that_is_called_may_return_its_state() -> None:
 
 def test_unknown_functions_may_return_what_others_were_given() -> None:
     graph = fx.Graph()
-    made = graph.call_function(torch.ones, (3,))
-    graph.call_function(user_function, (made,))
+    call = graph.call_function(torch.ones, (3,))
+    graph.call_function(user_function, (call,))
     returned = graph.call_function(user_function, (1,))
     apart = graph.call_function(torch.ones, (3,))
     aliases = Aliases(graph)
-    assert aliases.may_share(made, returned) and not aliases.may_share(apart, returned)
+    assert aliases.may_share(call, returned) and not aliases.may_share(apart, returned)
 
 
 @pytest.mark.thorough
@@ -265,12 +265,12 @@ def assert_sharing_is_known(name: str, target: Any, args: Any, kwargs: Any) -> N
         return
     if sharing.places is None or sharing.kind in ("arithmetic", "element"):
         return
-    given = [args[place] if place < len(args) else kwargs.get(key) for place, key in sharing.places]
-    allowed = {memory(leaf) for leaf in tree_leaves(given)}
+    arguments_there = [args[place] if place < len(args) else kwargs.get(key) for place, key in sharing.places]
+    allowed = {memory(leaf) for leaf in tree_leaves(arguments_there)}
     for leaf in tree_leaves(result):
         if isinstance(leaf, torch.Tensor):
             assert sharing.kind != "number", name
-            shared = {memory(one) for one in tree_leaves((args, kwargs))} & {memory(leaf)} - {None}
+            shared = {memory(leaf) for leaf in tree_leaves((args, kwargs))} & {memory(leaf)} - {None}
             assert shared <= allowed, name
 
 

@@ -28,9 +28,9 @@ def program() -> fx.GraphModule:
     root.otherwise = fx.symbolic_trace(lambda x: (x.bernoulli(0.5),))
     graph = fx.Graph()
     x = graph.placeholder("x")
-    given = graph.call_function(torch.gt, (graph.call_method("sum", (x,)), 0))
+    call = graph.call_function(torch.gt, (graph.call_method("sum", (x,)), 0))
     parts = graph.get_attr("then"), graph.get_attr("otherwise")
-    chosen = graph.call_function(torch.ops.higher_order.cond, (given, *parts, (x,)))
+    chosen = graph.call_function(torch.ops.higher_order.cond, (call, *parts, (x,)))
     graph.output(graph.call_function(operator.getitem, (chosen, 0)))
     return fx.GraphModule(root, graph)
 

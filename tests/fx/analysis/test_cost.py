@@ -1,4 +1,4 @@
-"""What programs cost, beside the counter of PyTorch and beside sums made by hand."""
+"""The cost of programs, compared with PyTorch's counter and with sums made by hand."""
 
 from __future__ import annotations
 
@@ -93,8 +93,8 @@ def test_methods_functions_modules_and_exported_programs_cost_the_same() -> None
         lambda x: F.linear(x, torch.ones(4, 8), torch.ones(4)).relu(),
         lambda x: torch.relu(torch.addmm(torch.ones(4), x, torch.ones(8, 4))),
     ]
-    found = [cost_of(way, x).total.flops for way in ways] + [estimate_cost(exported, x).total.flops]
-    assert found == [136] * 4
+    costs = [cost_of(way, x).total.flops for way in ways] + [estimate_cost(exported, x).total.flops]
+    assert costs == [136] * 4
 
 
 def test_an_operator_without_a_formula_is_named_and_widens_the_interval() -> None:
@@ -119,12 +119,12 @@ def test_an_operator_without_a_formula_is_named_and_widens_the_interval() -> Non
 
 def test_no_kernel_of_the_layers_and_activations_is_unknown_forward_or_backward() -> None:
     families = ("linear", "convolution", "normalization", "activation", "softmax", "dropout", "max pooling")
-    seen: set[str] = set()
+    visited: set[str] = set()
     for row in operators(*families):
         for module, x in map(sample, row.modules):
             if module is not None:
-                seen |= cost_of(nn.Sequential(module), x, backward=True).unknown.keys()
-    assert seen == set()
+                visited |= cost_of(nn.Sequential(module), x, backward=True).unknown.keys()
+    assert visited == set()
 
 
 def sample(kind: type[nn.Module]) -> tuple[nn.Module | None, torch.Tensor]:
@@ -156,14 +156,14 @@ def test_a_parameter_that_is_used_twice_is_counted_once() -> None:
     layer = nn.Linear(4, 4)
     report = cost_of(nn.Sequential(layer, layer), torch.ones(2, 4))
     assert report.parameters == 20
-    assert [one.parameters for one in report.nodes] == [20, 20]
+    assert [node.parameters for node in report.nodes] == [20, 20]
 
 
 def test_work_is_added_up_by_module() -> None:
     inner = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
     report = cost_of(nn.Sequential(inner, nn.Linear(4, 2)), torch.ones(2, 4))
-    found = {path: work.flops for path, work in report.by_module().items()}
-    assert found == {"": 104, "0": 72, "0.0": 64, "0.1": 8, "1": 32}
+    flops = {path: work.flops for path, work in report.by_module().items()}
+    assert flops == {"": 104, "0": 72, "0.0": 64, "0.1": 8, "1": 32}
     assert report.by_module(depth=1).keys() == {"", "0", "1"}
 
 

@@ -1,4 +1,4 @@
-"""What may be swapped, merged, moved, dropped and run together, and the reasons that are given where it may not."""
+"""Nodes that may be swapped, merged, moved, dropped and run together, and the reasons against it for others."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def test_what_may_be_a_view_counts_as_one_and_what_is_computed_does_not(
     through: str, rest: list[Any], may_be_view: bool, program: Program
 ) -> None:
     y = program.call(torch.relu, program.x)
-    result = program.call(through, y, *(y if one == "y" else one for one in rest))
+    result = program.call(through, y, *(y if argument == "y" else argument for argument in rest))
     write = program.call("mul_", y, 2)
     assert (program.returning(result).why_not_drop(write) is not None) == may_be_view
 
@@ -166,17 +166,17 @@ def test_a_write_to_what_an_unknown_function_was_given_is_kept(program: Program)
 
 def test_a_write_to_an_element_of_a_container_that_is_returned_is_kept(program: Program) -> None:
     y = program.call(torch.relu, program.x)
-    made = program.call(list, (program.x,))
-    program.call("append", made, y)
+    container = program.call(list, (program.x,))
+    program.call("append", container, y)
     write = program.call("add_", y, 1)
-    assert program.returning(made).why_not_drop(write) is not None
+    assert program.returning(container).why_not_drop(write) is not None
 
 
 def test_using_up_an_iterator_that_is_read_again_is_kept(program: Program) -> None:
     pairs = program.call(zip, (program.call(torch.relu, program.x),))
     used = program.call(list, pairs)
-    left = program.call(list, pairs)
-    assert program.returning(left).why_not_drop(used) == "`%list_1` uses up `%zip_1`, which `%list_2` reads"
+    container = program.call(list, pairs)
+    assert program.returning(container).why_not_drop(used) == "`%list_1` uses up `%zip_1`, which `%list_2` reads"
 
 
 def test_reasons_end_with_the_users_line() -> None:
@@ -197,11 +197,11 @@ def test_reasons_end_with_the_users_line() -> None:
 
 
 def test_a_user_is_not_swapped_with_what_it_uses(program: Program) -> None:
-    one = program.call(torch.relu, program.x)
-    two = program.call(torch.exp, one)
-    dependences = program.returning(two)
-    assert dependences.why_not_swap(one, two) == "`%exp` uses `%relu`"
-    assert dependences.why_not_swap(two, one) == "`%exp` uses `%relu`"
+    first = program.call(torch.relu, program.x)
+    second = program.call(torch.exp, first)
+    dependences = program.returning(second)
+    assert dependences.why_not_swap(first, second) == "`%exp` uses `%relu`"
+    assert dependences.why_not_swap(second, first) == "`%exp` uses `%relu`"
 
 
 SWAPS: list[tuple[Callable[[Program], tuple[fx.Node, fx.Node]], str | None]] = [
@@ -264,19 +264,19 @@ SWAPS: list[tuple[Callable[[Program], tuple[fx.Node, fx.Node]], str | None]] = [
 def test_operations_are_swapped_unless_their_order_counts(
     make: Callable[[Program], tuple[fx.Node, fx.Node]], reason: str | None, program: Program
 ) -> None:
-    one, two = make(program)
+    first, second = make(program)
     dependences = program.returning()
-    assert dependences.why_not_swap(one, two) == reason
+    assert dependences.why_not_swap(first, second) == reason
     if reason is None or "uses" not in reason:
-        assert (dependences.why_not_swap(two, one) is None) == (reason is None)
+        assert (dependences.why_not_swap(second, first) is None) == (reason is None)
 
 
 def test_the_result_of_an_unknown_function_may_be_what_another_one_was_given(program: Program) -> None:
-    given = program.call(torch.relu, program.x)
-    program.call(unknown, given)
+    source = program.call(torch.relu, program.x)
+    program.call(unknown, source)
     result = program.call(unknown)
     write = program.call("add_", result, 1)
-    read = program.call(torch.exp, given)
+    read = program.call(torch.exp, source)
     dependences = program.returning(read)
     assert dependences.why_not_swap(write, read) == "`%add_` writes to `%unknown_1`, which `%exp` reads"
 
@@ -300,18 +300,18 @@ def test_a_method_of_an_object_may_reach_the_state_of_the_module_and_a_plain_fun
 
 
 def test_an_operation_moves_over_what_does_not_concern_it(program: Program) -> None:
-    one = program.call(torch.relu, program.x)
-    two = program.call(torch.exp, program.x)
-    three = program.call(torch.sum, one)
-    dependences = program.returning(three, two)
-    assert dependences.why_not_move(two, one) is None
-    assert dependences.why_not_move(one, three) is None
-    assert dependences.why_not_move(two, dependences.aliases.nodes[-1]) is None
-    assert dependences.why_not_move(one, dependences.aliases.nodes[-1]) == "`%sum_1` uses `%relu`"
-    assert dependences.why_not_move(three, two) is None
-    assert dependences.why_not_move(three, one) == "`%sum_1` uses `%relu`"
-    assert dependences.why_not_move(two, program.x) == "`%x` is an input of the program, and those come first"
-    assert dependences.why_not_move(program.y, one) == "`%y` is an input of the program"
+    first = program.call(torch.relu, program.x)
+    second = program.call(torch.exp, program.x)
+    third = program.call(torch.sum, first)
+    dependences = program.returning(third, second)
+    assert dependences.why_not_move(second, first) is None
+    assert dependences.why_not_move(first, third) is None
+    assert dependences.why_not_move(second, dependences.aliases.nodes[-1]) is None
+    assert dependences.why_not_move(first, dependences.aliases.nodes[-1]) == "`%sum_1` uses `%relu`"
+    assert dependences.why_not_move(third, second) is None
+    assert dependences.why_not_move(third, first) == "`%sum_1` uses `%relu`"
+    assert dependences.why_not_move(second, program.x) == "`%x` is an input of the program, and those come first"
+    assert dependences.why_not_move(program.y, first) == "`%y` is an input of the program"
 
 
 def test_an_operation_does_not_move_over_a_write_to_what_it_reads(program: Program) -> None:
@@ -338,59 +338,61 @@ def twice(program: Program, target: Any, *args: Any) -> tuple[fx.Node, fx.Node]:
 
 @pytest.mark.parametrize("target, reason", [(torch.relu, None), (torch.rand_like, "`%rand_like` draws random numbers")])
 def test_equal_calls_are_merged_unless_they_draw(target: Any, reason: str | None, program: Program) -> None:
-    one, two = twice(program, target, program.x)
-    assert program.returning(program.call(torch.add, one, two)).why_not_merge(one, two) == reason
+    first, second = twice(program, target, program.x)
+    assert program.returning(program.call(torch.add, first, second)).why_not_merge(first, second) == reason
 
 
 def test_results_that_are_both_returned_stay_two(program: Program) -> None:
-    one, two = twice(program, torch.relu, program.x)
-    dependences = program.returning(one, program.call("view", two, -1))
-    assert dependences.may_be_returned(two)
-    assert dependences.why_not_merge(one, two) == "`%relu` and `%relu_1` may both be returned or kept, as two objects"
+    first, second = twice(program, torch.relu, program.x)
+    dependences = program.returning(first, program.call("view", second, -1))
+    assert dependences.may_be_returned(second)
+    assert (
+        dependences.why_not_merge(first, second) == "`%relu` and `%relu_1` may both be returned or kept, as two objects"
+    )
 
 
 def test_numbers_that_are_both_returned_are_merged(program: Program) -> None:
-    one, two = twice(program, "size", program.x, 0)
-    assert program.returning(one, two).why_not_merge(one, two) is None
+    first, second = twice(program, "size", program.x, 0)
+    assert program.returning(first, second).why_not_merge(first, second) is None
 
 
 def test_a_write_in_between_keeps_calls_apart(program: Program) -> None:
-    one = program.call(torch.relu, program.x)
+    first = program.call(torch.relu, program.x)
     program.call("add_", program.x, 1)
-    two = program.call(torch.relu, program.x)
-    dependences = program.returning(one)
-    assert dependences.why_not_merge(one, two) == "`%add_` writes to `%x`, which `%relu_1` reads"
+    second = program.call(torch.relu, program.x)
+    dependences = program.returning(first)
+    assert dependences.why_not_merge(first, second) == "`%add_` writes to `%x`, which `%relu_1` reads"
 
 
 def test_a_write_to_either_result_keeps_calls_apart(program: Program) -> None:
-    one, two = twice(program, torch.relu, program.x)
-    program.call("add_", two, 1)
-    dependences = program.returning(program.call(torch.add, one, two))
-    assert dependences.why_not_merge(one, two) == (
+    first, second = twice(program, torch.relu, program.x)
+    program.call("add_", second, 1)
+    dependences = program.returning(program.call(torch.add, first, second))
+    assert dependences.why_not_merge(first, second) == (
         "`%add_` writes to `%relu_1`, which may be memory of `%relu` or of `%relu_1`"
     )
 
 
 def test_calls_before_and_after_a_mode_is_set_are_not_merged(program: Program) -> None:
-    one = program.call(torch.relu, program.x)
+    first = program.call(torch.relu, program.x)
     program.call(_torch._C._set_grad_enabled, False)
-    two = program.call(torch.relu, program.x)
-    assert program.returning(one).why_not_merge(one, two) == (
+    second = program.call(torch.relu, program.x)
+    assert program.returning(first).why_not_merge(first, second) == (
         "`%_set_grad_enabled` changes state outside of the program, between `%relu` and `%relu_1`"
     )
 
 
 def test_an_attribute_fetched_twice_is_one_object_whatever_is_written_to_it(program: Program) -> None:
-    one = program.fetch("count")
-    program.call("add_", one, 1)
-    two = program.fetch("count")
-    assert program.returning(one, two).why_not_merge(one, two) is None
+    first = program.fetch("count")
+    program.call("add_", first, 1)
+    second = program.fetch("count")
+    assert program.returning(first, second).why_not_merge(first, second) is None
 
 
 def test_an_attribute_that_may_have_been_set_is_fetched_again(program: Program) -> None:
-    one = program.fetch("linear")
+    first = program.fetch("linear")
     weight = program.fetch("linear.weight")
-    program.call(setattr, one, "weight", program.x)
+    program.call(setattr, first, "weight", program.x)
     again = program.fetch("linear.weight")
     assert program.returning(weight).why_not_merge(weight, again) == (
         "`%setattr_1` writes to `%linear`, between `%linear_weight` and `%linear_weight_1`"
@@ -398,49 +400,49 @@ def test_an_attribute_that_may_have_been_set_is_fetched_again(program: Program) 
 
 
 def test_iterators_are_not_merged_once_they_are_used_up(program: Program) -> None:
-    one, two = twice(program, zip, (program.x, program.y))
-    first = program.call(list, one)
+    one_iterator, two = twice(program, zip, (program.x, program.y))
+    first = program.call(list, one_iterator)
     second = program.call(list, two)
-    assert program.returning(first, second).why_not_merge(one, two) is not None
+    assert program.returning(first, second).why_not_merge(one_iterator, two) is not None
 
 
 def test_a_merged_value_is_returned_if_either_was(program: Program) -> None:
-    one, two, three = (program.call(torch.relu, program.x) for _ in range(3))
-    dependences = program.returning(two, three)
-    assert dependences.why_not_merge(one, two) is None
-    dependences.merged(one, two)
-    assert dependences.why_not_merge(one, three) is not None
+    first, second, third = (program.call(torch.relu, program.x) for _ in range(3))
+    dependences = program.returning(second, third)
+    assert dependences.why_not_merge(first, second) is None
+    dependences.merged(first, second)
+    assert dependences.why_not_merge(first, third) is not None
 
 
 def test_a_write_to_the_memory_of_one_merged_value_is_one_to_the_other(program: Program) -> None:
-    one, two, three = (program.call(torch.relu, program.x) for _ in range(3))
-    view = program.call("view", two, -1)
+    first, second, third = (program.call(torch.relu, program.x) for _ in range(3))
+    view = program.call("view", second, -1)
     dependences = program.returning(view)
-    dependences.merged(one, two)
-    assert dependences.memory(one) == dependences.memory(view) != dependences.memory(three)
+    dependences.merged(first, second)
+    assert dependences.memory(first) == dependences.memory(view) != dependences.memory(third)
 
 
 # Running together.
 
 
 def test_nodes_run_together_unless_something_between_them_needs_one_of_them(program: Program) -> None:
-    one = program.call(torch.relu, program.x)
-    between = program.call(torch.exp, one)
-    two = program.call(torch.add, one, between)
-    dependences = program.returning(two)
-    assert dependences.why_not_fuse([one, between, two]) is None
-    assert dependences.why_not_fuse([two, one]) == "`%exp` uses `%relu` before `%add`, and is not among them"
-    assert dependences.why_not_fuse([program.x, one]) == "`%x` is an input of the program"
+    first = program.call(torch.relu, program.x)
+    between = program.call(torch.exp, first)
+    second = program.call(torch.add, first, between)
+    dependences = program.returning(second)
+    assert dependences.why_not_fuse([first, between, second]) is None
+    assert dependences.why_not_fuse([second, first]) == "`%exp` uses `%relu` before `%add`, and is not among them"
+    assert dependences.why_not_fuse([program.x, first]) == "`%x` is an input of the program"
     assert dependences.why_not_fuse([]) is None
 
 
 def test_nodes_do_not_run_together_across_a_write_to_what_they_read(program: Program) -> None:
-    one = program.call(torch.relu, program.x)
+    first = program.call(torch.relu, program.x)
     write = program.call("add_", program.x, 1)
-    two = program.call(torch.exp, one)
-    dependences = program.returning(two)
-    assert dependences.why_not_fuse([one, two]) == "`%add_` writes to `%x`, which `%relu` reads"
-    assert dependences.why_not_fuse([one, write, two]) is None
+    second = program.call(torch.exp, first)
+    dependences = program.returning(second)
+    assert dependences.why_not_fuse([first, second]) == "`%add_` writes to `%x`, which `%relu` reads"
+    assert dependences.why_not_fuse([first, write, second]) is None
 
 
 def test_a_write_does_not_run_later_than_what_reads_it(program: Program) -> None:
@@ -453,11 +455,11 @@ def test_a_write_does_not_run_later_than_what_reads_it(program: Program) -> None
 
 
 def test_random_numbers_are_not_drawn_later_than_others(program: Program) -> None:
-    one = program.call(torch.rand, 3)
+    first = program.call(torch.rand, 3)
     program.call(torch.randn, 3)
-    two = program.call(torch.relu, one)
-    dependences = program.returning(two)
-    assert dependences.why_not_fuse([one, two]) == (
+    second = program.call(torch.relu, first)
+    dependences = program.returning(second)
+    assert dependences.why_not_fuse([first, second]) == (
         "`%rand` draws random numbers, and `%randn` draws random numbers: they keep their order"
     )
 
@@ -519,13 +521,13 @@ def test_groups_of_memory_can_be_compared(program: Program) -> None:
 
 
 def test_an_unknown_function_touches_what_others_were_given(program: Program) -> None:
-    given = program.call(torch.relu, program.x)
+    source = program.call(torch.relu, program.x)
     apart = program.call(torch.exp, program.x)
-    program.call(unknown, given)
+    program.call(unknown, source)
     later = program.call(unknown)
     dependences = program.returning()
-    assert dependences.reads(later) == dependences.writes(later) == {dependences.memory(given)}
-    assert dependences.may_be_returned(given) and not dependences.may_be_returned(apart)
+    assert dependences.reads(later) == dependences.writes(later) == {dependences.memory(source)}
+    assert dependences.may_be_returned(source) and not dependences.may_be_returned(apart)
 
 
 # After edits.

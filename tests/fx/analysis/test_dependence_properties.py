@@ -1,4 +1,4 @@
-"""Whatever the analysis allows, done to random programs, changes nothing that can be seen of a run."""
+"""Edits that the analysis allows, made in random programs: they change nothing visible of a run."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ Change = Callable[[list[fx.Node], Dependences], Any]
 
 
 def seen_of(recipe: Recipe, shared: int) -> dict[str, Any]:
-    seen = run(build(recipe), shared)
-    assume(seen["raised"] in (None, AssertionError))
-    return seen
+    observed = run(build(recipe), shared)
+    assume(observed["raised"] in (None, AssertionError))
+    return observed
 
 
 def assert_unchanged(recipe: Recipe, shared: int, before: dict[str, Any], change: Change) -> bool:
@@ -114,13 +114,13 @@ def test_what_may_be_merged_is_the_same(recipe: Recipe, shared: int, doubled: bo
     recipe = ((*steps, *steps) if doubled else steps, returned)
     before = seen_of(recipe, shared)
     nodes = list(build(recipe).graph.nodes)
-    for one in range(2, len(nodes) - 1):
-        for two in range(one + 1, len(nodes) - 1):
-            a, b = nodes[one], nodes[two]
+    for first in range(2, len(nodes) - 1):
+        for second in range(first + 1, len(nodes) - 1):
+            a, b = nodes[first], nodes[second]
             if (a.op, a.target, str(a.args), str(a.kwargs)) != (b.op, b.target, str(b.args), str(b.kwargs)):
                 continue
 
-            def merge(nodes: list[fx.Node], dependences: Dependences, one: int = one, two: int = two) -> Any:
+            def merge(nodes: list[fx.Node], dependences: Dependences, one: int = first, two: int = second) -> Any:
                 if dependences.why_not_merge(nodes[one], nodes[two]) is not None:
                     return False
                 nodes[two].replace_all_uses_with(nodes[one])

@@ -17,7 +17,7 @@ from fx.analysis.symbolic_shapes import symbolic_shapes
 
 @pytest.fixture
 def kernels_run(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """How often a fake implementation of each kernel runs."""
+    """Count the runs of the fake implementation of each kernel."""
     counts: Counter[str] = Counter()
     original: Any = FakeTensorMode.dispatch
 
@@ -68,12 +68,12 @@ def test_other_arguments_have_results_of_their_own(first: Any, second: Any) -> N
 
     def sizes(program: Any) -> list[Any]:
         report = symbolic_shapes(fx.symbolic_trace(program), ("n", 6))
-        (found,) = (found for node, found in report.tensors.items() if node.op == "output")
-        return [(one.shape, one.stride, one.dtype) for one in found]
+        (output_tensors,) = (output_tensors for node, output_tensors in report.tensors.items() if node.op == "output")
+        return [(tensor.shape, tensor.stride, tensor.dtype) for tensor in output_tensors]
 
     together = sizes(lambda x: (first(x), second(x)))
     apart = sizes(first) + sizes(second)
-    assert [str(one).replace("u1", "u0") for one in together] == [str(one) for one in apart]
+    assert [str(size).replace("u1", "u0") for size in together] == [str(size) for size in apart]
 
 
 def test_results_know_their_memory_format() -> None:

@@ -29,11 +29,11 @@ def test_the_expressions_give_the_sizes_of_a_run(sizes: tuple[int, int, int]) ->
     names = dict(zip(("batch", "h", "w"), sizes, strict=True))
     fx.passes.shape_prop.ShapeProp(program, fake=True).propagate(torch.ones(sizes[0], 3, *sizes[1:]))
     for node, tensors in report.tensors.items():
-        found = tuple(eval(str(size), names) for size in tensors[0].shape)
-        assert found == node.meta["tensor_meta"].shape, node
+        computed = tuple(eval(str(size), names) for size in tensors[0].shape)
+        assert computed == node.meta["tensor_meta"].shape, node
 
 
-def test_what_must_hold_of_sizes_is_said_with_the_users_line() -> None:
+def test_what_must_hold_of_sizes_is_reported_with_the_users_line() -> None:
     def function(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         return x + y
 
@@ -50,7 +50,7 @@ def test_a_size_that_is_baked_in_is_a_constraint_as_python_writes_it(
     rows: int, size: str, hint: int, text: str
 ) -> None:
     report = symbolic_shapes(fx.symbolic_trace(lambda x: x.view(rows, 2)), (size,), hints={"n": hint})
-    assert [one.text for one in report.needed] == [text]
+    assert [condition.text for condition in report.needed] == [text]
 
 
 def test_torch_is_afterwards_as_it_was() -> None:
@@ -72,7 +72,7 @@ def test_sizes_may_be_expressions_and_names_may_be_shared() -> None:
 def test_dtype_stride_layout_and_device_are_known() -> None:
     program = fx.symbolic_trace(nn.Embedding(10, 4))
     report = symbolic_shapes(program, ("batch", "length", torch.int64))
-    ((tensor,),) = [found for node, found in report.tensors.items() if node.op == "output"]
+    ((tensor,),) = [tensor for node, tensor in report.tensors.items() if node.op == "output"]
     assert (tensor.shape, tensor.stride) == (("batch", "length", 4), ("4*length", 4, 1))
     assert (tensor.dtype, tensor.layout, tensor.device) == (torch.float32, torch.strided, torch.device("cpu"))
 
@@ -121,7 +121,7 @@ def test_padding_keeps_sizes_symbolic(mode: str) -> None:
     program = fx.symbolic_trace(lambda x: torch.nn.functional.pad(x, (1, 2, 0, 1), mode=mode) * 2)
     report = symbolic_shapes(program, ("batch", 3, "h", "w"))
     assert report.shape_of("mul") == ("batch", 3, "h + 1", "w + 3")
-    assert not [one for one in report.needed if "==" in one.text]
+    assert not [condition for condition in report.needed if "==" in condition.text]
 
 
 @pytest.mark.parametrize("trains", [False, True])

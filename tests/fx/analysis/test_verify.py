@@ -191,7 +191,7 @@ def test_every_rule_says_what_it_is() -> None:
     assert all((rule.__doc__ or "").endswith(".") for rule in RULES)
 
 
-def test_checks_of_inputs_may_stand_between_inputs() -> None:
+def test_checks_of_inputs_may_be_between_inputs() -> None:
     graph = fx.Graph()
     flag = graph.placeholder("flag")
     check = graph.call_function(operator.eq, (flag, True))
@@ -218,8 +218,8 @@ def test_arguments_of_get_attr_are_refused() -> None:
 def test_whatever_arguments_hold_is_accepted() -> None:
     graph = fx.Graph()
     x = graph.placeholder("x")
-    held = [x, (1, [x]), {"k": x}, slice(x, None), range(3), torch.ones(1), {1, 2}, Color.RED, torch.Size((1,)), ...]
-    graph.output(graph.call_function(print, tuple(held)))
+    values = [x, (1, [x]), {"k": x}, slice(x, None), range(3), torch.ones(1), {1, 2}, Color.RED, torch.Size((1,)), ...]
+    graph.output(graph.call_function(print, tuple(values)))
     assert find_violation(graph) is None
 
 

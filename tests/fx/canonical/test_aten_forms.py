@@ -298,7 +298,7 @@ aten.group_norm.default(single, 4, gain, b)
 aten.native_layer_norm.default(x, [8], scale, scale, 1e-05)
 aten.upsample_nearest2d.default(image, [12, 13])
 """.strip().splitlines()
-"""Calls that have none, or whose functional spelling refuses inputs that they take."""
+"""Calls without a functional spelling, or whose functional spelling refuses some of their inputs."""
 
 NAMED |= {
     "drawn": drawn(6),
@@ -393,7 +393,7 @@ def test_a_list_that_is_looked_at_as_a_whole_stays_one():
 
 
 class Calls(nn.Module):
-    """What models call, as functions, methods and operators of Python."""
+    """Calls that models make, as functions, methods and operators of Python."""
 
     def forward(self, x: torch.Tensor, mask: torch.Tensor) -> Any:
         y = F.silu(torch.relu(x) + 1) * 2 - x / 3

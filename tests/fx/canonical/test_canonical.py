@@ -69,13 +69,13 @@ def test_the_given_program_stays_and_shares_its_tensors() -> None:
     assert ops_of(form.graph_module) == {"call_function", "get_attr"}
 
 
-def test_every_node_stands_for_one_of_the_given_program() -> None:
+def test_every_node_represents_one_of_the_given_program() -> None:
     program = symbolic_trace(Net().eval())
     form = canonical_form(program)
     assert list(form.stands_for) == list(form.graph_module.graph.nodes)
     assert set(form.stands_for.values()) == set(program.graph.nodes)
     norm = next(node for node in program.graph.nodes if node.name == "norm")
-    inlined = [node for node, given in form.stands_for.items() if given is norm]
+    inlined = [node for node, original in form.stands_for.items() if original is norm]
     assert {str(node.target) for node in inlined if node.op == "get_attr"} == {
         "norm.running_mean", "norm.running_var", "norm.weight", "norm.bias",
     }  # fmt: skip
@@ -87,9 +87,9 @@ def test_nodes_keep_names_lines_and_the_modules_they_come_from() -> None:
     by_name = {node.name: node for node in form.graph_module.graph.nodes}
     assert by_name["linear"].target is F.linear
     assert by_name["norm"].target is F.batch_norm
-    for node, given in form.stands_for.items():
-        assert node.source == given.source
-        assert node.origins == given.origins
+    for node, original in form.stands_for.items():
+        assert node.source == original.source
+        assert node.origins == original.origins
     weight = by_name["linear_weight"]
     assert weight.meta["nn_module_stack"] == {"linear": ("linear", nn.Linear)}
 
@@ -374,12 +374,12 @@ def test_functions_of_torch_on_numbers_alone_stay_and_make_tensors() -> None:
         return *numbers, torch.add(x, x.dim())
 
     program = symbolic_trace(function)
-    given, canonical = program(X, 3), canonical_form(program).graph_module
+    original, canonical = program(X, 3), canonical_form(program).graph_module
     assert [node.target for node in canonical.graph.nodes if node.name in ("add", "div", "mul", "mul_1", "add_1")] == [
         *(torch.add, torch.div, torch.mul, torch.mul, operator.add)
     ]
-    for found, expected in zip(canonical(X, 3), given, strict=True):
-        assert type(found) is torch.Tensor and found.dtype == expected.dtype and torch.equal(found, expected)
+    for actual, expected in zip(canonical(X, 3), original, strict=True):
+        assert type(actual) is torch.Tensor and actual.dtype == expected.dtype and torch.equal(actual, expected)
 
 
 def test_arguments_that_schemas_do_not_decide_stay_positional() -> None:
@@ -397,8 +397,8 @@ def test_arguments_that_schemas_do_not_decide_stay_positional() -> None:
             graph.call_function(torch.add, (x, y), {"out": x}),
         )
     )
-    given = GraphModule(nn.Module(), graph)
-    canonical = canonical_form(given).graph_module
+    program = GraphModule(nn.Module(), graph)
+    canonical = canonical_form(program).graph_module
     assert [(node.target, str(node.args)) for node in canonical.graph.nodes if node.op == "call_function"] == [
         (torch.max, "(x, y)"),
         (Tensor.view, "(x, sizes)"),
@@ -438,7 +438,7 @@ def test_canonical_programs_stay_as_they_are() -> None:
     once = canonical_form(symbolic_trace(Net()))
     twice = canonical_form(once.graph_module)
     assert twice.graph_module.code == once.graph_module.code
-    assert [given.name for given in twice.stands_for.values()] == [node.name for node in twice.stands_for]
+    assert [value.name for value in twice.stands_for.values()] == [node.name for node in twice.stands_for]
 
 
 def test_inputs_that_tracing_specialized_keep_their_structure() -> None:

@@ -43,8 +43,8 @@ BY_OPERATION: dict[str, dict[str, Any]] = {
 
 
 def all_rows() -> list[SpellingRow]:
-    found = {id(row): row for rows in (rows_by_target(), rows_by_method()) for group in rows.values() for row in group}
-    return [row for row in found.values() if "aten" not in str(row.source)]  # they have tests of their own
+    by_id = {id(row): row for rows in (rows_by_target(), rows_by_method()) for group in rows.values() for row in group}
+    return [row for row in by_id.values() if "aten" not in str(row.source)]  # they have tests of their own
 
 
 def name_of(row: SpellingRow) -> str:
@@ -69,7 +69,7 @@ def graph_of(row: SpellingRow, args: list[Any], kwargs: dict[str, Any]) -> tuple
 
     def placed(value: Any) -> Any:
         if isinstance(value, list):
-            return [placed(one) for one in value]
+            return [placed(part) for part in value]
         if not isinstance(value, Tensor):
             return value
         inputs.append(value)

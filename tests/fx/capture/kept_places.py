@@ -225,12 +225,12 @@ def dictionary_in_a_tuple() -> Place:
 @place
 def dictionary_by_a_mapping_proxy() -> Place:
     entries: dict[str, Any] = {}
-    shown = types.MappingProxyType(entries)
+    view = types.MappingProxyType(entries)
 
     def put(value: Any) -> None:
         entries["kept"] = value
 
-    return Place(put, lambda: shown.get("kept"))
+    return Place(put, lambda: view.get("kept"))
 
 
 @place
@@ -360,10 +360,10 @@ def weak_value_dictionary() -> Place:
     alive: list[Any] = []
 
     def put(value: Any) -> None:
-        kept = Plain()
-        kept.keep(value)
-        entries["kept"] = kept
-        alive[:] = [kept]
+        keeper = Plain()
+        keeper.keep(value)
+        entries["kept"] = keeper
+        alive[:] = [keeper]
 
     return Place(put, lambda: entries["kept"].kept if "kept" in entries else None)
 
@@ -373,13 +373,13 @@ def weak_set() -> Place:
     elements, alive = weakref.WeakSet[Any](), []
 
     def put(value: Any) -> None:
-        kept = Plain()
-        kept.keep(value)
-        alive[:] = [kept]
+        keeper = Plain()
+        keeper.keep(value)
+        alive[:] = [keeper]
         elements.clear()
-        elements.add(kept)
+        elements.add(keeper)
 
-    return Place(put, lambda: next((one.kept for one in elements), None))
+    return Place(put, lambda: next((element.kept for element in elements), None))
 
 
 @place
@@ -411,8 +411,8 @@ def default_of_a_parameter() -> Place:
     def put(value: Any, kept: list[Any] = []) -> None:  # noqa: B006 - which is what is tried
         kept[:] = [value]
 
-    held: list[Any] = (put.__defaults__ or ([],))[0]
-    return Place(put, lambda: held[0] if held else None)
+    container: list[Any] = (put.__defaults__ or ([],))[0]
+    return Place(put, lambda: container[0] if container else None)
 
 
 @place
@@ -485,48 +485,48 @@ def registry_of_torch() -> Place:
 
 @place
 def cache_of_a_function() -> Place:
-    given: list[Any] = [None]
+    holder: list[Any] = [None]
 
     @functools.lru_cache(maxsize=4)
     def cached(key: int) -> Any:
-        return given[0]
+        return holder[0]
 
     def put(value: Any) -> None:
         cached.cache_clear()
-        given[0] = value
+        holder[0] = value
         cached(1)
-        given[0] = None
+        holder[0] = None
 
     return Place(put, lambda: cached(1) if cached.cache_info().currsize else None, is_cache=True)
 
 
 @place
 def cache_without_a_bound() -> Place:
-    given: list[Any] = [None]
+    holder: list[Any] = [None]
 
     @functools.cache
     def cached(key: int) -> Any:
-        return given[0]
+        return holder[0]
 
     def put(value: Any) -> None:
         cached.cache_clear()
-        given[0] = value
+        holder[0] = value
         cached(1)
-        given[0] = None
+        holder[0] = None
 
     return Place(put, lambda: cached(1) if cached.cache_info().currsize else None, is_cache=True)
 
 
 def frame_of_a_generator() -> Place:
-    """The only place that cannot be put back."""
+    """The only place that cannot be restored."""
 
     def keeping() -> Any:
-        kept: Any = None
+        value: Any = None
         while True:
-            given = yield kept
-            kept = kept if given is None else given
+            sent = yield value
+            value = value if sent is None else sent
 
-    kept = keeping()
-    next(kept)
+    keeper = keeping()
+    next(keeper)
     line = keeping.__code__.co_firstlineno + 3
-    return Place(lambda value: kept.send(value), lambda: kept.gi_frame.f_locals.get("kept"), line=line)
+    return Place(lambda value: keeper.send(value), lambda: keeper.gi_frame.f_locals.get("value"), line=line)

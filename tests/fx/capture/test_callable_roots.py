@@ -47,8 +47,8 @@ def test_an_object_is_captured_as_its_call_method() -> None:
     assert torch.equal(traced(ONE, sign=-1), -2 * ONE)
     with pytest.raises(GuardError, match="captured where mask is not given"):
         traced(ONE, 2 * ONE)
-    given = fx.symbolic_trace(Adds(), concrete_args={"mask": fx.PH})
-    assert torch.equal(given(ONE, 2 * ONE, sign=-1), -4 * ONE)
+    program = fx.symbolic_trace(Adds(), concrete_args={"mask": fx.PH})
+    assert torch.equal(program(ONE, 2 * ONE, sign=-1), -4 * ONE)
 
 
 def test_a_bound_method_is_captured_with_its_object() -> None:

@@ -1,4 +1,4 @@
-"""What is kept from one trace to the next is true of the next one, whatever has changed between the two."""
+"""Caches from one trace to the next: they hold for the next one, whatever has changed between the two."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def in_namespace(source: str, **names: Any) -> dict[str, Any]:
     return namespace
 
 
-def test_a_function_that_is_defined_anew_is_captured_as_it_is_now() -> None:
+def test_a_function_that_is_defined_again_is_captured_as_it_is_now() -> None:
     namespace = in_namespace("def inner(x): return x.neg()\ndef program(x): return inner(x)")
     assert code_of(namespace["program"]).startswith("neg = x.neg()")
     exec("def inner(x): return x.abs()", namespace)
@@ -83,7 +83,7 @@ def test_a_global_with_the_name_of_a_builtin_that_comes_and_goes_is_called_while
     assert "len" not in namespace and "isinstance" not in namespace
 
 
-def test_a_function_of_math_that_is_replaced_is_the_one_that_is_recorded_and_is_put_back(
+def test_a_function_of_math_that_is_replaced_is_the_one_that_is_recorded_and_is_restored(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def program(x: Any) -> Any:
@@ -99,7 +99,7 @@ def test_a_function_of_math_that_is_replaced_is_the_one_that_is_recorded_and_is_
     assert targets(program)[0] is original
 
 
-def test_a_question_of_torch_that_is_replaced_is_asked_and_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_question_of_torch_that_is_replaced_is_asked_and_restored(monkeypatch: pytest.MonkeyPatch) -> None:
     def program(x: Any) -> Any:
         return (x.neg() if torch.is_tensor(3) else x.abs()) if torch.is_tensor(x) else x
 
@@ -135,7 +135,7 @@ def test_a_forward_that_an_instance_gets_of_its_own_is_what_runs() -> None:
     assert "input_1.abs()" in fx.symbolic_trace(model).code
 
 
-def test_an_annotation_that_is_text_is_what_its_name_stands_for_now() -> None:
+def test_an_annotation_that_is_text_is_what_its_name_represents_now() -> None:
     namespace = in_namespace("def program(x: Kind) -> Kind: return x", Kind=int)
     kinds = [next(iter(fx.symbolic_trace(namespace["program"]).graph.nodes)).type]
     namespace["Kind"] = float
@@ -152,8 +152,8 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable
     def written(source: str) -> types.ModuleType:
         (tmp_path / "reloaded_between_traces.py").write_text(source)
         importlib.invalidate_caches()
-        found = sys.modules.get("reloaded_between_traces")
-        return importlib.import_module("reloaded_between_traces") if found is None else importlib.reload(found)
+        loaded = sys.modules.get("reloaded_between_traces")
+        return importlib.import_module("reloaded_between_traces") if loaded is None else importlib.reload(loaded)
 
     yield written
     sys.modules.pop("reloaded_between_traces", None)
@@ -183,19 +183,19 @@ def test_a_module_that_is_loaded_with_other_text_is_captured_by_that(module: Cal
 
 
 def test_what_is_known_of_some_code_goes_with_it() -> None:
-    asked: list[str] = []
+    recorded: list[str] = []
 
     @once_for_code
     def name_of(code: types.CodeType) -> str:
-        asked.append(code.co_name)
+        recorded.append(code.co_name)
         return code.co_name
 
-    one, other = (compile("def f(): pass", "same", "exec") for _ in range(2))
-    assert one == other
-    assert [name_of(one), name_of(one), name_of(other)] == ["<module>"] * 3
-    assert len(asked) == 2
-    gone = weakref.ref(one)
-    del one
+    first, other = (compile("def f(): pass", "same", "exec") for _ in range(2))
+    assert first == other
+    assert [name_of(first), name_of(first), name_of(other)] == ["<module>"] * 3
+    assert len(recorded) == 2
+    gone = weakref.ref(first)
+    del first
     gc.collect()
     assert gone() is None
 
@@ -208,7 +208,7 @@ def negated(x: Any) -> Any:
 def test_a_call_of_modules_that_somebody_replaces_is_theirs_outside_of_traces(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What Python has found of a class, and of those below it, is looked up anew when a trace begins and ends."""
+    """Python's caches of a class and its subclasses are renewed when a trace begins and ends."""
 
     class Below(nn.ReLU):
         pass

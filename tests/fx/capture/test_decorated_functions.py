@@ -54,8 +54,8 @@ def test_with_example_inputs_it_is_given_what_they_have_and_the_program_checks_t
     assert torch.equal(program(x), powers(x)) and torch.equal(program(x), x**2)
     with pytest.raises(GuardError, match="captured with power=3, which a decorator queries"):
         program(x, power=4)
-    given = fx.symbolic_trace(powers, example_inputs={"x": x, "power": 4})
-    assert torch.equal(given(x, power=4), x**4)
+    captured = fx.symbolic_trace(powers, example_inputs={"x": x, "power": 4})
+    assert torch.equal(captured(x, power=4), x**4)
 
 
 def test_a_decorator_that_hides_what_it_calls_is_refused() -> None:
@@ -201,14 +201,14 @@ def test_a_forward_that_is_static_or_of_the_class_is_captured() -> None:
 
 
 def test_a_static_forward_of_any_number_of_arguments_is_refused_by_its_line() -> None:
-    said = (
+    expected = (
         r"(?s)cannot trace 'forward' of a StaticStarred.*test_decorated_functions.py:\d+, in forward.*try .*def forward"
     )
-    with pytest.raises(TraceError, match=said):
+    with pytest.raises(TraceError, match=expected):
         fx.symbolic_trace(StaticStarred())
 
 
-def test_what_a_function_asks_is_answered_under_a_decorator_that_stands_in_another_file() -> None:
+def test_what_a_function_asks_is_answered_under_a_decorator_that_is_in_another_file() -> None:
     namespace: dict[str, Any] = {"functools": functools}
     text = "def handed_on(function):\n    @functools.wraps(function)\n    def wrapper(*args, **kwargs):\n"
     exec(f"{text}        return function(*args, **kwargs)\n    return wrapper", namespace)

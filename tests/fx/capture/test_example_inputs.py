@@ -142,19 +142,19 @@ def test_containers_are_seen_by_the_program_and_their_keys_and_lengths_are_guard
     inputs = ({"ids": x, "mask": None}, Pair(x, x), x, x)
     program = fx.symbolic_trace(of_containers, example_inputs=inputs)
     y = torch.rand(5)
-    given = ({"ids": y, "mask": None}, Pair(y, y + 1), y, y)
-    assert torch.equal(program(*given), of_containers(*given))
+    example = ({"ids": y, "mask": None}, Pair(y, y + 1), y, y)
+    assert torch.equal(program(*example), of_containers(*example))
     for broken in (
-        ({"ids": y}, *given[1:]),
-        ({"mask": None, "ids": y}, *given[1:]),
-        ({"ids": y, "mask": y}, *given[1:]),
-        given[:3],
-        (given[0], (y, y), y, y),
+        ({"ids": y}, *example[1:]),
+        ({"mask": None, "ids": y}, *example[1:]),
+        ({"ids": y, "mask": y}, *example[1:]),
+        example[:3],
+        (example[0], (y, y), y, y),
     ):
         with pytest.raises(GuardError):
             program(*broken)
     with pytest.raises(GuardError, match="flag was True: "):
-        program(*given, flag=False)
+        program(*example, flag=False)
 
 
 def test_inputs_may_be_given_by_name_and_defaults_are_taken_as_they_are() -> None:
@@ -180,8 +180,8 @@ def test_concrete_args_go_before_example_inputs() -> None:
         return x + y if flag and y.dim() == 1 else x
 
     concrete = {"flag": True, "parts": {"a": fx.PH}}
-    given = {"x": torch.ones(2), "parts": {"a": torch.ones(2)}, "flag": False}
-    program = fx.symbolic_trace(chosen, concrete_args=concrete, example_inputs=given)
+    by_name = {"x": torch.ones(2), "parts": {"a": torch.ones(2)}, "flag": False}
+    program = fx.symbolic_trace(chosen, concrete_args=concrete, example_inputs=by_name)
     assert said(program) == ["parts_1.dim() == 1 was True"]
     assert torch.equal(program(torch.ones(2), {"a": torch.ones(2)}, True), torch.full((2,), 2.0))
 
@@ -210,8 +210,8 @@ def by_an_element(x: torch.Tensor) -> torch.Tensor:
 
 
 def by_what_is_found(x: torch.Tensor) -> torch.Tensor:
-    found = x.nonzero()
-    return found if found.shape[0] > 2 else x
+    places = x.nonzero()
+    return places if places.shape[0] > 2 else x
 
 
 @pytest.mark.parametrize("function", [by_elements, by_an_element, by_what_is_found], ids=lambda one: one.__name__)
@@ -223,8 +223,8 @@ def test_elements_of_tensors_are_never_answered_for(function: Callable[[torch.Te
 
 def test_the_shape_of_what_depends_on_elements_is_known_as_far_as_it_is() -> None:
     def rows_found(x: torch.Tensor) -> torch.Tensor:
-        found = x.nonzero()
-        return found if found.shape[1] == 2 and found.dim() == 2 else x
+        places = x.nonzero()
+        return places if places.shape[1] == 2 and places.dim() == 2 else x
 
     program = fx.symbolic_trace(rows_found, example_inputs=(torch.ones(3, 2),))
     assert torch.equal(program(torch.eye(3)), rows_found(torch.eye(3)))
@@ -274,12 +274,12 @@ def ways_to_keep(program: fx.GraphModule, folder: Path) -> dict[str, Any]:
 def test_copies_and_files_keep_guards(tmp_path: Path) -> None:
     program = fx.symbolic_trace(Padded().eval(), example_inputs=(torch.ones(2, 3, 9, 9),))
     x = torch.rand(4, 3, 9, 9)
-    for name, kept in ways_to_keep(program, tmp_path).items():
-        assert torch.equal(kept(x), program(x)), name
+    for name, restored in ways_to_keep(program, tmp_path).items():
+        assert torch.equal(restored(x), program(x)), name
         with pytest.raises(GuardError, match=r"test_example_inputs\.py"):
-            kept(torch.rand(4, 3, 10, 10))
-        if isinstance(kept, fx.GraphModule):
-            assert list(map(str, kept.guards)) == list(map(str, program.guards)), name
+            restored(torch.rand(4, 3, 10, 10))
+        if isinstance(restored, fx.GraphModule):
+            assert list(map(str, restored.guards)) == list(map(str, program.guards)), name
 
 
 def test_modes_that_the_program_sets_are_those_of_its_answers() -> None:
@@ -344,10 +344,10 @@ def test_own_tracers_take_example_inputs_too() -> None:
 
 def test_a_guide_leaves_nothing_behind() -> None:
     tracer, examples = fx.Tracer(), [torch.ones(4, 3)]
-    given = weakref.ref(examples[0])
+    reference = weakref.ref(examples[0])
     tracer.trace(halves, example_inputs=(examples.pop(),))
     gc.collect()
-    assert given() is None
+    assert reference() is None
     with pytest.raises(TraceError):
         tracer.trace(halves)
 
@@ -377,15 +377,15 @@ def test_a_refusal_names_example_inputs_where_they_would_say_it(function: Any, i
 
 
 def test_values_that_the_program_asks_nothing_of_are_not_worked_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[object] = []
-    monkeypatch.setattr(ExampleValues, "of", lambda self, node: asked.append(node))
+    recorded: list[object] = []
+    monkeypatch.setattr(ExampleValues, "of", lambda self, node: recorded.append(node))
 
     def program(x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
         y = torch.relu(x) + 1
         return y if mask is None else y * mask
 
     fx.symbolic_trace(program, example_inputs=(torch.ones(2),))
-    assert not asked
+    assert not recorded
 
 
 class OfItsKind(nn.Module):

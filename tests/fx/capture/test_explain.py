@@ -56,7 +56,10 @@ class Model(nn.Module):
 
 def lines(explanation: fx.capture.explanation.CaptureExplanation) -> list[tuple[str, str]]:  # type: ignore[name-defined]
     """The first words of each obstacle, and its line's text."""
-    return [(one.cause.partition(".")[0], str(one.where).partition(":  ")[2]) for one in explanation.obstacles]
+    return [
+        (obstacle.cause.partition(".")[0], str(obstacle.where).partition(":  ")[2])
+        for obstacle in explanation.obstacles
+    ]
 
 
 def test_all_obstacles_are_found_in_one_go_each_with_its_line() -> None:
@@ -69,7 +72,7 @@ def test_all_obstacles_are_found_in_one_go_each_with_its_line() -> None:
         (CONTROL_FLOW, "while x.mean() < 0:"),
     ]
     assert set(explanation.obstacles[0].modules) == {"first", "second"}
-    assert all(one.remedy and one.why and one.value for one in explanation.obstacles)
+    assert all(obstacle.remedy and obstacle.why and obstacle.value for obstacle in explanation.obstacles)
     assert not explanation.is_captured
 
 
@@ -169,5 +172,5 @@ def test_counters_that_decide_later_calls_are_an_obstacle() -> None:
     model = Counting()
     with pytest.raises(TraceError) as info:
         fx.symbolic_trace(model)
-    assert [one.cause for one in fx.explain(model).obstacles] == [str(info.value).partition("\n")[0]]
+    assert [obstacle.cause for obstacle in fx.explain(model).obstacles] == [str(info.value).partition("\n")[0]]
     assert model.calls == 0

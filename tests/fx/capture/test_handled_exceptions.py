@@ -145,10 +145,10 @@ def test_an_operation_that_raises_what_the_traced_code_handles_is_refused_when_i
     assert program(torch.ones(15)).shape == (3, 5)
     with pytest.raises(GuardError) as raised:
         program(torch.ones(12))
-    said = str(raised.value).splitlines()
-    assert said[0].startswith("the program was captured where this raised nothing: ")
-    assert said[0].endswith("in viewed:  return x.view(3, 5)")
-    assert said[1:] == [
+    lines = str(raised.value).splitlines()
+    assert lines[0].startswith("the program was captured where this raised nothing: ")
+    assert lines[0].endswith("in viewed:  return x.view(3, 5)")
+    assert lines[1:] == [
         "  value  RuntimeError: shape '[3, 5]' is invalid for input of size 12",
         "  why    the traced code continues where this is handled (RuntimeError), and a graph cannot",
         "  try    test a condition instead of handling the exception, or put the lines in a function marked fx.wrap",

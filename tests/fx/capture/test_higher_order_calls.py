@@ -72,7 +72,7 @@ class Checkpointed(nn.Module):
 
 
 def chosen(x: Any, root: Chosen) -> Any:
-    """What it computes."""
+    """Compute the expected result."""
     return root.small(x) if x.sum() > 0 else root.large(x)
 
 
@@ -115,7 +115,7 @@ def test_a_program_with_bodies_is_one_in_every_form(make: Any, tmp_path: Path) -
         "interpreter": fx.Interpreter(program).run,
     }
     state = {name: value + 0.25 for name, value in root.state_dict().items()}
-    for module in (root, *(one for one in forms.values() if isinstance(one, nn.Module))):
+    for module in (root, *(form for form in forms.values() if isinstance(form, nn.Module))):
         module.load_state_dict(state)
     for name, form in forms.items():
         for x in (X, -X[:2]):
@@ -130,9 +130,9 @@ def test_a_program_that_is_captured_again_has_the_same_code_and_bodies_that_were
     add.target = operator.sub
     program.recompile()
     again, twice = fx.symbolic_trace(program), fx.GraphModule(program, program.graph)
-    for one in (again, twice):
-        assert "= row - shift" in one.vmap_body_0.code
-        assert torch.equal(one(X), program(X))
+    for vmapped in (again, twice):
+        assert "= row - shift" in vmapped.vmap_body_0.code
+        assert torch.equal(vmapped(X), program(X))
 
 
 @pytest.mark.thorough
@@ -153,15 +153,17 @@ def test_gradients_reach_the_parameters_that_a_body_closes_over() -> None:
     twin.load_state_dict(root.state_dict())
     fx.symbolic_trace(twin)(X).sum().backward()
     root(X).sum().backward()
-    for one, other in zip(root.parameters(), twin.parameters(), strict=True):
-        torch.testing.assert_close(one.grad, other.grad)
+    for first, other in zip(root.parameters(), twin.parameters(), strict=True):
+        torch.testing.assert_close(first.grad, other.grad)
 
 
 def test_the_branch_that_is_not_taken_gives_gradients_of_zeros_as_that_of_torch_cond_does() -> None:
     root = Chosen()
     fx.symbolic_trace(root)(X).sum().backward()
     assert root.small.weight.grad is not None and root.small.weight.grad.any()
-    assert [one.grad is not None and not one.grad.any() for one in root.large.parameters()] == [True] * 4
+    assert [parameter.grad is not None and not parameter.grad.any() for parameter in root.large.parameters()] == [
+        True
+    ] * 4
 
 
 # Control flow, each against the loop of Python's that it means.
@@ -240,9 +242,9 @@ def test_programs_with_operators_of_torch_in_them_are_captured_again() -> None:
     root.then, root.otherwise = fx.symbolic_trace(lambda x: (x * 2,)), fx.symbolic_trace(lambda x: (x - 1,))
     graph = fx.Graph()
     x = graph.placeholder("x")
-    given = graph.call_function(torch.gt, (graph.call_method("sum", (x,)), 0))
+    call = graph.call_function(torch.gt, (graph.call_method("sum", (x,)), 0))
     parts = graph.get_attr("then"), graph.get_attr("otherwise")
-    graph.output(graph.call_function(torch.ops.higher_order.cond, (given, *parts, (x,))))
+    graph.output(graph.call_function(torch.ops.higher_order.cond, (call, *parts, (x,))))
     program = fx.symbolic_trace(fx.GraphModule(root, graph))
     assert names_of(program) == ["sum_1", "gt", "cond"]
     assert torch.equal(program(X)[0], X * 2) and torch.equal(program(-X)[0], -X - 1)
@@ -313,8 +315,8 @@ def test_what_vjp_returns_is_called_by_the_program_also_for_many_values_at_once(
         (once,) = pull(torch.ones_like(x))
         return out, once, vmap(pull)(torch.stack([x, x]))[0]
 
-    for found, expected in zip(fx.symbolic_trace(pulled)(X), pulled(X), strict=True):
-        torch.testing.assert_close(found, expected)
+    for actual, expected in zip(fx.symbolic_trace(pulled)(X), pulled(X), strict=True):
+        torch.testing.assert_close(actual, expected)
 
 
 def test_modules_that_branch_on_what_they_get_are_called_whole_and_follow_their_mode() -> None:
@@ -351,9 +353,9 @@ def test_an_attribute_of_a_value_around_a_body_is_read_around_it() -> None:
 def test_tracers_of_clients_see_the_nodes_of_bodies() -> None:
     class Noting(fx.Tracer):
         def create_proxy(self, *args: Any, **kwargs: Any) -> Any:
-            made = super().create_proxy(*args, **kwargs)
-            made.node.meta["depth"] = 1 + max((one.meta["depth"] for one in made.node.all_input_nodes), default=0)
-            return made
+            proxy = super().create_proxy(*args, **kwargs)
+            proxy.node.meta["depth"] = 1 + max((node.meta["depth"] for node in proxy.node.all_input_nodes), default=0)
+            return proxy
 
     graph = Noting().trace(lambda x: vmap(lambda row: row * 2 + x[0])(x))
     body = graph.constants["vmap_body_0"].graph
@@ -379,8 +381,8 @@ def test_what_a_body_does_is_known_to_passes() -> None:
     program = fx.passes.RemoveDeadCode()(fx.symbolic_trace(several))
     assert names_of(program) == ["sum_1", "vmap_1", "vmap_2"]
     random, writing = program.graph.find_nodes(op="call_function", target=fx.higher_order.vmap)
-    said = "`%vmap_1` calls a program in which `%rand` draws random numbers"
-    assert why_impure(random) == said and not is_impure(random, impure_random=False)
+    reason = "`%vmap_1` calls a program in which `%rand` draws random numbers"
+    assert why_impure(random) == reason and not is_impure(random, impure_random=False)
     assert why_impure(writing) == "`%vmap_2` calls a program in which `%add_` writes to `%total`".replace(
         "total", "sum_1"
     )
@@ -393,9 +395,9 @@ def test_dead_code_and_repetitions_in_bodies_go() -> None:
         return row.sin() + row.sin()
 
     program = fx.symbolic_trace(lambda x: vmap(body)(x))
-    for pass_, left in ((fx.passes.RemoveDeadCode(), 3), (fx.passes.EliminateCommonSubexpressions(), 2)):
+    for pass_, count in ((fx.passes.RemoveDeadCode(), 3), (fx.passes.EliminateCommonSubexpressions(), 2)):
         program = pass_(program)
-        assert len(names_of(program.vmap_body_0)) == left
+        assert len(names_of(program.vmap_body_0)) == count
         torch.testing.assert_close(program(X), X.sin() * 2)
 
 
@@ -448,14 +450,14 @@ def test_what_a_body_asks_of_sizes_is_answered_as_they_are_inside_and_guarded() 
 
 def test_a_value_of_a_body_that_is_used_outside_is_refused_by_its_line() -> None:
     def keeping(x: Any) -> Any:
-        kept = []
-        return grad(lambda y: (kept.append(y * 2), y.sum())[1])(x) + kept[0]
+        recorded = []
+        return grad(lambda y: (recorded.append(y * 2), y.sum())[1])(x) + recorded[0]
 
     with pytest.raises(fx.TraceError) as raised:
         fx.symbolic_trace(keeping)
     what, where, *_, remedy = str(raised.value).splitlines()
     assert what == "a value that a function computed is used outside of it, though the function did not return it"
-    assert "test_higher_order_calls.py" in where and "+ kept[0]" in str(raised.value)
+    assert "test_higher_order_calls.py" in where and "+ recorded[0]" in str(raised.value)
     assert remedy == "  try    return it (grad, vjp and the like take has_aux=True)"
 
 
@@ -465,10 +467,10 @@ JACOBIAN = jacrev(torch.sin)
 def test_a_jacobian_that_was_made_before_is_refused_by_its_line() -> None:
     with pytest.raises(fx.TraceError) as raised:
         fx.symbolic_trace(lambda x: JACOBIAN(x))
-    said = str(raised.value)
-    assert said.startswith("cannot capture a call of a function that jacrev made before the capture\n  where  ")
-    assert "test_higher_order_calls.py" in said and "fx.symbolic_trace(lambda x: JACOBIAN(x))" in said
-    assert "\n  try    call jacrev in the program, where its result is called: jacrev(function)(x)" in said
+    message = str(raised.value)
+    assert message.startswith("cannot capture a call of a function that jacrev made before the capture\n  where  ")
+    assert "test_higher_order_calls.py" in message and "fx.symbolic_trace(lambda x: JACOBIAN(x))" in message
+    assert "\n  try    call jacrev in the program, where its result is called: jacrev(function)(x)" in message
 
 
 def test_a_function_that_leaves_gradients_switched_is_refused_by_its_line() -> None:
@@ -498,10 +500,10 @@ def test_an_error_in_a_body_is_explained_as_outside_of_one_and_other_transforms_
         fx.symbolic_trace(lambda x: vmap(lambda row: row * table[row])(x))
     with pytest.raises(fx.TraceError) as raised:
         fx.symbolic_trace(lambda x: torch._functorch.apis.chunk_vmap(torch.sin)(x))
-    said = str(raised.value)
-    assert said.startswith("cannot transform a function of traced values in this way\n  where  ")
-    assert "chunk_vmap(torch.sin)(x))" in said
-    assert "\n  try    put the call into a function marked fx.wrap, and pass it all that it uses" in said
+    message = str(raised.value)
+    assert message.startswith("cannot transform a function of traced values in this way\n  where  ")
+    assert "chunk_vmap(torch.sin)(x))" in message
+    assert "\n  try    put the call into a function marked fx.wrap, and pass it all that it uses" in message
 
 
 def test_a_file_gives_functions_of_functions_nothing_to_call_but_programs_of_it(tmp_path: Path) -> None:
@@ -518,10 +520,10 @@ def test_a_file_gives_functions_of_functions_nothing_to_call_but_programs_of_it(
 def test_a_checkpoint_of_a_function_computes_it_again_in_the_backward_pass() -> None:
     inner = nn.Linear(4, 4)
     program = fx.symbolic_trace(Checkpointed(inner))
-    kept: list[torch.Tensor] = []
-    with torch.autograd.graph.saved_tensors_hooks(lambda one: (kept.append(one), one)[1], lambda one: one):
+    recorded: list[torch.Tensor] = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda one: (recorded.append(one), one)[1], lambda one: one):
         out = program(X)
-    assert {id(one) for one in kept if one.numel()} == {id(X), id(inner.weight), id(inner.bias)}
+    assert {id(tensor) for tensor in recorded if tensor.numel()} == {id(X), id(inner.weight), id(inner.bias)}
     out.sum().backward()
     gradient, inner.weight.grad = inner.weight.grad, None
     Checkpointed(inner)(X).sum().backward()
@@ -566,11 +568,11 @@ def test_parameters_among_the_arguments_are_read_in_the_same_order_when_a_progra
             self.inner = nn.Linear(4, 4)
 
         def forward(self, x: Any) -> Any:
-            given = dict(self.inner.named_parameters())
+            parameters = dict(self.inner.named_parameters())
             return vmap(
                 torch.func.grad(lambda held, row: torch.func.functional_call(self.inner, held, (row,)).sum()),
                 in_dims=(None, 0),
-            )(given, x)["weight"]
+            )(parameters, x)["weight"]
 
     root = PerSample()
     program = fx.symbolic_trace(root)

@@ -97,18 +97,18 @@ class Weights(nn.Module):
 
 def test_results_of_calls_that_are_kept_whole_are_not_taken_to_be_given() -> None:
     def program(x: Any) -> Any:
-        if (found := _perhaps(x)) is None:
+        if (result := _perhaps(x)) is None:
             return x * 2
-        return found
+        return result
 
     traced, weights = fx.symbolic_trace(program), fx.symbolic_trace(Weights())
     assert torch.equal(traced(torch.ones(2)), torch.ones(2))
     assert [
         str(node.args[0]) for node in weights.graph.find_nodes(op="call_function", target=fx.assertions.check_given)
     ] == ["getitem_1"]
-    for call, given in ((traced, -torch.ones(2)), (weights, torch.ones(3, 1, 4))):
+    for call, value in ((traced, -torch.ones(2)), (weights, torch.ones(3, 1, 4))):
         with pytest.raises(GuardError, match="where this is given"):
-            call(given)
+            call(value)
 
 
 def test_results_of_operations_of_torch_are_not_checked_for_none() -> None:

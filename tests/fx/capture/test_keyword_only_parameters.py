@@ -1,4 +1,4 @@
-"""What only keywords give stays so in a captured program, and positional arguments go where eager has them."""
+"""Keyword-only parameters stay so in a captured program, and positional arguments go where eager has them."""
 
 import copy
 import inspect
@@ -54,21 +54,21 @@ def remake(request, tmp_path):
 
 def test_a_starred_parameter_takes_what_keyword_only_ones_do_not(remake):
     program = fx.symbolic_trace(bare)
-    one = torch.tensor(1.0)
+    x = torch.tensor(1.0)
     program = remake(program)
-    assert program(one) == bare(one)
-    assert program(one, 5, z=7) == bare(one, 5, z=7)
+    assert program(x) == bare(x)
+    assert program(x, 5, z=7) == bare(x, 5, z=7)
     with pytest.raises(TypeError, match="positional argument"):
-        program(one, 5, 7)
+        program(x, 5, 7)
     assert str(inspect.signature(program.forward)) == "(x, y=2, *, z=3)"
 
 
-def test_a_required_keyword_may_stand_in_front_of_an_optional_one(remake):
+def test_a_required_keyword_may_be_in_front_of_an_optional_one(remake):
     program = remake(fx.symbolic_trace(required))
-    one = torch.tensor(1.0)
-    assert program(one, z=7, y=5) == required(one, z=7, y=5)
+    x = torch.tensor(1.0)
+    assert program(x, z=7, y=5) == required(x, z=7, y=5)
     with pytest.raises(TypeError, match="'z'"):
-        program(one)
+        program(x)
 
 
 def test_keywords_behind_a_starred_parameter_keep_their_defaults():
@@ -79,9 +79,9 @@ def test_keywords_behind_a_starred_parameter_keep_their_defaults():
 
 def test_all_kinds_of_parameters_together(remake):
     program = remake(fx.symbolic_trace(everything))
-    one = torch.tensor(1.0)
-    assert program(one, bias=3) == everything(one, bias=3)
-    assert program(one, 4, 5, 6, k=2, bias=3) == everything(one, 4, 5, 6, k=2, bias=3)
+    x = torch.tensor(1.0)
+    assert program(x, bias=3) == everything(x, bias=3)
+    assert program(x, 4, 5, 6, k=2, bias=3) == everything(x, 4, 5, 6, k=2, bias=3)
     assert list(inspect.signature(program.forward).parameters) == ["x", "y", "rest", "k", "options"]
 
 
@@ -99,12 +99,12 @@ def test_structured_inputs_leave_the_star_where_it_was(tmp_path):
         return pair[0] * 10 + pair[1] * z
 
     program = fx.symbolic_trace(structured, concrete_args={"pair": (fx.PH, fx.PH)})
-    one = torch.tensor(1.0)
+    x = torch.tensor(1.0)
     fx.save(program, tmp_path / "program.fx")
     for each in (program, fx.load(tmp_path / "program.fx"), copy.deepcopy(program)):
-        assert each((one, 2 * one), z=5) == 20
+        assert each((x, 2 * x), z=5) == 20
         with pytest.raises(TypeError, match="positional argument"):
-            each((one, 2 * one), 5)
+            each((x, 2 * x), 5)
 
 
 def test_structured_inputs_beside_a_starred_parameter():
@@ -112,11 +112,11 @@ def test_structured_inputs_beside_a_starred_parameter():
         return pair[0] * k + pair[1] + rest[0]
 
     program = fx.symbolic_trace(structured, concrete_args={"pair": (fx.PH, fx.PH)})
-    one = torch.tensor(1.0)
-    assert program((one, one), 7.0, k=3) == 11
+    x = torch.tensor(1.0)
+    assert program((x, x), 7.0, k=3) == 11
 
 
-def test_an_input_added_later_is_positional_and_stands_before_the_star():
+def test_an_input_added_later_is_positional_and_is_before_the_star():
     program = fx.symbolic_trace(bare)
     last = program.graph.find_nodes(op="placeholder")[-1]
     with program.graph.inserting_after(last):
@@ -127,8 +127,8 @@ def test_an_input_added_later_is_positional_and_stands_before_the_star():
 
 def test_torch_fx_writes_them_as_positional_and_they_come_back_as_they_were():
     theirs = interop.to_torch(fx.symbolic_trace(bare))
-    one = torch.tensor(1.0)
-    assert theirs(one, 5, z=7) == bare(one, 5, z=7)
+    x = torch.tensor(1.0)
+    assert theirs(x, 5, z=7) == bare(x, 5, z=7)
     assert str(inspect.signature(interop.from_torch(theirs).forward)) == "(x, y=2, *, z=3)"
 
 
@@ -136,8 +136,8 @@ def test_calls_with_keywords_reach_an_interpreter_in_the_order_of_its_inputs():
     def mixed(x, *rest, k, mask=1):
         return x * k + rest[0] * mask
 
-    one = torch.tensor(1.0)
+    scalar = torch.tensor(1.0)
     plain = fx.symbolic_trace(mixed)
-    assert fx.Interpreter(plain).run(*positional(plain, (one, 7), {"k": 3})) == mixed(one, 7, k=3)
+    assert fx.Interpreter(plain).run(*positional(plain, (scalar, 7), {"k": 3})) == mixed(scalar, 7, k=3)
     specialized = fx.symbolic_trace(mixed, concrete_args={"mask": 1})
-    assert fx.Interpreter(specialized).run(*positional(specialized, (one, 7), {"k": 3})) == mixed(one, 7, k=3)
+    assert fx.Interpreter(specialized).run(*positional(specialized, (scalar, 7), {"k": 3})) == mixed(scalar, 7, k=3)

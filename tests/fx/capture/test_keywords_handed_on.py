@@ -1,4 +1,4 @@
-"""``**kwargs`` of the root that are handed on or looked at, and structures of inputs that have names."""
+"""``**kwargs`` of the root that are passed on or read, and structures of inputs with names."""
 
 from __future__ import annotations
 
@@ -57,5 +57,5 @@ def test_a_named_tuple_of_inputs_is_taken_apart() -> None:
         return Pair(pair.one + x, pair.other)
 
     traced = fx.symbolic_trace(program, concrete_args={"pair": Pair(fx.PH, fx.PH)})
-    found = traced(Pair(torch.ones(1), torch.zeros(1)), torch.ones(1))
-    assert (type(found), found.one.item(), found.other.item()) == (Pair, 2, 0)
+    captured = traced(Pair(torch.ones(1), torch.zeros(1)), torch.ones(1))
+    assert (type(captured), captured.one.item(), captured.other.item()) == (Pair, 2, 0)

@@ -141,9 +141,9 @@ def test_an_error_inside_of_autocast_leaves_it(run: Any) -> None:
     captured = fx.symbolic_trace(program)
     with pytest.raises(RuntimeError, match="shape"):
         run(captured)(torch.ones(2))
-    left = torch.is_autocast_enabled("cpu")
+    is_enabled = torch.is_autocast_enabled("cpu")
     torch.set_autocast_enabled("cpu", False)
-    assert not left
+    assert not is_enabled
     assert torch.is_grad_enabled()
 
 

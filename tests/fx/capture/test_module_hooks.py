@@ -1,4 +1,4 @@
-"""What calling the traced root does besides its forward."""
+"""The effects of calling the traced root besides its forward."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a trace leaves behind in modules, and which programs depend on that."""
+"""The state that a trace leaves in modules, and the programs that depend on it."""
 
 from __future__ import annotations
 
@@ -62,8 +62,8 @@ class Counting(nn.Module):
 
 @pytest.mark.parametrize("root", [Keeping(_counts), Keeping(_caches), Counting()], ids=["counts", "caches", "own"])
 def test_a_program_that_depends_on_its_earlier_calls_is_refused(root: nn.Module) -> None:
-    said = r"(?s)depends on what an earlier call of it left in '(count|seen)'.*where .*value .*why .*try +keep it"
-    with pytest.raises(fx.TraceError, match=said) as refusal:
+    message = r"(?s)depends on what an earlier call of it left in '(count|seen)'.*where .*value .*why .*try +keep it"
+    with pytest.raises(fx.TraceError, match=message) as refusal:
         fx.symbolic_trace(root)
     if isinstance(root, Counting):
         assert "test_module_state.py:" in str(refusal.value)
@@ -107,8 +107,8 @@ def test_a_parameter_of_a_module_cannot_be_replaced_while_it_is_captured() -> No
         return module.layer(x)
 
     root = Keeping(replaces)
-    said = r"(?s)cannot replace the parameter or buffer 'bias'.*why .*try +write in place"
-    with pytest.raises(fx.TraceError, match=said):
+    message = r"(?s)cannot replace the parameter or buffer 'bias'.*why .*try +write in place"
+    with pytest.raises(fx.TraceError, match=message):
         fx.symbolic_trace(root)
     assert isinstance(root.layer.bias, nn.Parameter)
 

@@ -203,8 +203,8 @@ def test_a_second_run_that_changes_what_it_reads_is_refused_by_its_line_and_says
             return x * int(x.shape[0])
 
     root = Counts()
-    said = r"(?s)may depend on what an earlier call of it left in 'count'.*test_needs.py:\d+.*why .*int.*try "
-    with runs_of(root) as runs, pytest.raises(fx.TraceError, match=said):
+    message = r"(?s)may depend on what an earlier call of it left in 'count'.*test_needs.py:\d+.*why .*int.*try "
+    with runs_of(root) as runs, pytest.raises(fx.TraceError, match=message):
         fx.symbolic_trace(root)
     assert len(runs) == 2 and root.count == 0
 

@@ -42,8 +42,8 @@ def test_a_program_is_that_without_its_optional_input_and_refuses_to_run_with_on
 def test_that_an_optional_input_is_given_or_not_is_a_guard(concrete: dict[str, Any] | None) -> None:
     traced = fx.symbolic_trace(masked, concrete_args=concrete)
     (guard,) = traced.guards
-    given = "given" if concrete else "not given"
-    assert str(guard).startswith(f"the program was captured where mask is {given} (concrete_args=")
+    state = "given" if concrete else "not given"
+    assert str(guard).startswith(f"the program was captured where mask is {state} (concrete_args=")
     free = fx.passes.RemoveChecks(guards=True)(traced) or traced
     assert not free.guards
 
@@ -122,7 +122,7 @@ def masked_or_causal(x: Any, mask: Any = None, causal: bool = False) -> Any:
     return x + 1 if not causal else x
 
 
-def test_a_flag_that_is_asked_for_is_left_out_with_the_optional_input_beside_it() -> None:
+def test_a_flag_that_is_tested_is_left_out_with_the_optional_input_beside_it() -> None:
     traced, x = fx.symbolic_trace(masked_or_causal), torch.ones(2)
     assert torch.equal(traced(x), x + 1)
     assert [str(guard).partition(": ")[0] for guard in traced.guards] == [
@@ -220,7 +220,7 @@ class CallsItsProperty(CallsItsParameter):
 
 
 @pytest.mark.parametrize("root", [CallsItsParameter(), CallsItsProperty()])
-def test_an_input_with_a_default_stands_before_a_parameter_whose_method_gets_it(root):
+def test_an_input_with_a_default_is_before_a_parameter_whose_method_gets_it(root):
     program = fx.symbolic_trace(root)
     program.graph.lint()
     assert not program.graph.eliminate_dead_code()
@@ -274,7 +274,7 @@ def test_an_input_is_followed_into_methods_of_every_kind(root):
         "helper(1, given=mask)",
     ],
 )
-def test_an_input_that_is_asked_for_is_optional_without_source_too(asked: str) -> None:
+def test_an_input_that_is_tested_is_optional_without_source_too(asked: str) -> None:
     namespace: dict[str, Any] = {"torch": torch}
     text = f"""
 def helper(x, given):

@@ -1,4 +1,4 @@
-"""What is recorded of tensors that are not traced values, and what of it is refused."""
+"""Tensors that are not traced values: recorded uses and refused uses of them."""
 
 from __future__ import annotations
 
@@ -129,8 +129,8 @@ def test_a_number_that_was_read_out_of_a_buffer_is_checked_when_the_program_runs
     captured = fx.symbolic_trace(module)
     assert torch.equal(captured(torch.ones(3)), torch.full((3,), 2.0))
     module.table.add_(1)
-    said = r"(?s)captured where this was 2.0: .*test_real_tensors.py:.*it is 3.0 now.*why .*try +capture the program"
-    with pytest.raises(fx.GuardError, match=said):
+    message = r"(?s)captured where this was 2.0: .*test_real_tensors.py:.*it is 3.0 now.*why .*try +capture the program"
+    with pytest.raises(fx.GuardError, match=message):
         captured(torch.ones(3))
 
 

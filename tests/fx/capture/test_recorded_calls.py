@@ -103,10 +103,10 @@ def test_limits_of_a_traced_dtype_are_recorded() -> None:
 )
 def test_random_numbers_of_python_and_seeds_are_refused_and_leave_the_generators_alone(program: Any) -> None:
     before = random.getstate(), torch.get_rng_state().tolist()
-    said = (
+    expected = (
         r"(?s)cannot draw random numbers in Python, or seed a generator.*test_recorded_calls.py:.*why .*try +draw with"
     )
-    with pytest.raises(fx.TraceError, match=said):
+    with pytest.raises(fx.TraceError, match=expected):
         fx.symbolic_trace(program)
     assert (random.getstate(), torch.get_rng_state().tolist()) == before
 
@@ -231,8 +231,8 @@ def test_questions_about_a_traced_value_are_answered_as_for_the_value(ask: Any, 
     captured = fx.symbolic_trace(lambda x: x * 2 if ask(x) else x * 3)
     assert captured(torch.ones(1)).item() == (2 if answer else 3)
     if "check_kind" in captured.code:
-        said = r"(?s)for a value of <class 'torch.Tensor'>: .*test_recorded_calls.*it is of <class 'int'>.*annotate"
-        with pytest.raises(fx.GuardError, match=said):
+        message = r"(?s)for a value of <class 'torch.Tensor'>: .*test_recorded_calls.*it is of <class 'int'>.*annotate"
+        with pytest.raises(fx.GuardError, match=message):
             captured(1)
 
 
@@ -302,11 +302,11 @@ def test_modules_of_this_library_are_left_alone_while_a_function_with_their_glob
 
     def replaced(x: Any) -> Any:
         ours = [vars(module) for name, module in sys.modules.items() if name.startswith("fx.")]
-        found.put(sum("isinstance" in names for names in ours))
+        results.put(sum("isinstance" in names for names in ours))
         return x
 
-    found: queue.SimpleQueue[int] = queue.SimpleQueue()
+    results: queue.SimpleQueue[int] = queue.SimpleQueue()
     namespace: dict[str, Any] = {**vars(tracer), "replaced": replaced}  # as a doctest has them
     exec("def program(x):\n    return replaced(x).relu()", namespace)
     fx.symbolic_trace(namespace["program"])
-    assert found.get_nowait() == 0
+    assert results.get_nowait() == 0

@@ -1,4 +1,4 @@
-"""A capture is a transaction: whichever way it goes, eager gives what it gave, and nothing that was traced is left."""
+"""A capture is a transaction: after each kind of capture eager gives the same results, and no traced value remains."""
 
 from __future__ import annotations
 
@@ -105,12 +105,12 @@ def expect_as_before(place: Place, way: str, kind: Any, is_warm: bool) -> None:
     before = model.get()
     with suppress(FxError, RuntimeError):
         WAYS[way](model)
-    held = model.get()
-    assert not is_traced(held)
+    value = model.get()
+    assert not is_traced(value)
     if isinstance(before, torch.Tensor) and not place.is_cache:
-        assert isinstance(held, torch.Tensor) and torch.equal(held, before)
+        assert isinstance(value, torch.Tensor) and torch.equal(value, before)
     elif not place.is_cache:
-        assert held is None
+        assert value is None
     values: list[Any] = []
     expected = kind(Place(values.append, lambda: values[-1] if values else None))(X)
     assert torch.equal(model(X), expected)
@@ -122,7 +122,7 @@ QUICK = [
     pytest.param(place, way, marks=() if (number + number // len(WAYS)) % 3 == 0 else (pytest.mark.thorough,))
     for number, (place, way) in enumerate(TABLE)
 ]
-"""The table, of which each place is tried in three ways, and each way in a third of the places, by default."""
+"""The table of places; by default each is tried in three ways, and each way in a third of the places."""
 
 
 @pytest.mark.parametrize("place, way", QUICK)
@@ -188,7 +188,7 @@ def test_a_generator_that_is_given_a_traced_value_is_refused_by_its_line() -> No
         fx.symbolic_trace(Keeping(place))
     assert str(info.value).replace("frame_of_a_generator.keeping:", "keeping:").splitlines() == [
         "cannot take a traced value out of a generator",
-        f"  where  {kept_places.__file__}:{place.line}, in keeping:  given = yield kept",
+        f"  where  {kept_places.__file__}:{place.line}, in keeping:  sent = yield value",
         "  value  frame_of_a_generator.<locals>.keeping",
         "  why    a generator that is older than the trace holds it from then on, and it cannot be removed",
         "  try    make the generator in the call, or put the line in a function marked fx.wrap",
@@ -240,22 +240,24 @@ def test_no_traced_value_is_left_by_a_capture_that_nothing_is_wrong_with() -> No
             return torch.nn.functional.dropout(self.linear(x), 0.5, self.training) + y * torch.ones(3)
 
     def proxies() -> list[Any]:
-        return [one for one in gc.get_objects() if issubclass(type(one), fx.Proxy)]
+        return [object_ for object_ in gc.get_objects() if issubclass(type(object_), fx.Proxy)]
 
     gc.collect()
-    before = [id(one) for one in proxies()]  # of other tests
+    before = [id(proxy) for proxy in proxies()]  # of other tests
     program = fx.symbolic_trace(Many())
     gc.collect()
-    left = [one for one in proxies() if id(one) not in before]
-    assert not left, [(one, str(holder)[:200]) for one in left for holder in gc.get_referrers(one)]
+    remaining = [proxy for proxy in proxies() if id(proxy) not in before]
+    assert not remaining, [
+        (leftover, str(holder)[:200]) for leftover in remaining for holder in gc.get_referrers(leftover)
+    ]
     assert program(X).shape == X.shape
 
 
 def test_the_objects_of_the_process_are_searched_only_for_a_capture_that_is_refused() -> None:
-    kept = Plain()
+    keeper = Plain()
 
     def inner(*args: Any) -> Any:
-        kept.keep((args, functools.partial(len, args[0])))
+        keeper.keep((args, functools.partial(len, args[0])))
         return args[0] if args[0].sum() > 0 else -args[0]
 
     searches: list[int] = []
@@ -271,7 +273,7 @@ def test_the_objects_of_the_process_are_searched_only_for_a_capture_that_is_refu
         sys.setprofile(None)
         assert bool(searches) is is_refused
         searches.clear()
-    assert kept.read() is None
+    assert keeper.read() is None
 
 
 def test_a_capture_that_is_refused_holds_no_tuple_that_another_thread_is_making() -> None:
@@ -301,7 +303,7 @@ def test_a_capture_that_is_refused_holds_no_tuple_that_another_thread_is_making(
 
 
 def test_captures_that_are_refused_in_one_thread_leave_those_of_another_alone() -> None:
-    kept: dict[bool, Any] = {}
+    by_flag: dict[bool, Any] = {}
 
     class Deciding(nn.Module):
         def __init__(self, decides: bool) -> None:
@@ -309,7 +311,7 @@ def test_captures_that_are_refused_in_one_thread_leave_those_of_another_alone() 
             self.linear, self.decides = nn.Linear(3, 3), decides
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
-            kept[self.decides] = self.last = x
+            by_flag[self.decides] = self.last = x
             return x if self.decides and x.sum() > 0 else self.linear(x)
 
     errors: list[BaseException] = []
@@ -330,7 +332,7 @@ def test_captures_that_are_refused_in_one_thread_leave_those_of_another_alone() 
     for thread in threads:
         thread.join()
     assert not errors
-    assert not any(map(is_traced, kept.values()))
+    assert not any(map(is_traced, by_flag.values()))
 
 
 IMPORTED_IN_FORWARD = """
@@ -386,8 +388,8 @@ def test_a_module_that_is_imported_by_a_capture_keeps_what_python_has(
     with pytest.raises(KeyError) if fails else nullcontext():
         assert fx.symbolic_trace(program, **options)(X).equal(X * 3)
     module: Any = sys.modules["imported_in_forward"]
-    kept = [module.log2, *module.TABLE["log2"], *module.LIST, *module.NESTED[0]["a"], *module.SET, *module.KEYS]
-    kept += [module.PARTIAL.func, module.OWN.func, module.Keeps.function, module.Keeps.static, module.HELD.held]
-    kept += [*module.calls.__defaults__, *module.calls.__kwdefaults__.values()]
-    kept += [cell.cell_contents for cell in module.CLOSURE.__closure__]
-    assert {*map(id, kept)} == {id(math.log2)}
+    values = [module.log2, *module.TABLE["log2"], *module.LIST, *module.NESTED[0]["a"], *module.SET, *module.KEYS]
+    values += [module.PARTIAL.func, module.OWN.func, module.Keeps.function, module.Keeps.static, module.HELD.held]
+    values += [*module.calls.__defaults__, *module.calls.__kwdefaults__.values()]
+    values += [cell.cell_contents for cell in module.CLOSURE.__closure__]
+    assert {*map(id, values)} == {id(math.log2)}

@@ -32,9 +32,9 @@ def _view(x: Any) -> Any:
 
 def _held(x: Any) -> Any:
     y = x * 2
-    kept = [y]
+    held_values = [y]
     y += 1
-    return kept[0] * y
+    return held_values[0] * y
 
 
 @pytest.mark.parametrize(

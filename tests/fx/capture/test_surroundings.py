@@ -1,4 +1,6 @@
-"""What traced code reaches outside of its modules is as before after a trace, and no program may depend on it."""
+"""Objects outside of the modules that traced code reaches: a trace leaves them as before, and no program may depend on
+it.
+"""
 
 from __future__ import annotations
 
@@ -125,12 +127,12 @@ def test_an_event_that_another_thread_may_wait_for_stays_set() -> None:
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_lists_in_variables_of_outer_functions_are_put_back_also_where_a_trace_fails(fails: bool) -> None:
-    kept: dict[str, list[Any]] = {"values": [1]}
+def test_lists_in_variables_of_outer_functions_are_restored_also_where_a_trace_fails(fails: bool) -> None:
+    lists: dict[str, list[Any]] = {"values": [1]}
 
     def program(x: Any) -> Any:
-        kept["values"].append(x)
-        kept["last"] = [x]
+        lists["values"].append(x)
+        lists["last"] = [x]
         return x * 2 if not fails or x.sum() > 0 else x
 
     if fails:
@@ -138,7 +140,7 @@ def test_lists_in_variables_of_outer_functions_are_put_back_also_where_a_trace_f
             fx.symbolic_trace(program)
     else:
         fx.symbolic_trace(program)
-    assert kept == {"values": [1]}
+    assert lists == {"values": [1]}
 
 
 def with_setting(x: Any) -> Any:

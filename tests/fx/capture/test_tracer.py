@@ -1,4 +1,4 @@
-"""Capture: what is recorded, what is left as it was, and what every node remembers."""
+"""Capture: recorded operations, unchanged objects, and the data of every node."""
 
 from __future__ import annotations
 
@@ -235,39 +235,39 @@ def test_four_threads_trace_and_run_the_same_models_unharmed() -> None:
 
 
 def test_each_overridable_method_sees_its_part_of_the_trace() -> None:
-    seen: set[str] = set()
+    visited: set[str] = set()
 
     class Watching(fx.Tracer):
         def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
-            seen.add(f"leaf {module_qualified_name}")
+            visited.add(f"leaf {module_qualified_name}")
             return super().is_leaf_module(m, module_qualified_name)
 
         def path_of_module(self, mod: nn.Module) -> str:
-            seen.add("path")
+            visited.add("path")
             return super().path_of_module(mod)
 
         def getattr(self, attr: str, attr_val: Any, parameter_proxy_cache: dict[str, Any]) -> Any:
-            seen.add(f"getattr {attr}")
+            visited.add(f"getattr {attr}")
             return super().getattr(attr, attr_val, parameter_proxy_cache)
 
         def create_proxy(self, kind: str, *args: Any, **kwargs: Any) -> Any:
-            seen.add(f"proxy {kind}")
+            visited.add(f"proxy {kind}")
             return super().create_proxy(kind, *args, **kwargs)
 
         def create_node(self, kind: str, *args: Any, **kwargs: Any) -> Any:
-            seen.add(f"node {kind}")
+            visited.add(f"node {kind}")
             return super().create_node(kind, *args, **kwargs)
 
         def create_arg(self, a: Any) -> Any:
-            seen.add(f"arg {type(a).__name__}")
+            visited.add(f"arg {type(a).__name__}")
             return super().create_arg(a)
 
         def proxy(self, node: fx.Node) -> Any:
-            seen.add("proxy()")
+            visited.add("proxy()")
             return super().proxy(node)
 
     Watching().trace(Net())
-    assert seen >= {
+    assert visited >= {
         "leaf block", "leaf block.layers.0", "path", "getattr block", "getattr scale", "proxy placeholder",
         "proxy call_module", "node get_attr", "node output", "arg Tensor", "arg tuple", "arg Proxy", "proxy()",
     }  # fmt: skip

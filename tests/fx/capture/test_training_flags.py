@@ -1,4 +1,4 @@
-"""The training flag of modules: operations that are given it follow it, what it decides is checked."""
+"""The training flag of modules: operations that receive it follow it, and branches on it are checked."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ def test_an_operation_that_is_given_the_flag_follows_it() -> None:
     assert torch.equal(program.eval()(x), x)
 
 
-def test_a_program_that_asked_for_the_mode_of_a_module_checks_it() -> None:
+def test_a_program_that_read_the_mode_of_a_module_checks_it() -> None:
     captured = fx.symbolic_trace(Branching().eval())
     captured(torch.ones(2))
-    said = r"(?s)in evaluation mode, and depends on it: .*flags.py:\d+, in (Branching\.)?forward.*it is True now"
-    with pytest.raises(fx.GuardError, match=said):
+    message = r"(?s)in evaluation mode, and depends on it: .*flags.py:\d+, in (Branching\.)?forward.*it is True now"
+    with pytest.raises(fx.GuardError, match=message):
         captured.train()(torch.ones(2))
 
 
@@ -122,21 +122,21 @@ def test_passes_take_the_flag_for_what_it_is_now_or_say_how_it_is_fixed() -> Non
             return F.batch_norm(x, norm.running_mean, norm.running_var, norm.weight, norm.bias, self.training)
 
     program = fx.symbolic_trace(Norm().eval())
-    said = [one.reason for one in fx.passes.FuseConvBN().explain(program)]
-    assert said == ["whether it is in training mode is known when the program runs; `canonicalize` fixes the mode"]
+    reasons = [entry.reason for entry in fx.passes.FuseConvBN().explain(program)]
+    assert reasons == ["whether it is in training mode is known when the program runs; `canonicalize` fixes the mode"]
     program = fx.passes.FuseConvBN()(fx.passes.Canonicalize()(program))
     assert not program.graph.find_nodes(op="call_function", target=F.batch_norm)
 
 
 def test_other_threads_read_and_set_flags_while_a_program_is_captured() -> None:
-    seen: SimpleQueue[Any] = SimpleQueue()
+    recorded: SimpleQueue[Any] = SimpleQueue()
     other = nn.Dropout()
 
     def elsewhere() -> None:
-        seen.put(other.training)
+        recorded.put(other.training)
         other.eval()
-        seen.put(other.training)
-        seen.put(F.dropout(torch.ones(2), 0.5, other.training).tolist())
+        recorded.put(other.training)
+        recorded.put(F.dropout(torch.ones(2), 0.5, other.training).tolist())
 
     class Waits(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -146,7 +146,7 @@ def test_other_threads_read_and_set_flags_while_a_program_is_captured() -> None:
             return F.dropout(x, 0.5, self.training)
 
     fx.symbolic_trace(Waits())
-    assert [seen.get_nowait() for _ in range(3)] == [True, False, [1, 1]]
+    assert [recorded.get_nowait() for _ in range(3)] == [True, False, [1, 1]]
     assert "training" not in vars(nn.Module)
 
 
@@ -166,8 +166,8 @@ def test_a_program_that_switches_a_module_to_another_mode_is_refused() -> None:
             return self.norm(x)
 
     root = Switching()
-    said = r"(?s)cannot switch a module between training and evaluation.*flags.py:\d+, in .*self.norm.eval\(\).*try"
-    with pytest.raises(fx.TraceError, match=said):
+    message = r"(?s)cannot switch a module between training and evaluation.*flags.py:\d+, in .*self.norm.eval\(\).*try"
+    with pytest.raises(fx.TraceError, match=message):
         fx.symbolic_trace(root)
     assert root.norm.training
 

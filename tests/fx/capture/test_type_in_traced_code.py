@@ -41,7 +41,7 @@ PROGRAMS = {
     "the class of a class": lambda x: x + (type(int) is type) + 2 * (type(Holder) is type),
     "a class beside the class of a class": lambda x: x + (type is type(int)) + (type(int) is not type),
     "the class of a class, equal": lambda x: x + (type(int) == type),  # noqa: E721
-    "a class of a class that was kept": lambda x: x + ([type(one) for one in (1, int)][1] is type),
+    "a class of a class that was kept": lambda x: x + ([type(item) for item in (1, int)][1] is type),
     "an entry of a dict": lambda x: x + BY_KIND[type] + BY_KIND[type(int)],
     "among others": lambda x: x + (type in (int, type)) + isinstance(int, (type, str)) + issubclass(Meta, type),
     "a union": lambda x: x + isinstance(int, type | None),

@@ -78,8 +78,8 @@ def joined(x: torch.Tensor, y: torch.Tensor) -> None:
 
 def message_set_before(x: torch.Tensor, y: torch.Tensor) -> None:
     if x.shape[1] != 3:
-        found = x.shape[1:]
-        message = f"got {found}"
+        shape = x.shape[1:]
+        message = f"got {shape}"
         raise ValueError(message)
 
 

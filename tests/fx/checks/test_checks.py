@@ -119,12 +119,12 @@ def test_checks_of_torch_are_recorded_with_their_message() -> None:
     _check = torch._check
     captured = fx.symbolic_trace(program)
     assert torch.equal(captured(torch.ones(2, 3)), program(torch.ones(2, 3)))
-    said = {
+    messages = {
         (1, 3): r"^more than one row, not 1 of torch.Size\(\[1, 3\]\)",
         (2, 2): r"the condition of torch._check does not hold: .*test_checks.py:\d+",
         (50, 3): r"torch._check\(x.numel\(\) < 100, lambda: str\(1 // 0\)\)",
     }
-    for shape, message in said.items():
+    for shape, message in messages.items():
         with pytest.raises(AssertionError, match=message):
             captured(torch.ones(shape))
     with pytest.raises(AssertionError, match="does not hold"):

@@ -1,4 +1,4 @@
-"""Functions that handle exceptions are told from those that only leave a block, and what they handle is read."""
+"""Functions that handle exceptions are distinguished from ones that only leave a block; the handled kinds are read."""
 
 from __future__ import annotations
 
@@ -111,9 +111,9 @@ def test_a_function_that_is_written_in_another_handles_for_itself() -> None:
 def test_what_is_handled_around_a_line_is_read_from_its_byte_code(
     function: Callable[..., object], names: tuple[str, ...]
 ) -> None:
-    found: list[tuple[str, ...]] = []
-    function(lambda: found.append(handled_at(sys._getframe(1))))
-    assert found == [names]
+    results: list[tuple[str, ...]] = []
+    function(lambda: results.append(handled_at(sys._getframe(1))))
+    assert results == [names]
 
 
 class Quiet:
@@ -162,7 +162,10 @@ def loudly() -> Generator[None]:
         (quietly, ("BaseException",)),
         (contextlib.suppress, ()),
         (contextlib.suppress(ValueError), ("BaseException",)),
-        *((one, None) for one in (Raising, Silent, loudly, contextlib.nullcontext, torch.no_grad, torch.autocast)),
+        *(
+            (manager, None)
+            for manager in (Raising, Silent, loudly, contextlib.nullcontext, torch.no_grad, torch.autocast)
+        ),
     ],
 )
 def test_what_a_context_manager_swallows_is_read_from_what_it_returns(manager: Any, names: Any) -> None:
@@ -192,14 +195,14 @@ def test_functions_with_a_context_manager_that_may_swallow_are_found() -> None:
         with manager:
             pass
 
-    assert [bool(handling(one)) for one in (inner, other, by_attribute, given)] == [True, False, True, True]
+    assert [bool(handling(handler)) for handler in (inner, other, by_attribute, given)] == [True, False, True, True]
 
 
 def test_a_context_manager_handles_what_it_swallows_around_a_line() -> None:
-    found: list[tuple[str, ...]] = []
+    results: list[tuple[str, ...]] = []
 
     def note() -> None:
-        found.append(handled_at(sys._getframe(1)))
+        results.append(handled_at(sys._getframe(1)))
 
     ignoring = contextlib.suppress
     with Quiet():
@@ -207,4 +210,4 @@ def test_a_context_manager_handles_what_it_swallows_around_a_line() -> None:
     with Raising(), ignoring(KeyError, ValueError):
         note()
     note()
-    assert found == [("BaseException",), ("KeyError", "ValueError"), ()]
+    assert results == [("BaseException",), ("KeyError", "ValueError"), ()]

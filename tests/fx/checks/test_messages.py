@@ -1,4 +1,4 @@
-"""What a check says when it fails is what eager says, made when it fails."""
+"""The messages of failed checks: those of eager, rendered when a check fails."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Checked(torch.nn.Module):
 
 
 def said(run: Callable[..., Any], inputs: tuple[torch.Tensor, ...]) -> str | None:
-    """Return what ``run`` raises, without the notes on where."""
+    """Return the message of the error that ``run`` raises, without the notes on its place."""
     try:
         run(*inputs)
     except Exception as error:
@@ -238,8 +238,8 @@ def test_a_message_of_real_values_is_what_they_are() -> None:
             raise ValueError(f"one of {sizes}, {len(sizes)} in all, %s" % sizes[0])
         return x
 
-    (found,) = fx.symbolic_trace(program).graph.find_nodes(op=CALL, target=torch._assert)
-    assert found.args[1] == "one of [2, 4], 2 in all, 2"
+    (check,) = fx.symbolic_trace(program).graph.find_nodes(op=CALL, target=torch._assert)
+    assert check.args[1] == "one of [2, 4], 2 in all, 2"
 
 
 def test_a_message_that_is_no_text_is_written_as_one() -> None:

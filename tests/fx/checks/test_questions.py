@@ -35,10 +35,10 @@ def _stored_by_name(x: Any) -> Any:
     ],
 )
 def test_a_comparison_by_identity_with_an_attribute_is_refused(program: Any) -> None:
-    said = (
+    expected = (
         r"(?s)cannot compare the \w+ of a traced value by identity.*test_questions.py:\d+.*value +Proxy\(x\.\w+\).*try "
     )
-    with pytest.raises(fx.TraceError, match=said):
+    with pytest.raises(fx.TraceError, match=expected):
         fx.symbolic_trace(program)
 
 
@@ -55,8 +55,10 @@ def test_a_comparison_by_identity_with_an_attribute_is_refused(program: Any) -> 
     ],
 )
 def test_a_decision_by_the_text_of_a_value_is_refused(program: Any) -> None:
-    said = r"(?s)cannot branch on the text of a traced value.*test_questions.py:\d+.*value +Proxy\(x\.\w+\).*why .*try "
-    with pytest.raises(fx.TraceError, match=said):
+    message = (
+        r"(?s)cannot branch on the text of a traced value.*test_questions.py:\d+.*value +Proxy\(x\.\w+\).*why .*try "
+    )
+    with pytest.raises(fx.TraceError, match=message):
         fx.symbolic_trace(program)
 
 
@@ -82,8 +84,8 @@ def test_with_example_inputs_the_text_of_a_value_decides_and_is_guarded(program:
 
 
 def test_the_text_of_a_tensor_is_refused_with_example_inputs_too() -> None:
-    said = r"(?s)cannot branch on the text of a traced value.*the example inputs do not determine it: it is a tensor"
-    with pytest.raises(fx.TraceError, match=said):
+    message = r"(?s)cannot branch on the text of a traced value.*the example inputs do not determine it: it is a tensor"
+    with pytest.raises(fx.TraceError, match=message):
         fx.symbolic_trace(lambda x: x * 2 if "nan" in str(x) else x, example_inputs=(torch.ones(2),))
 
 
@@ -151,18 +153,18 @@ def test_the_class_of_a_value_is_answered_where_it_is_written_and_checked_when_t
         captured(1)
 
 
-def test_torch_and_code_that_is_not_traced_find_the_class_that_stands_for_a_value() -> None:
+def test_torch_and_code_that_is_not_traced_find_the_class_that_represents_a_value() -> None:
     proxy = fx.Proxy(fx.Graph().placeholder("x"))
     assert proxy.__class__ is fx.Proxy and not isinstance(proxy, torch.Tensor)
 
 
 def test_asking_for_a_class_that_names_a_dtype_is_refused() -> None:
-    said = (
+    expected = (
         r"(?s)cannot tell whether a traced value is a torch.FloatTensor.*test_questions.py:\d+.*value +%x .*"
         r"why .*dtype.*try .*isinstance\(value, torch.Tensor\)"
     )
     for classes in (torch.FloatTensor, (int, torch.FloatTensor)):
-        with pytest.raises(fx.TraceError, match=said):
+        with pytest.raises(fx.TraceError, match=expected):
             fx.symbolic_trace(lambda x: x * 2 if isinstance(x, classes) else x)  # noqa: B023
 
 
@@ -171,12 +173,12 @@ def test_autocast_by_the_device_of_an_input_is_refused_by_its_line_and_guarded_w
         with torch.autocast(device_type=x.device.type, enabled=x.is_cuda):
             return x @ x
 
-    said = (
+    expected = (
         r"(?s)cannot set autocast by a traced value.*test_questions.py:\d+.*torch.autocast.*why .*try .*example_inputs"
     )
-    with pytest.raises(fx.TraceError, match=said):
+    with pytest.raises(fx.TraceError, match=expected):
         fx.symbolic_trace(autocast_by_device)
     captured = fx.symbolic_trace(autocast_by_device, example_inputs=(torch.ones(2, 2),))
-    found = [str(guard).partition(": ")[0].partition("where ")[2] for guard in captured.guards]
-    assert found == ["x.device.type was 'cpu'", "x.is_cuda was False"]
+    questions = [str(guard).partition(": ")[0].partition("where ")[2] for guard in captured.guards]
+    assert questions == ["x.device.type was 'cpu'", "x.is_cuda was False"]
     assert captured(torch.ones(3, 3)).tolist() == [[3.0] * 3] * 3

@@ -60,8 +60,8 @@ DECIDING = [
 
 @pytest.mark.parametrize("program", DECIDING)
 def test_text_that_something_is_decided_by_is_refused_by_its_line(program: Any) -> None:
-    said = r"(?s)cannot branch on the text of a traced value.*test_texts.py:\d+.*value +.*Proxy\(.*why .*try "
-    with pytest.raises(fx.TraceError, match=said):
+    message = r"(?s)cannot branch on the text of a traced value.*test_texts.py:\d+.*value +.*Proxy\(.*why .*try "
+    with pytest.raises(fx.TraceError, match=message):
         fx.symbolic_trace(program)
 
 
@@ -82,9 +82,9 @@ def _warned(x: Any) -> Any:
 
 
 def _collected(x: Any) -> Any:
-    said = f"shape {x.shape}"
-    said += f" of {x.dtype}"
-    print(said, sep="")
+    text = f"shape {x.shape}"
+    text += f" of {x.dtype}"
+    print(text, sep="")
     return x
 
 
@@ -118,7 +118,7 @@ def test_text_that_is_only_shown_is_no_obstacle_and_no_guard(program: Any, capsy
     assert "Proxy(" not in guided.code
 
 
-# What a function is called, and in which file it stands, says nothing of what it does.
+# The name of a function, and its file, decide nothing about its effects.
 
 
 def get_info(text: str) -> Any:
@@ -156,9 +156,9 @@ class Label:
 
 
 def _printed(x: Any) -> Any:
-    said = io.StringIO()
-    print(f"n{x.shape[1]}", file=said, end="")
-    return x * TABLE.get(said.getvalue(), 3.0)
+    stream = io.StringIO()
+    print(f"n{x.shape[1]}", file=stream, end="")
+    return x * TABLE.get(stream.getvalue(), 3.0)
 
 
 OF_ANY_NAME = [
@@ -220,11 +220,11 @@ def telling(x):
 
 
 def test_what_text_does_is_known_without_source() -> None:
-    made: dict[str, Any] = {}
-    exec(PROGRAM, made)
+    namespace: dict[str, Any] = {}
+    exec(PROGRAM, namespace)
     x = torch.ones(1, 2)
     with pytest.raises(fx.TraceError, match="cannot branch on the text of a traced value"):
-        fx.symbolic_trace(made["program"])
-    assert fx.symbolic_trace(made["program"], example_inputs=(x,))(x).tolist() == [[2.0, 2.0]]
+        fx.symbolic_trace(namespace["program"])
+    assert fx.symbolic_trace(namespace["program"], example_inputs=(x,))(x).tolist() == [[2.0, 2.0]]
     with pytest.raises(AssertionError, match="two, not 3"):
-        fx.symbolic_trace(made["telling"])(torch.ones(1, 1, 1))
+        fx.symbolic_trace(namespace["telling"])(torch.ones(1, 1, 1))

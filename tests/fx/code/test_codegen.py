@@ -25,14 +25,14 @@ def body(module: fx.GraphModule) -> list[str]:
 
 
 def test_freed_values_are_gone_while_the_program_still_runs() -> None:
-    seen: list[weakref.ref[torch.Tensor]] = []
+    recorded: list[weakref.ref[torch.Tensor]] = []
 
     def note(value: torch.Tensor) -> torch.Tensor:
-        seen.append(weakref.ref(value))
+        recorded.append(weakref.ref(value))
         return value + 1
 
     def alive(value: torch.Tensor) -> torch.Tensor:
-        assert seen[0]() is None
+        assert recorded[0]() is None
         return value
 
     graph = fx.Graph()
@@ -41,7 +41,7 @@ def test_freed_values_are_gone_while_the_program_still_runs() -> None:
     noted = graph.call_function(note, (doubled,))
     graph.output(graph.call_function(alive, (noted,)))
     assert torch.equal(fx.GraphModule({}, graph)(torch.ones(1)), torch.full((1,), 3.0))
-    assert len(seen) == 1
+    assert len(recorded) == 1
 
 
 def test_what_a_changed_order_frees_follows_the_new_order() -> None:
@@ -67,12 +67,12 @@ def test_in_place_operators_write_to_the_callers_tensor(row: PythonOperator) -> 
     statement = row.template.format("x", "y")
     assert body(module)[0] == f"{statement};  {row.name} = x;  x = y = None"
     kind = torch.int64 if row.name in ("iand", "ior", "ixor", "ilshift", "irshift") else torch.float32
-    given, other, expected = (torch.full((2, 2), number, dtype=kind) for number in (5, 2, 5))
-    result = module(given, other)
+    value, other, expected = (torch.full((2, 2), number, dtype=kind) for number in (5, 2, 5))
+    result = module(value, other)
     eager = {"x": expected, "y": other}
     exec(statement, eager)
     assert torch.equal(result, eager["x"])
-    assert row.name == "imatmul" or result is given
+    assert row.name == "imatmul" or result is value
 
 
 def test_in_place_operators_on_constants_are_calls() -> None:

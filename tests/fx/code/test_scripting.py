@@ -1,4 +1,4 @@
-"""Programs as TorchScript: what was edited is compiled anew, what it cannot compile is refused by a sentence."""
+"""Programs as TorchScript: edited programs are compiled again, and others are refused with a sentence."""
 
 import copy
 
@@ -22,7 +22,7 @@ def relu_becomes_sigmoid(program):
     return program
 
 
-def test_an_edited_program_is_scripted_anew():
+def test_an_edited_program_is_scripted_again():
     program = fx.symbolic_trace(nn.Sequential(nn.Linear(6, 3), nn.ReLU()))
     before = torch.jit.script(program)
     expected = program(X)
@@ -32,7 +32,7 @@ def test_an_edited_program_is_scripted_anew():
     assert torch.equal(before(X), expected)
 
 
-def test_an_edited_part_of_a_program_is_scripted_anew():
+def test_an_edited_part_of_a_program_is_scripted_again():
     inner = fx.symbolic_trace(nn.Sequential(nn.Linear(6, 3), nn.ReLU()))
     outer = nn.Sequential(inner, nn.Tanh())
     torch.jit.script(outer)

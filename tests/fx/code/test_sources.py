@@ -131,11 +131,11 @@ def test_debugger_steps_through_the_generated_lines() -> None:
     debugger.use_rawinput = False
     result = debugger.runcall(forward, torch.zeros(1))
     assert torch.equal(result, torch.full((1,), 2.0))
-    shown = output.getvalue()
-    assert "-> add = x + 1;  x = None" in shown
-    assert "-> relu = torch.relu(add);  add = None" in shown
-    assert "tensor([1.])" in shown
-    assert "def forward(self, x):" in shown
+    text = output.getvalue()
+    assert "-> add = x + 1;  x = None" in text
+    assert "-> relu = torch.relu(add);  add = None" in text
+    assert "tensor([1.])" in text
+    assert "def forward(self, x):" in text
 
 
 def test_postmortem_finds_the_values_of_the_generated_frame() -> None:

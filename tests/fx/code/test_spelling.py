@@ -91,8 +91,8 @@ def same(left: Any, right: Any) -> bool:
 def program_with(value: Any) -> fx.GraphModule:
     graph = fx.Graph()
     x = graph.placeholder("x")
-    kept = graph.call_function(keep, ((value, x),), {"named": [value]})
-    graph.output((kept, graph.call_function(keep, (), {"value": {"k": value}}), value))
+    call = graph.call_function(keep, ((value, x),), {"named": [value]})
+    graph.output((call, graph.call_function(keep, (), {"value": {"k": value}}), value))
     return fx.GraphModule({}, graph)
 
 
@@ -110,9 +110,9 @@ def program_with(value: Any) -> fx.GraphModule:
     ids=["code", "interpreter", "copy", "copied_graph", "pickle", "pickled_graph"],
 )
 def test_every_kind_of_argument_comes_back_equal(way: Callable[[fx.GraphModule], Any], value: Any) -> None:
-    (kept, x), inner, plain = way(program_with(value))(7)
+    (returned, x), inner, plain = way(program_with(value))(7)
     assert x == 7
-    assert same(kept, value)
+    assert same(returned, value)
     assert same(inner["k"], value)
     assert same(plain, value)
 
@@ -127,16 +127,16 @@ def test_every_kind_of_argument_comes_back_equal(way: Callable[[fx.GraphModule],
     ids=repr,
 )
 def test_every_kind_of_argument_that_capture_takes_is_traced_again(value: Any) -> None:
-    (kept, _), inner, plain = fx.symbolic_trace(program_with(value))(7)
-    assert same(kept, value)
+    (returned, _), inner, plain = fx.symbolic_trace(program_with(value))(7)
+    assert same(returned, value)
     assert same(inner["k"], value)
     assert same(plain, value)
 
 
 def test_objects_of_other_kinds_are_the_very_objects() -> None:
     thing = object()
-    (kept, _), inner, plain = program_with(thing)(7)
-    assert kept is thing
+    (returned, _), inner, plain = program_with(thing)(7)
+    assert returned is thing
     assert inner["k"] is thing
     assert plain is thing
 
@@ -407,8 +407,8 @@ def test_nothing_puts_its_own_text_into_the_source(
 ) -> None:
     graph = fx.Graph()
     x = graph.placeholder("x")
-    made = build(graph, x)
-    graph.output((x, made))
+    new = build(graph, x)
+    graph.output((x, new))
     try:
         code = graph.python_code("self", verbose=verbose)
     except fx.CodegenError:

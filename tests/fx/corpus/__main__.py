@@ -19,19 +19,19 @@ def main() -> None:
     parser.add_argument("library", nargs="?", default="fx")
     parser.add_argument("--write", action="store_true")
     parser.add_argument("-k", default="")
-    given = parser.parse_args()
-    library = importlib.import_module(given.library)
+    options = parser.parse_args()
+    library = importlib.import_module(options.library)
     for file in sorted(HERE.glob("*.py")):
         if not file.stem.startswith(("_", "test_", "judge", "programs", "retold", "source_programs")):
             importlib.import_module(f"{__package__}.{file.stem}")
-    verdicts = {name: judge(one, library) for name, one in REGISTRY.items() if given.k in name}
+    verdicts = {name: judge(program, library) for name, program in REGISTRY.items() if options.k in name}
     for name, verdict in verdicts.items():
         if verdict.kind != RIGHT:
             print(name, verdict.kind, " | ".join(verdict.why.splitlines())[:500])
     print(dict(Counter(verdict.kind for verdict in verdicts.values())))
-    if given.write and given.library == "fx":
+    if options.write and options.library == "fx":
         _write_ours(verdicts, library)
-    elif given.write:
+    elif options.write:
         kinds = names_in(HERE / "torch_fx.txt") | {name: verdict.kind for name, verdict in verdicts.items()}
         _write("torch_fx", "What becomes of each program under torch.fx.", kinds)
 
@@ -43,9 +43,11 @@ def _write_ours(verdicts: dict[str, Verdict], library: ModuleType) -> None:
     refused = [name for name, kind in kinds.items() if kind == REFUSED and not REGISTRY[name].must_refuse]
     _write("not_yet", "Programs that are not captured rightly, nor refused by their line.", wrong)
     _write("refused", "Programs that are refused by their line.", dict.fromkeys(refused, ""))
-    known = names_in(HERE / "guided.txt")
-    known |= {name: "" for name in verdicts if name in refused and judge(REGISTRY[name], library, True).kind == RIGHT}
-    guided = [name for name in refused if name in known]
+    recorded = names_in(HERE / "guided.txt")
+    recorded |= {
+        name: "" for name in verdicts if name in refused and judge(REGISTRY[name], library, True).kind == RIGHT
+    }
+    guided = [name for name in refused if name in recorded]
     what = "Programs that are refused by their line, and captured with example inputs."
     _write("guided", what, dict.fromkeys(guided, ""))
 

@@ -1,4 +1,4 @@
-"""Whether what was captured of a program means what the program means: capture, run both, and compare all there is."""
+"""Check that a captured program means the same as the program: capture, run both, and compare all results."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ RIGHT, REFUSED, UNEXPLAINED, WRONG = "right", "refused", "unexplained", "wrong"
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What became of a program."""
+    """The verdict on a program."""
 
     kind: str
     """One of the above."""
     why: str
-    """What differs, or what was said."""
+    """The difference, or the message."""
 
 
 class _Ended(Exception):
@@ -44,8 +44,8 @@ class _Ended(Exception):
 def judge(program: Program, library: ModuleType, guided: bool | None = None) -> Verdict:
     """Capture a program in both modes and compare it with eager; the worst of both is the verdict.
 
-    With ``guided``, it is captured with example inputs, of the first of the sizes; by default if the program says so,
-    and the library is not ``torch.fx``, which takes none.
+    With ``guided``, it is captured with example inputs of the first size. By default the program's own setting decides;
+    ``torch.fx`` takes no example inputs.
     """
     guided = program.guided and library.__name__ == "fx" if guided is None else guided
     modes = (False, True) if program.is_module else (False,)
@@ -122,24 +122,24 @@ def _capture(program: Program, library: ModuleType, root: Any, guided: bool) -> 
 
 
 def _refusal(error: FxError, program: Program) -> _Ended:
-    known = f"{program.theme}.py:" in str(error)
-    return _Ended(REFUSED if known else UNEXPLAINED, str(error))
+    is_expected = f"{program.theme}.py:" in str(error)
+    return _Ended(REFUSED if is_expected else UNEXPLAINED, str(error))
 
 
 def _compare_runs(program: Program, eager: Any, captured: Any, size: int, where: str) -> None:
-    expected, found = _run(program, eager, size), _run(program, captured, size)
-    if isinstance(found.get("error"), FxError):
-        raise _refusal(found["error"], program)
-    if ("error" in expected) != ("error" in found):
+    expected, actual = _run(program, eager, size), _run(program, captured, size)
+    if isinstance(actual.get("error"), FxError):
+        raise _refusal(actual["error"], program)
+    if ("error" in expected) != ("error" in actual):
         raise _Ended(
-            WRONG, f"{where}: eager {expected.get('error', 'runs')!r}, captured {found.get('error', 'runs')!r}"
+            WRONG, f"{where}: eager {expected.get('error', 'runs')!r}, captured {actual.get('error', 'runs')!r}"
         )
     if "error" in expected:
         return
     if isinstance(expected["gradients"], str):  # eager cannot tell them; what is captured may
-        expected["gradients"] = found["gradients"]
+        expected["gradients"] = actual["gradients"]
     for what in expected:
-        _expect_same(expected[what], found[what], f"{what} {where}")
+        _expect_same(expected[what], actual[what], f"{what} {where}")
 
 
 def _run(program: Program, target: Any, size: int) -> dict[str, Any]:
@@ -155,16 +155,19 @@ def _run(program: Program, target: Any, size: int) -> dict[str, Any]:
         if torch.is_autocast_enabled("cpu"):
             raise _Ended(WRONG, f"autocast is on after {error!r}") from error
         return {"error": error}
-    seen: dict[str, Any] = {"grad mode": (grad, torch.is_grad_enabled()), "autocast": torch.is_autocast_enabled("cpu")}
+    results: dict[str, Any] = {
+        "grad mode": (grad, torch.is_grad_enabled()),
+        "autocast": torch.is_autocast_enabled("cpu"),
+    }
     torch.set_grad_enabled(grad)
-    seen |= {
+    results |= {
         "output": _described(output),
         "inputs": [_described(value) for value in inputs],
         "random numbers": _random_state(),
         "state": _state(target) if program.is_module else None,
     }
-    seen["gradients"] = _gradients(target, output, leaves)
-    return seen
+    results["gradients"] = _gradients(target, output, leaves)
+    return results
 
 
 def _differentiable(value: Any, leaves: list[torch.Tensor] | None = None) -> Any:
@@ -178,27 +181,29 @@ def _differentiable(value: Any, leaves: list[torch.Tensor] | None = None) -> Any
 
 
 def _gradients(target: Any, output: Any, leaves: list[torch.Tensor]) -> Any:
-    tensors = [one for one in _tensors(output) if one.requires_grad and one.is_floating_point()]
+    tensors = [tensor for tensor in _tensors(output) if tensor.requires_grad and tensor.is_floating_point()]
     parameters = dict(target.named_parameters()) if isinstance(target, torch.nn.Module) else {}
-    for one in (*leaves, *parameters.values()):
-        one.grad = None
+    for leaf in (*leaves, *parameters.values()):
+        leaf.grad = None
     if tensors:
         try:
-            sum(((one * one).sum() + one.sum()) for one in tensors).backward()  # type: ignore[union-attr]
+            sum(((tensor * tensor).sum() + tensor.sum()) for tensor in tensors).backward()  # type: ignore[union-attr]
         except RuntimeError as error:
             return type(error).__name__
-    return [_described(one.grad) for one in leaves], {n: _described(one.grad) for n, one in parameters.items()}
+    return [_described(tensor.grad) for tensor in leaves], {
+        n: _described(tensor.grad) for n, tensor in parameters.items()
+    }
 
 
 def _tensors(value: Any) -> list[torch.Tensor]:
     if isinstance(value, torch.Tensor):
         return [value]
     if isinstance(value, Mapping):
-        return [one for element in value.values() for one in _tensors(element)]
+        return [tensor for element in value.values() for tensor in _tensors(element)]
     if isinstance(value, (tuple, list)):
-        return [one for element in value for one in _tensors(element)]
+        return [tensor for element in value for tensor in _tensors(element)]
     if hasattr(value, "__dict__") and not isinstance(value, (type, torch.nn.Module)):
-        return [one for element in vars(value).values() for one in _tensors(element)]
+        return [tensor for element in vars(value).values() for tensor in _tensors(element)]
     return []
 
 
@@ -229,12 +234,12 @@ def _held(root: Any) -> Any:
     """All that the modules of a root hold, in values that later changes leave as they are."""
     if not isinstance(root, torch.nn.Module):
         return None
-    held: dict[str, Any] = {}
+    contents: dict[str, Any] = {}
     for path, module in root.named_modules():
         for name, value in {**module.__dict__, **module._parameters, **module._buffers}.items():
             if not name.startswith("_") and not isinstance(value, torch.nn.Module):
-                held[f"{path}.{name}"] = _described(value)
-    return held
+                contents[f"{path}.{name}"] = _described(value)
+    return contents
 
 
 def _described(value: Any) -> Any:
@@ -257,7 +262,7 @@ def _described(value: Any) -> Any:
     if isinstance(value, (int, float, str, bool, complex, type(None), torch.dtype, torch.device)):
         return type(value).__name__, value
     if hasattr(value, "__dict__") and not isinstance(value, (type, torch.nn.Module)) and not callable(value):
-        return type(value).__name__, {name: _described(one) for name, one in vars(value).items()}
+        return type(value).__name__, {name: _described(part) for name, part in vars(value).items()}
     return type(value).__name__
 
 

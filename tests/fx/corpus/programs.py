@@ -33,7 +33,7 @@ class Program:
 
     @property
     def name(self) -> str:
-        """Return what lists and tests call it; unique."""
+        """Return the name in lists and tests; unique."""
         return f"{self.theme}.{self.definition.__name__}"
 
     @property
@@ -59,11 +59,11 @@ def program(
 
     def register(definition: Definition) -> Definition:
         theme = definition.__module__.rpartition(".")[2]
-        made = Program(
+        program = Program(
             theme, definition, lambda size: tuple(make(size) for make in makers), options, must_refuse, guided
         )
-        assert made.name not in REGISTRY, made.name
-        REGISTRY[made.name] = made
+        assert program.name not in REGISTRY, program.name
+        REGISTRY[program.name] = program
         return definition
 
     return register

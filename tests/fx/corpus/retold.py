@@ -1,4 +1,4 @@
-"""The programs of the corpus once more, told otherwise: other names, no source, a decorator, other imports."""
+"""Variants of the programs of the corpus: other names, no source, a decorator, other imports."""
 
 from __future__ import annotations
 
@@ -21,21 +21,29 @@ from . import programs
 from .programs import Program
 
 NAMES = ("{}_get_info", "{}_my_log", "_check_shape_{}", "{}_mark", "{}_write")
-"""What helpers are called in the place of their names: as if each of them only showed something."""
+"""New names for helpers, which suggest that each of them only shows something."""
 Told = dict[str, Program]
 
 
 def renamed(theme: types.ModuleType) -> Told:
     """Tell a theme with its helper functions called like loggers, and its helper classes like exceptions."""
     tree = ast.parse(inspect.getsource(theme))
-    helpers = [one for one in tree.body if isinstance(one, (ast.FunctionDef, ast.ClassDef)) and not one.decorator_list]
+    helpers = [
+        statement
+        for statement in tree.body
+        if isinstance(statement, (ast.FunctionDef, ast.ClassDef)) and not statement.decorator_list
+    ]
     used = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)}
     used |= {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)} | _set(tree)
-    inner = (node for one in tree.body for node in ast.walk(one) if node is not one)
+    inner = (node for statement in tree.body for node in ast.walk(statement) if node is not statement)
     used |= {node.name for node in inner if isinstance(node, (ast.FunctionDef, ast.ClassDef))}
-    names = [one.name for one in helpers if one.name not in used]
+    names = [helper.name for helper in helpers if helper.name not in used]
     new = {name: NAMES[number % len(NAMES)].format(f"n{number}") for number, name in enumerate(names)}
-    new |= {one.name: f"{one.name}Error" for one in helpers if isinstance(one, ast.ClassDef) and one.name in new}
+    new |= {
+        helper.name: f"{helper.name}Error"
+        for helper in helpers
+        if isinstance(helper, ast.ClassDef) and helper.name in new
+    }
     for node in ast.walk(tree):
         if isinstance(node, ast.Name):
             node.id = new.get(node.id, node.id)
@@ -63,14 +71,16 @@ def compiled(theme: types.ModuleType, folder: Path) -> Told:
 
 def decorated(theme: types.ModuleType) -> Told:
     """Tell a theme with a decorator around each program."""
-    told = _told("decorated", theme, inspect.getsource(theme))
-    for name, one in told.items():
-        if not one.is_module:
-            again = _handing_on(one.definition)
-            told[name] = Program(one.theme, again, one.inputs, one.options, one.must_refuse, one.guided)
-        elif isinstance(vars(one.definition).get("forward"), types.FunctionType):
-            one.definition.forward = _handing_on(one.definition.forward)  # type: ignore[attr-defined]
-    return told
+    programs = _told("decorated", theme, inspect.getsource(theme))
+    for name, program in programs.items():
+        if not program.is_module:
+            again = _handing_on(program.definition)
+            programs[name] = Program(
+                program.theme, again, program.inputs, program.options, program.must_refuse, program.guided
+            )
+        elif isinstance(vars(program.definition).get("forward"), types.FunctionType):
+            program.definition.forward = _handing_on(program.definition.forward)  # type: ignore[attr-defined]
+    return programs
 
 
 def _handing_on(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -89,17 +99,22 @@ def imported_otherwise(theme: types.ModuleType) -> Told:
     for statement in tree.body:
         if isinstance(statement, ast.Import):
             modules |= {
-                one.asname or one.name: one.name for one in statement.names if one.asname or "." not in one.name
+                alias.asname or alias.name: alias.name
+                for alias in statement.names
+                if alias.asname or "." not in alias.name
             }
         elif isinstance(statement, ast.ImportFrom) and statement.level == 0 and statement.module != "__future__":
-            members |= {one.asname or one.name: (str(statement.module), one.name) for one in statement.names}
+            members |= {alias.asname or alias.name: (str(statement.module), alias.name) for alias in statement.names}
     stored = _set(tree)
     rewriter = _Imports(
         {name: home for name, home in modules.items() if name not in stored},
         {name: home for name, home in members.items() if name not in stored},
     )
     tree = rewriter.visit(tree)
-    place = next(index for index, one in enumerate(tree.body) if isinstance(one, (ast.Import, ast.ImportFrom))) + 1
+    place = (
+        next(index for index, statement in enumerate(tree.body) if isinstance(statement, (ast.Import, ast.ImportFrom)))
+        + 1
+    )
     tree.body[place:place] = rewriter.imports()
     return _told("imported_otherwise", theme, ast.unparse(ast.fix_missing_locations(tree)))
 
@@ -128,9 +143,15 @@ class _Imports(ast.NodeTransformer):
         return ast.Attribute(ast.Name(name, ast.Load()), member, ast.Load())
 
     def imports(self) -> list[ast.stmt]:
-        """The statements that import what the new names stand for."""
+        """Return the statements that import the members under the new names."""
         whole = [ast.Import([ast.alias(home, name)]) for name, home in self._whole.items()]
-        return [*whole, *(ast.ImportFrom(home, [ast.alias(one, name)], 0) for name, (home, one) in self._from.items())]
+        return [
+            *whole,
+            *(
+                ast.ImportFrom(home, [ast.alias(name_there, name)], 0)
+                for name, (home, name_there) in self._from.items()
+            ),
+        ]
 
 
 def _set(tree: ast.AST) -> set[str]:

@@ -65,8 +65,8 @@ COMPILED = frozenset(
 
 @pytest.mark.parametrize(
     "program",
-    [pytest.param(one, marks=pytest.mark.thorough if one.name in COMPILED else ()) for one in PROGRAMS],
-    ids=[one.name for one in PROGRAMS],
+    [pytest.param(program, marks=pytest.mark.thorough if program.name in COMPILED else ()) for program in PROGRAMS],
+    ids=[program.name for program in PROGRAMS],
 )
 def test_a_program_means_what_eager_means_or_is_refused_by_its_line(program: Program) -> None:
     verdict = judge(program, fx)
@@ -108,7 +108,9 @@ def test_what_becomes_of_each_program_under_torch_fx_is_on_record() -> None:
 @pytest.mark.thorough
 @pytest.mark.skipif(not torch.__version__.startswith("2.13."), reason="on record is torch 2.13")
 def test_torch_fx_does_what_is_on_record() -> None:
-    assert {name: judge(one, torch.fx).kind for name, one in REGISTRY.items()} == names_in(HERE / "torch_fx.txt")
+    assert {name: judge(program, torch.fx).kind for name, program in REGISTRY.items()} == names_in(
+        HERE / "torch_fx.txt"
+    )
 
 
 def test_every_theme_has_its_programs() -> None:

@@ -1,4 +1,4 @@
-"""A program of the corpus that is told otherwise gets the verdict that it had, or is refused; never another meaning."""
+"""Variants of a program of the corpus get the same verdict or are refused; they never get another meaning."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .programs import REGISTRY, Program
 from .test_corpus_of_programs import CAPTURED_SINCE, COMPILED, REFUSALS, THEMES
 
 FEW = 17
-"""Of how many programs one is told otherwise, where not all are."""
+"""The step between the programs that are varied, if not all are."""
 WAYS: dict[str, Callable[[ModuleType, Path], retold.Told]] = {
     "with other names": lambda theme, _: retold.renamed(theme),
     "without source": lambda theme, _: retold.without_source(theme),
@@ -31,8 +31,8 @@ WAYS: dict[str, Callable[[ModuleType, Path], retold.Told]] = {
     "with other imports": lambda theme, _: retold.imported_otherwise(theme),
 }
 MAY_BE_RIGHT = {"decorated.decorated_by_partial"}
-"""Programs that are refused since a decorator keeps the function where capture does not find it, of which another
-decorator around it tells."""
+"""Programs that are refused because a decorator hides the function from capture; another decorator around it shows
+it."""
 
 
 def _expected(program: Program) -> str:
@@ -41,7 +41,7 @@ def _expected(program: Program) -> str:
 
 
 def _is_kept(program: Program) -> str | None:
-    """What is wrong with the verdict on a program; None where it is the one on record."""
+    """Return the difference of the verdict on a program from the recorded one; None if they agree."""
     verdict = judge(program, fx)
     kind = verdict.kind
     if kind == UNEXPLAINED and "retold.py:" in verdict.why:  # the line of the decorator
@@ -55,21 +55,21 @@ def _is_kept(program: Program) -> str | None:
 
 def _told(way: str, folder: Path) -> Iterator[Program]:
     for theme in THEMES:
-        yield from (one for one in WAYS[way](theme, folder).values() if one.name not in COMPILED)
+        yield from (program for program in WAYS[way](theme, folder).values() if program.name not in COMPILED)
 
 
 @pytest.mark.parametrize("way", WAYS)
 def test_some_programs_that_are_told_otherwise_get_the_same_verdict(way: str, tmp_path: Path) -> None:
-    told = list(_told(way, tmp_path))
-    assert [one.name for one in told] == [name for name in REGISTRY if name not in COMPILED]
+    programs = list(_told(way, tmp_path))
+    assert [program.name for program in programs] == [name for name in REGISTRY if name not in COMPILED]
     start = list(WAYS).index(way) * 2  # other ones for each way
-    assert [wrong for one in told[start::FEW] if (wrong := _is_kept(one)) is not None] == []
+    assert [wrong for program in programs[start::FEW] if (wrong := _is_kept(program)) is not None] == []
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("way", WAYS)
 def test_all_programs_that_are_told_otherwise_get_the_same_verdict(way: str, tmp_path: Path) -> None:
-    assert [wrong for one in _told(way, tmp_path) if (wrong := _is_kept(one)) is not None] == []
+    assert [wrong for program in _told(way, tmp_path) if (wrong := _is_kept(program)) is not None] == []
 
 
 def _captured(program: Program, root: Any) -> str:
@@ -86,7 +86,7 @@ def _captured(program: Program, root: Any) -> str:
 
 
 def _differing(programs: list[Program]) -> list[str]:
-    """The programs of which a second capture, or those of two threads at the same time, say something else."""
+    """Return the programs of which a second capture, or simultaneous captures of two threads, give something else."""
     differing: list[str] = []
     with warnings.catch_warnings(), ThreadPoolExecutor(2) as threads:
         warnings.simplefilter("ignore")
@@ -109,9 +109,9 @@ def _captured_together(program: Program, together: threading.Barrier, root: Any)
 
 
 def test_some_programs_that_are_captured_again_or_by_two_threads_are_the_same() -> None:
-    assert _differing([one for one in REGISTRY.values() if one.name not in COMPILED][3::FEW]) == []
+    assert _differing([program for program in REGISTRY.values() if program.name not in COMPILED][3::FEW]) == []
 
 
 @pytest.mark.thorough
 def test_all_programs_that_are_captured_again_or_by_two_threads_are_the_same() -> None:
-    assert _differing([one for one in REGISTRY.values() if one.name not in COMPILED]) == []
+    assert _differing([program for program in REGISTRY.values() if program.name not in COMPILED]) == []

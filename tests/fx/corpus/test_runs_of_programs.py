@@ -23,7 +23,7 @@ SMALL_MODELS = frozenset(name for name in list_models() if is_small_sibling(name
 
 
 def captured_runs(root: Any, **options: Any) -> int:
-    """How often one capture runs a program, whether it is captured or refused."""
+    """Count the runs of a program in one capture, whether it is captured or refused."""
     examples = options.pop("example_inputs", None)
     tracer = fx.Tracer()
     for name, value in options.items():

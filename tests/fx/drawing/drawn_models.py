@@ -62,9 +62,9 @@ def random_rows(seed: int, count: int = 60) -> tuple[list[Rows], list[Edge]]:
     ]
     edges += [(draw.randrange(1, count), 0, 1)]
     edges = list({(tail, head): states for tail, head, states in edges}.items())  # type: ignore[assignment]
-    found: list[Edge] = [(tail, head, states) for (tail, head), states in edges]  # type: ignore[misc]
+    flat_edges: list[Edge] = [(tail, head, states) for (tail, head), states in edges]  # type: ignore[misc]
     inputs: list[list[int]] = [[] for _ in range(count)]
-    for tail, head, _ in found:
+    for tail, head, _ in flat_edges:
         inputs[head].append(tail)
     root = make_clusters(modules, {}, [draw.randrange(3) for _ in range(count)], inputs)
-    return make_rows(root, found, lambda node: node == 0), found
+    return make_rows(root, flat_edges, lambda node: node == 0), flat_edges

@@ -22,7 +22,7 @@ def titles(picture: Picture) -> list[str]:
 def test_blocks_that_repeat_are_folded_and_counted() -> None:
     picture = Picture.of(DrawnProgram.of(fx.symbolic_trace(Blocks(12))))
     assert titles(picture) == ["blocks.0 … blocks.11: Block × 12", "head: Sequential"]
-    names = [picture.nodes[node].at(0).name for node in picture.shown]
+    names = [picture.nodes[node].at(0).name for node in picture.visible]
     assert names == "x blocks_0_wide relu blocks_0_narrow add head_0 head_1 output".split()
 
 
@@ -57,7 +57,7 @@ def test_blocks_that_differ_are_not_folded_together() -> None:
 def test_unfolded_blocks_are_all_drawn() -> None:
     program = DrawnProgram.of(fx.symbolic_trace(Blocks(3)))
     picture = Picture.of(program, fold=False)
-    assert len(picture.shown) == len(program.nodes)
+    assert len(picture.visible) == len(program.nodes)
     assert titles(picture)[0] == "blocks.0 … blocks.2: Block × 3"
 
 
@@ -91,7 +91,7 @@ def test_edges_of_folded_blocks_are_there_in_the_states_of_all() -> None:
 
 def test_a_call_of_a_module_is_a_stretch_of_nodes() -> None:
     root = make_clusters([("a",), ("a",), (), ("a",), ("a",)], {"a": "A"}, "pqrst", [[], [0], [1], [2], [3]])
-    assert [one.nodes() if isinstance(one, Cluster) else one for one in root.members] == [[0, 1], 2, [3, 4]]
+    assert [member.nodes() if isinstance(member, Cluster) else member for member in root.members] == [[0, 1], 2, [3, 4]]
 
 
 def test_large_clusters_are_cut_into_parts() -> None:
@@ -101,13 +101,13 @@ def test_large_clusters_are_cut_into_parts() -> None:
     assert root.members[1].title == "100 nodes" and root.members[1].path == "nodes 101 to 200"
 
 
-def test_weights_that_are_fetched_first_stand_beside_what_reads_them() -> None:
+def test_weights_that_are_fetched_first_are_beside_what_reads_them() -> None:
     program = Canonicalize()(fx.symbolic_trace(Blocks(4).eval()))
     (x,) = program.graph.find_nodes(op="placeholder")
     for node in program.graph.find_nodes(op="get_attr"):
         x.append(node)
-    found = titles(Picture.of(DrawnProgram.of(program)))
-    assert found[:3] == ["blocks.0 … blocks.3: Block × 4", "head: Sequential", "blocks.0.wide: Linear"]
+    headings = titles(Picture.of(DrawnProgram.of(program)))
+    assert headings[:3] == ["blocks.0 … blocks.3: Block × 4", "head: Sequential", "blocks.0.wide: Linear"]
 
 
 def test_titles_have_the_ends_of_long_paths() -> None:
@@ -118,6 +118,6 @@ def test_titles_have_the_ends_of_long_paths() -> None:
 @pytest.mark.thorough
 def test_exported_programs_have_the_same_modules() -> None:
     program = fx.from_export(torch.export.export(Blocks(4).eval(), (torch.ones(1, 4),)))
-    found = titles(Picture.of(DrawnProgram.of(program)))
-    assert found[:2] == ["blocks.0 … blocks.3: Block × 4", "head: Sequential"]
-    assert "blocks.0.wide: Linear" in found
+    headings = titles(Picture.of(DrawnProgram.of(program)))
+    assert headings[:2] == ["blocks.0 … blocks.3: Block × 4", "head: Sequential"]
+    assert "blocks.0.wide: Linear" in headings

@@ -163,7 +163,7 @@ SETS = {
 def sets_of(difference):
     names = {what: " ".join(getattr(difference, what)) for what in ("removed", "added", "changed", "moved")}
     both = {"one_to_many": dict(difference.one_to_many), "many_to_one": dict(difference.many_to_one)}
-    return {what: found for what, found in {**names, **both}.items() if found}
+    return {what: nodes for what, nodes in {**names, **both}.items() if nodes}
 
 
 @pytest.mark.parametrize("name", [name for name, (_, expected) in SETS.items() if expected is not None])
@@ -176,8 +176,8 @@ def test_what_a_pass_did_is_reported_exactly(name):
 @pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="this build of torch has no oneDNN")
 def test_parts_that_are_lowered_become_one_node_each():
     program = fx.symbolic_trace(nn.Sequential(nn.Conv2d(3, 16, 3), nn.ReLU(), nn.Conv2d(16, 16, 3), nn.ReLU()).eval())
-    made = record_passes(program, "lower", [torch.ones(1, 3, 128, 128)]).difference()
-    assert sets_of(made) == {
+    difference = record_passes(program, "lower", [torch.ones(1, 3, 128, 128)]).difference()
+    assert sets_of(difference) == {
         "removed": "_0 _1 _2 _3",
         "added": "onednn_0",
         "many_to_one": {"onednn_0": ("_0", "_1", "_2", "_3")},
@@ -193,16 +193,16 @@ def test_the_table_has_every_pass():
 def test_removed_and_added_nodes_are_those_that_were_erased_and_made(name, model):
     program = captured(model)
     before = {node: node.name for node in program.graph.nodes}
-    made = record_passes(program, name).difference()
+    difference = record_passes(program, name).difference()
     get_pass(name)(program)
     after = set(program.graph.nodes)
-    assert set(made.removed) == {name for node, name in before.items() if node not in after}
-    assert set(made.added) == {node.name for node in after if node not in before}
+    assert set(difference.removed) == {name for node, name in before.items() if node not in after}
+    assert set(difference.added) == {node.name for node in after if node not in before}
 
 
 def test_a_moved_node_is_the_only_one_that_moved():
-    made = record_passes(everything(), [moved_relu]).difference()
-    assert sets_of(made) == {"moved": "exp"}
+    difference = record_passes(everything(), [moved_relu]).difference()
+    assert sets_of(difference) == {"moved": "exp"}
 
 
 def test_a_program_that_is_copied_node_by_node_is_the_same():
@@ -226,7 +226,11 @@ def test_the_program_stays_as_it_is():
 def test_states_follow_nodes_through_a_pipeline_and_skip_passes_that_did_nothing():
     history = record_passes(everything(), "fuse-conv-bn,fuse-conv-bn,merge-parallel-layers,canonicalize")
     assert [report.changed for report in history.reports] == [True, False, True, True]
-    assert [made.name for made in history.differences] == ["fuse-conv-bn", "merge-parallel-layers", "canonicalize"]
+    assert [difference.name for difference in history.differences] == [
+        "fuse-conv-bn",
+        "merge-parallel-layers",
+        "canonicalize",
+    ]
     whole = history.difference()
     assert whole.name == "fuse-conv-bn,merge-parallel-layers,canonicalize"
     assert set(whole.removed) == {"a", "b", "bn"}
@@ -234,7 +238,7 @@ def test_states_follow_nodes_through_a_pipeline_and_skip_passes_that_did_nothing
     assert whole.edits[:1] == history.differences[0].edits
 
 
-def test_new_nodes_stand_in_the_module_of_what_they_do_the_work_of():
+def test_new_nodes_are_in_the_module_of_what_they_do_the_work_of():
     program = captured("bert_small")
     after = record_passes(program, "canonicalize").states[1].program
     around = {node.name: node.modules for node in after.nodes}
@@ -261,8 +265,8 @@ def test_untouched_nodes_keep_their_place_in_one_picture():
 
 
 def test_a_difference_is_written_as_text():
-    made = record_passes(everything(), "fuse-conv-bn").difference()
-    lines = str(made).splitlines()
+    difference = record_passes(everything(), "fuse-conv-bn").difference()
+    lines = str(difference).splitlines()
     assert lines[0] == "fuse-conv-bn: 13 -> 12 nodes, 1 removed, 1 changed"
     assert lines[1] == "  … 5 as they were"
     assert lines[2].startswith("~ %conv = call_module[conv](%reshape) Conv2d(1, 1, ")
@@ -273,10 +277,10 @@ def test_a_difference_is_written_as_text():
     assert max(map(len, lines)) <= 80
 
 
-def test_nothing_different_is_said():
-    made = record_passes(everything(), "overlap").difference()
-    assert str(made) == "overlap: 13 -> 13 nodes, nothing is different\n  … 13 as they were"
-    assert made.is_empty
+def test_no_difference_is_reported():
+    difference = record_passes(everything(), "overlap").difference()
+    assert str(difference) == "overlap: 13 -> 13 nodes, nothing is different\n  … 13 as they were"
+    assert difference.is_empty
 
 
 def test_a_pass_that_fails_fails_as_in_a_pipeline():

@@ -41,10 +41,10 @@ def hostile() -> fx.GraphModule:
 
 def test_every_node_is_drawn_with_what_it_calls_and_its_name(tmp_path):
     text = svg(captured("unet_small"), tmp_path)
-    found = words(text)
+    written_words = words(text)
     for node in captured("unet_small").graph.nodes:
-        assert node.name in found
-    assert {"Conv2d", "max_pool2d", "cat", "down.0  DoubleConvolution"} <= set(found)
+        assert node.name in written_words
+    assert {"Conv2d", "max_pool2d", "cat", "down.0  DoubleConvolution"} <= set(written_words)
 
 
 def test_the_same_program_is_the_same_file(tmp_path):
@@ -67,11 +67,11 @@ def test_shapes_and_lines_are_drawn_where_asked(tmp_path):
     assert [word for word in words(full) if word.startswith("drawn_models.py:")]
 
 
-def test_opcodes_can_be_told_apart_without_colour(tmp_path):
+def test_opcodes_can_be_distinguished_without_colour(tmp_path):
     text = svg(fx.symbolic_trace(each_kind()), tmp_path)
     without = re.sub(r'(fill|stroke)="#\w+"', "", text)
-    found = re.findall(r'height="\d+"( rx[^>]*/>(?:\n<path[^>]*>)?)\n<text[^>]*bold"[^>]*>([^<]+)', without)
-    boxes = {name: re.sub(r'd="[^"]+"', "", box) for box, name in found}
+    matches = re.findall(r'height="\d+"( rx[^>]*/>(?:\n<path[^>]*>)?)\n<text[^>]*bold"[^>]*>([^<]+)', without)
+    boxes = {name: re.sub(r'd="[^"]+"', "", box) for box, name in matches}
     assert {"x", "weight", "Linear", "relu", ".neg()", "output"} <= boxes.keys()
     assert len({boxes["x"], boxes["weight"], boxes["Linear"], boxes["relu"]}) == 4
     assert ".neg()" in words(text)
@@ -99,8 +99,8 @@ def test_numbers_that_differ_by_magnitudes_are_coloured_by_their_logarithm(tmp_p
 def test_hostile_names_do_no_harm(tmp_path):
     text = svg(hostile(), tmp_path)
     assert "<script" not in text
-    shown = "".join(ElementTree.fromstring(text).itertext())
-    assert 'alert("&amp;")</script> {a|b} \\' in shown and "□" in shown
+    text_of_picture = "".join(ElementTree.fromstring(text).itertext())
+    assert 'alert("&amp;")</script> {a|b} \\' in text_of_picture and "□" in text_of_picture
 
 
 def test_dot_text_has_clusters_nodes_and_edges(tmp_path):
@@ -175,20 +175,20 @@ def fused(tmp_path: Path, name: str = "resnet_tiny") -> str:
 
 def boxes(text: str) -> dict[str, set[tuple[str, str]]]:
     """For each name of a node where it stands in the panes that have it."""
-    found: dict[str, set[tuple[str, str]]] = {}
+    by_key: dict[str, set[tuple[str, str]]] = {}
     for pane in re.split(r'<g transform="', text)[1:]:
         for x, y, name in re.findall(
             r'<title>%.*?<rect x="([\d.]+)" y="([\d.]+)".*?fill="#222">(\w+)<', pane, re.DOTALL
         ):
-            found.setdefault(name, set()).add((x, y))
-    return found
+            by_key.setdefault(name, set()).add((x, y))
+    return by_key
 
 
-def test_before_and_after_stand_side_by_side_and_untouched_nodes_keep_their_place(tmp_path):
+def test_before_and_after_are_side_by_side_and_untouched_nodes_keep_their_place(tmp_path):
     text = fused(tmp_path)
     ElementTree.fromstring(text)
     places = boxes(text)
-    assert len(places) > 40 and all(len(found) == 1 for found in places.values())
+    assert len(places) > 40 and all(len(positions) == 1 for positions in places.values())
     assert {"before: 67 nodes", "fuse-conv-bn: 67 -> 47 nodes, 20 removed, 20 changed"} <= set(words(text))
     before, after = re.split(r'<g transform="', text)[1:]
     assert ">bn1<" in before and ">bn1<" not in after
@@ -205,18 +205,18 @@ def test_passes_that_change_nothing_leave_one_drawing(tmp_path):
     assert len(re.findall(r"<g transform", text)) == 1
 
 
-def test_captions_of_narrow_programs_stand_beside_each_other(tmp_path):
+def test_captions_of_narrow_programs_are_beside_each_other(tmp_path):
     history = record_passes(
         fx.symbolic_trace(nn.Sequential(nn.Conv2d(1, 1, 1), nn.BatchNorm2d(1)).eval()), "fuse-conv-bn"
     )
     text = fx.draw(history, tmp_path / "narrow.svg").read_text("utf-8")
     panes = re.findall(r'<g transform="translate\(([\d.]+) [\d.]+\)">\n<text x="([\d.]+)"[^>]*>([^<]*)', text)
-    spans = [(float(x) + float(middle), len(said) * 6.0 / 2) for x, middle, said in panes]
+    spans = [(float(x) + float(middle), len(label) * 6.0 / 2) for x, middle, label in panes]
     (first, half), (second, other_half) = spans
     assert first + half < second - other_half and first - half > 0
 
 
-def test_titles_of_modules_stand_before_the_edges_that_run_through_them(tmp_path: Path) -> None:
+def test_titles_of_modules_are_before_the_edges_that_run_through_them(tmp_path: Path) -> None:
     text = svg(fx.symbolic_trace(Blocks(3)), tmp_path, fold=False)
     edges = text.index('fill="none" stroke="#7f8c8d"')
     title = re.search(r"<text ([^>]*)>blocks", text)

@@ -87,7 +87,7 @@ def test_costs_need_inputs(capsys):
     assert run(capsys, "draw", "torch.nn:ReLU") == "ReLU.html: 3 nodes\n"
 
 
-def test_diff_tells_what_each_pass_did(capsys, tmp_path):
+def test_diff_shows_what_each_pass_did(capsys, tmp_path):
     printed = run(
         capsys, "diff", "resnet_tiny", "--pass", "fuse-conv-bn", "--pass", "remove-dead-code,canonicalize",
         "--output", "both.svg",
@@ -100,9 +100,9 @@ def test_diff_tells_what_each_pass_did(capsys, tmp_path):
 
 
 def test_diff_as_json_has_the_sets(capsys):
-    (made,) = json.loads(run(capsys, "diff", "resnet_tiny", "--pass", "fuse-conv-bn", "--json"))
-    assert made["name"] == "fuse-conv-bn" and "bn1" in made["removed"] and "conv1" in made["changed"]
-    assert made["many_to_one"]["conv1"] == ["conv1", "bn1"]
+    (difference,) = json.loads(run(capsys, "diff", "resnet_tiny", "--pass", "fuse-conv-bn", "--json"))
+    assert difference["name"] == "fuse-conv-bn" and "bn1" in difference["removed"] and "conv1" in difference["changed"]
+    assert difference["many_to_one"]["conv1"] == ["conv1", "bn1"]
 
 
 def test_diff_gives_passes_that_take_data_the_inputs(capsys):

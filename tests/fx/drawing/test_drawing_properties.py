@@ -36,14 +36,14 @@ def test_sets_of_nodes_add_up_and_pictures_hold_all_nodes(tmp_path, program, pas
         history = record_passes(captured, passes)
     except FxError:  # what cannot be captured or transformed is the matter of other tests
         hypothesis.reject()
-    for made in (*history.differences, history.difference()):
-        before, after = ([node.name for node in one.nodes] for one in (made.before, made.after))
-        assert Counter([*made.removed, *made.kept]) == Counter(before)
-        assert Counter([*made.added, *made.kept.values()]) == Counter(after)
-        assert {*made.changed, *made.moved} <= made.kept.keys()
-        for names, ends in zip((before, after), zip(*made.counterparts, strict=True), strict=False):
+    for difference in (*history.differences, history.difference()):
+        before, after = ([node.name for node in item.nodes] for item in (difference.before, difference.after))
+        assert Counter([*difference.removed, *difference.kept]) == Counter(before)
+        assert Counter([*difference.added, *difference.kept.values()]) == Counter(after)
+        assert {*difference.changed, *difference.moved} <= difference.kept.keys()
+        for names, ends in zip((before, after), zip(*difference.counterparts, strict=True), strict=False):
             assert set(ends) <= set(names)
-        assert max(map(len, str(made).splitlines())) <= 80
+        assert max(map(len, str(difference).splitlines())) <= 80
     page = draw(history, tmp_path / "page.html").read_text("utf-8")
     data = re.search(r'id="data">(.*?)</script>', page, re.DOTALL)
     assert data and len(json.loads(data[1])["nodes"]) == len(history.order)

@@ -15,7 +15,7 @@ def nodes_of(program, inputs=None):
     return {node.name: node for node in DrawnProgram.of(program, inputs).nodes}
 
 
-def test_a_node_stands_in_the_modules_around_it_and_not_in_the_one_that_it_calls():
+def test_a_node_is_in_the_modules_around_it_and_not_in_the_one_that_it_calls():
     drawn = DrawnProgram.of(captured("resnet_tiny"))
     around = {node.name: node.modules for node in drawn.nodes}
     assert around["conv1"] == () and around["layer1_0_conv1"] == ("layer1", "layer1.0")
@@ -24,7 +24,7 @@ def test_a_node_stands_in_the_modules_around_it_and_not_in_the_one_that_it_calls
     assert drawn.classes["layer1.0"] == "Bottleneck"
 
 
-def test_what_says_no_module_stands_in_the_nearest_that_its_target_is_in():
+def test_what_says_no_module_is_in_the_nearest_that_its_target_is_in():
     program = fx.symbolic_trace(Blocks(2))
     add = next(node for node in program.graph.nodes if node.name == "add_1")
     with program.graph.inserting_before(add):

@@ -1,4 +1,4 @@
-"""Pages: what is in them, and that they lay out and answer as they should, in node and in a browser."""
+"""Pages: their contents, their layout and their answers, in node and in a browser."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def fused(passes: str = "fuse-conv-bn,remove-dead-code,canonicalize") -> Any:
 
 
 def in_node(script: str, data: object = None) -> Any:
-    """Return what a script prints, with the page's layout and ``data``."""
+    """Return the output of a script, with the page's layout and ``data``."""
     loaded = "".join((SCRIPTS / name).read_text("utf-8") for name in ("placement.js", "scene.js"))
     source = f"{loaded}\nconst data = JSON.parse(require('fs').readFileSync(0));\n{script}"
     assert NODE
@@ -140,7 +140,7 @@ def test_javascript_places_nodes_where_python_does():
     for seed in range(8):
         all_rows, _ = random_rows(seed)
         open_ones = [number for number in range(len(all_rows)) if number % 4 != 3]
-        found = place_clusters(
+        placement = place_clusters(
             all_rows,
             lambda node: (30.0 + node % 7 * 10, 20.0 + node % 3) if node % 5 else None,
             lambda cluster: (90.0, 20.0) if cluster % 4 == 3 else None,
@@ -149,8 +149,8 @@ def test_javascript_places_nodes_where_python_does():
         )
         expected.append(
             {
-                str(number): [one.width, one.height, one.lane, {str(item): x for item, x in one.x.items()}, one.top]
-                for number, one in found.items()
+                str(number): [box.width, box.height, box.lane, {str(item): x for item, x in box.x.items()}, box.top]
+                for number, box in placement.items()
             }
         )
         rows = [
@@ -158,7 +158,7 @@ def test_javascript_places_nodes_where_python_does():
             for n, r in enumerate(all_rows)
         ]
         cases.append({"rows": rows, "open": open_ones, "states": 1 + seed % 3})
-    made = in_node(
+    answer = in_node(
         """
         console.log(JSON.stringify(data.map((one) => {
           const open = new Set(one.open);
@@ -169,9 +169,9 @@ def test_javascript_places_nodes_where_python_does():
         })))""",
         cases,
     )
-    for one, other in zip(made, expected, strict=True):
-        assert one.keys() == other.keys()
-        for number, (width, height, lane, x, top) in one.items():
+    for first, other in zip(answer, expected, strict=True):
+        assert first.keys() == other.keys()
+        for number, (width, height, lane, x, top) in first.items():
             assert [width, height, lane, *top] == pytest.approx([*other[number][:3], *other[number][4]])
             assert x == pytest.approx(other[number][3])
 
@@ -179,7 +179,7 @@ def test_javascript_places_nodes_where_python_does():
 @needs_node
 def test_modules_open_and_close(tmp_path):
     data = data_of(page_of(fx.symbolic_trace(Blocks(12)), tmp_path))
-    made = in_node(
+    answer = in_node(
         """
         const program = readProgram(data), options = { shapes: false, lines: false, figure: null };
         const closed = makeScene(program, [0], new Set([0]), options);
@@ -189,9 +189,9 @@ def test_modules_open_and_close(tmp_path):
           all.height > closed.height, all.paths.length]));""",
         data,
     )
-    assert made[:2] == [2, ["Block × 12", "Sequential"]]
-    assert made[2:5] == [12 * 4 + 4, 14, True]
-    assert made[5] >= 12 * 5
+    assert answer[:2] == [2, ["Block × 12", "Sequential"]]
+    assert answer[2:5] == [12 * 4 + 4, 14, True]
+    assert answer[5] >= 12 * 5
 
 
 @needs_node
@@ -245,7 +245,7 @@ CLICK = """
 def test_a_browser_shows_what_is_clicked_and_its_counterpart(tmp_path):
     figures = [Figure("float64 error", "", {"conv1": 1e-9})]
     page = page_of(fused(), tmp_path, figures=figures)
-    found = in_browser(
+    answer = in_browser(
         page,
         CLICK
         + """
@@ -285,18 +285,18 @@ def test_a_browser_shows_what_is_clicked_and_its_counterpart(tmp_path):
         """,
         tmp_path,
     )
-    assert isinstance(found, dict), found
-    assert found["errors"] == [] and found["count"].startswith("1 of ")
-    details = " ".join(found["details"].split())
+    assert isinstance(answer, dict), answer
+    assert answer["errors"] == [] and answer["count"].startswith("1 of ")
+    details = " ".join(answer["details"].split())
     assert details.startswith("%bn1 pass removed by fuse-conv-bn operation call_module bn1 module BatchNorm2d(")
     assert "shape 1x8x16x16 dtype float32 line " in details and "after %conv1 pass changed by fuse-conv-bn" in details
-    clicked = " ".join(found["clicked"].split())
+    clicked = " ".join(answer["clicked"].split())
     assert clicked.startswith("%conv1 pass changed") and "before %conv1" in clicked and "%bn1" in clicked
     assert "float64 error 1e-09" in clicked
-    assert found["isZoomed"] and found["closed"] and found["isOpen"]
-    assert min(found["pixels"]) > 10
-    assert found["blocked"] == "blocked"
-    assert "1e-09" in found["legend"] and found["summary"].startswith("fuse-conv-bn: 67 -> 47 nodes")
+    assert answer["isZoomed"] and answer["closed"] and answer["isOpen"]
+    assert min(answer["pixels"]) > 10
+    assert answer["blocked"] == "blocked"
+    assert "1e-09" in answer["legend"] and answer["summary"].startswith("fuse-conv-bn: 67 -> 47 nodes")
 
 
 def test_a_notebook_shows_a_program_in_a_frame():
@@ -340,7 +340,7 @@ def test_ten_thousand_nodes_are_drawn_in_seconds_into_a_page_of_megabytes(tmp_pa
 @pytest.mark.thorough
 @pytest.mark.skipif(BROWSER is None, reason="no Chromium is installed")
 def test_a_browser_opens_fifty_thousand_nodes_folded_and_all_of_them_where_asked(tmp_path):
-    found = in_browser(
+    answer = in_browser(
         page_of(long_program(50_000), tmp_path),
         """
         const first = scene.nodes.length, started = performance.now();
@@ -351,5 +351,5 @@ def test_a_browser_opens_fifty_thousand_nodes_folded_and_all_of_them_where_asked
         """,
         tmp_path,
     )
-    assert found["first"] <= 300 and found["all"] == 50_002
-    assert found["seconds"] < 20  # about one
+    assert answer["first"] <= 300 and answer["all"] == 50_002
+    assert answer["seconds"] < 20  # about one

@@ -41,8 +41,8 @@ def test_lanes_of_different_values_do_not_overlap(seed):
         for tail, head, value, _, lane in rows.lanes:
             low, high = spans.get((lane, tail, value), (rank[tail], rank[tail]))
             spans[lane, tail, value] = min(low, rank[head]), max(high, rank[head])
-        for (one, (low, high)), (other, (start, end)) in itertools.combinations(spans.items(), 2):
-            assert one[0] != other[0] or high < start or end < low
+        for (first, (low, high)), (other, (start, end)) in itertools.combinations(spans.items(), 2):
+            assert first[0] != other[0] or high < start or end < low
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -57,19 +57,19 @@ def test_neighbours_in_a_row_do_not_overlap_and_clusters_hold_what_is_in_them(se
         states,
     )
     assert 0 in placed
-    for number, found in placed.items():
+    for number, placed_cluster in placed.items():
         for row in all_rows[number].rows:
-            items = [item for item in row if item in found.x]
+            items = [item for item in row if item in placed_cluster.x]
             for left, right in itertools.pairwise(items):
-                room = (found.sizes[left][0] + found.sizes[right][0]) / 2 + GAP
-                assert found.x[right] - found.x[left] >= room - 1e-6
-        for item, middle in found.x.items():
-            half = found.sizes[item][0] / 2
-            assert middle - half > 0 and middle + half < found.width
-            assert found.top[found.row[item]] + found.sizes[item][1] < found.height
+                room = (placed_cluster.sizes[left][0] + placed_cluster.sizes[right][0]) / 2 + GAP
+                assert placed_cluster.x[right] - placed_cluster.x[left] >= room - 1e-6
+        for item, middle in placed_cluster.x.items():
+            half = placed_cluster.sizes[item][0] / 2
+            assert middle - half > 0 and middle + half < placed_cluster.width
+            assert placed_cluster.top[placed_cluster.row[item]] + placed_cluster.sizes[item][1] < placed_cluster.height
 
 
-def test_constants_stand_above_what_reads_them_and_inputs_on_top():
+def test_constants_are_above_what_reads_them_and_inputs_on_top():
     root = make_clusters([()] * 5, {}, range(5), [[]] * 5)
     rows = make_rows(root, [(0, 1, 1), (1, 3, 1), (2, 3, 1), (3, 4, 1)], lambda node: node == 0)[0]
     assert [sorted(rows.refs[item] for item in row if rows.kinds[item] == NODE) for row in rows.rows] == [
@@ -99,11 +99,11 @@ def test_crossings_are_sorted_out():
     assert [place[head] for head in (5, 4, 3)] == [place[tail] for tail in (0, 1, 2)]
 
 
-def test_a_chain_stands_in_one_line():
+def test_a_chain_is_drawn_in_one_line():
     edges = [(node, node + 1, 1) for node in range(9)]
     all_rows = make_rows(make_clusters([()] * 10, {}, range(10), [[]] * 10), edges, lambda node: True)
-    found = place_clusters(all_rows, lambda node: (40.0 + node, 20.0), lambda cluster: None, lambda cluster: 0.0)[0]
-    assert max(found.x.values()) - min(found.x.values()) < 1e-6
+    placement = place_clusters(all_rows, lambda node: (40.0 + node, 20.0), lambda cluster: None, lambda cluster: 0.0)[0]
+    assert max(placement.x.values()) - min(placement.x.values()) < 1e-6
     assert BEND not in all_rows[0].kinds
 
 

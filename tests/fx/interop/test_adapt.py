@@ -63,8 +63,8 @@ def test_nodes_are_inserted_moved_and_erased_where_the_pass_did() -> None:
         graph_module.recompile()
 
     original = program()
-    kept = {node.name: node for node in original.graph.nodes}
-    line = kept["add"].source
+    nodes = {node.name: node for node in original.graph.nodes}
+    line = nodes["add"].source
     revision = original.graph.revision
     adapt(pass_)(original)
     original.graph.lint()
@@ -78,12 +78,12 @@ def test_nodes_are_inserted_moved_and_erased_where_the_pass_did() -> None:
         "    return product",
     ]
     assert [node.name for node in original.graph.nodes] == ["x", "scale", "neg", "add", "box_0", "product", "output"]
-    made = next(node for node in original.graph.nodes if node.name == "neg")
-    assert (made.source, made.origins) == (line, ("add",))
-    assert kept["mul"].name == "product"
-    assert kept["add"] in original.graph.nodes
-    assert kept["box_1"] not in list(original.graph.nodes)
-    assert list(kept["box_0"].users) == [kept["mul"]]
+    new = next(node for node in original.graph.nodes if node.name == "neg")
+    assert (new.source, new.origins) == (line, ("add",))
+    assert nodes["mul"].name == "product"
+    assert nodes["add"] in original.graph.nodes
+    assert nodes["box_1"] not in list(original.graph.nodes)
+    assert list(nodes["box_0"].users) == [nodes["mul"]]
     assert torch.equal(original(X), getattr(original.box, "0")(2 - X) * 2)
 
 
@@ -95,9 +95,9 @@ def test_nodes_without_meta_get_origins_from_their_neighbours() -> None:
 
     original = program()
     adapt(pass_)(original)
-    made = original.graph.find_nodes(op="call_function", target=operator.neg)[0]
-    assert made.origins == ("mul",)
-    assert made.source is not None
+    new = original.graph.find_nodes(op="call_function", target=operator.neg)[0]
+    assert new.origins == ("mul",)
+    assert new.source is not None
 
 
 def test_a_program_that_is_left_alone_keeps_its_revision() -> None:
@@ -121,8 +121,8 @@ def test_changes_of_modules_and_state_reach_the_program() -> None:
     original.note, original.unused = "old", nn.ReLU()
     original(X)  # from here on children are also found in another place
     box, scale = original.box, original.scale
-    seen: list[Any] = []
-    handle = original.register_forward_hook(lambda *_: seen.append(1))
+    recorded: list[Any] = []
+    handle = original.register_forward_hook(lambda *_: recorded.append(1))
     adapt(pass_)(original)
     assert original.box is box
     assert type(getattr(box, "1")) is nn.Tanh
@@ -135,7 +135,7 @@ def test_changes_of_modules_and_state_reach_the_program() -> None:
     assert torch.equal(original(X), torch.tanh(getattr(box, "0")(X + 1)) * 4)
     handle.remove()
     original(X)
-    assert seen == [1]
+    assert recorded == [1]
 
 
 def calling_a_program() -> fx.GraphModule:
@@ -334,9 +334,9 @@ def test_a_pass_gets_the_data_that_it_asks_for() -> None:
         def __call__(self, graph_module: torch.fx.GraphModule) -> None:
             graph_module.meta["calls"] = len(self.calls)
 
-    given = with_data(adapt(AddsCalls()), lambda: [Arguments((X,))] * 3)
-    assert isinstance(given, AdaptedPass)
-    assert given(program()).meta["calls"] == 3
+    arguments = with_data(adapt(AddsCalls()), lambda: [Arguments((X,))] * 3)
+    assert isinstance(arguments, AdaptedPass)
+    assert arguments(program()).meta["calls"] == 3
     assert not hasattr(adapt(subtract), "with_data")
     asks_for_none = adapt(subtract)
     assert with_data(asks_for_none, lambda: pytest.fail("nobody asked")) is asks_for_none

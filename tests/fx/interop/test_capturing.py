@@ -100,8 +100,8 @@ def test_a_model_that_asks_for_sizes_is_guided_by_its_example_inputs_and_guarded
     assert "range(int(x.shape[1]))" in record.refusals[0].where
     assert not program.training
     for samples in (1, 2, 5):
-        given = X[:1].repeat(samples, 1)
-        assert torch.equal(program(given), model(given))
+        x = X[:1].repeat(samples, 1)
+        assert torch.equal(program(x), model(x))
 
 
 def test_an_exported_program_shares_the_models_tensors_under_its_names() -> None:
@@ -133,12 +133,12 @@ class Drawing(PerColumn):
 def test_both_draw_the_same_numbers_and_no_device_that_has_no_tensor_is_started(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    asked: list[Any] = []
+    recorded: list[Any] = []
     original = torch.random.fork_rng
-    monkeypatch.setattr(torch.random, "fork_rng", lambda devices=None: (asked.append(devices), original(devices))[1])
+    monkeypatch.setattr(torch.random, "fork_rng", lambda devices=None: (recorded.append(devices), original(devices))[1])
     program = fx.capture(Drawing().eval(), (X,), how="export")
     assert program.meta["capture"].batch == "free"
-    assert asked == [[], []]
+    assert recorded == [[], []]
 
 
 def test_one_sample_is_exported_for_any_number() -> None:
@@ -172,12 +172,12 @@ def test_arguments_by_name_and_of_any_structure_are_exported() -> None:
         def forward(self, pair: Any, *, scale: Any, times: int = 2) -> Any:
             return {"sum": (pair["a"] + pair["b"][0]) * scale * len(range(pair["a"].shape[1])) * times}
 
-    model, given = Structured(), ({"a": X, "b": [X]},)
-    program = fx.capture(model, given, {"scale": torch.ones(4)}, how="export")
+    model, example = Structured(), ({"a": X, "b": [X]},)
+    program = fx.capture(model, example, {"scale": torch.ones(4)}, how="export")
     assert program.meta["capture"].batch == "free"
     other = ({"a": X[:2], "b": [X[:2]]},)
     assert torch.equal(program(*other, scale=torch.ones(4))["sum"], model(*other, scale=torch.ones(4))["sum"])
-    guided = fx.capture(model, given, {"scale": torch.ones(4)})
+    guided = fx.capture(model, example, {"scale": torch.ones(4)})
     assert guided.meta["capture"].way == "guided"
     assert torch.equal(guided(*other, scale=torch.ones(4))["sum"], model(*other, scale=torch.ones(4))["sum"])
 
@@ -201,7 +201,7 @@ def test_what_every_way_refuses_raises_one_error_with_each_cause_the_line_and_wh
 
 
 class Record:
-    """What no library knows the structure of."""
+    """A class whose structure no library knows."""
 
     def __init__(self, value: Any) -> None:
         self.value = value
@@ -223,7 +223,7 @@ def test_an_output_of_a_class_that_export_does_not_know_says_what_to_add(kind: t
 
 
 class Settings:
-    """What models of transformers have as their ``config``."""
+    """Settings such as models of transformers have as their ``config``."""
 
     use_cache = True
 
@@ -247,8 +247,8 @@ def test_a_model_that_returns_a_cache_is_captured_without_and_keeps_its_settings
     settings = Settings()
     program = fx.capture(nn.Sequential(Caching(settings)), (X,), how=how)
     assert settings.use_cache is True and "use_cache" in vars(settings)
-    (found,) = program(X)
-    assert torch.equal(found, X + 4)
+    (actual,) = program(X)
+    assert torch.equal(actual, X + 4)
     record = program.meta["capture"]
     assert (record.way, record.batch) == (way, batch)
     assert record.note == "config.use_cache is off: it returns no cache"
@@ -319,7 +319,7 @@ def test_what_cannot_be_exported_at_all_says_why(model: Any, args: Any, why: str
         fx.capture(model, args)
 
 
-def test_one_way_alone_is_tried_where_it_is_asked_for() -> None:
+def test_one_way_alone_is_tried_where_it_is_requested() -> None:
     assert fx.capture(nn.Linear(4, 4), (X,), how="export").meta["capture"].way == "export"
     with pytest.raises(TraceError, match=r"^cannot use a traced value as an integer"):
         fx.capture(PerColumn(), (X,), how="symbolic")
@@ -358,14 +358,14 @@ class Scaled(nn.Module):
         return self.linear(x) * y + len(range(x.shape[1]))
 
 
-def test_a_tensor_that_is_given_twice_stands_for_two_inputs() -> None:
+def test_a_tensor_that_is_given_twice_represents_two_inputs() -> None:
     model, twice = Scaled().eval(), torch.randn(3, 4)
     program = fx.capture(model, (twice, twice))
     x, y = torch.randn(5, 4), torch.randn(5, 4)
     assert torch.allclose(program(x, y), model(x, y))
 
 
-def test_an_input_that_is_a_parameter_of_the_model_stands_for_others() -> None:
+def test_an_input_that_is_a_parameter_of_the_model_represents_others() -> None:
     model = Scaled().eval()
     program = fx.capture(model, (torch.randn(4, 4), model.linear.weight))
     x, y = torch.randn(4, 4), torch.randn(4, 4)
@@ -390,8 +390,8 @@ def test_a_call_that_does_not_fit_is_refused_before_anything_is_tried(
     assert not isinstance(caught.value, CaptureError)
     if isinstance(model, Scaled):
         where = r"\n  where  \S*test_capturing.py:\d+, in forward"
-        shown = where + r"\n  value  Scaled.forward\(x: .*\n  try    give the arguments of"
-        assert re.search(shown, str(caught.value))
+        pattern = where + r"\n  value  Scaled.forward\(x: .*\n  try    give the arguments of"
+        assert re.search(pattern, str(caught.value))
 
 
 def test_a_way_that_there_is_not_is_refused_with_those_there_are() -> None:

@@ -27,10 +27,10 @@ def forget_compiled_code() -> Any:
 
 
 def test_compiled_model_computes_and_learns_like_eager() -> None:
-    seen: list[fx.GraphModule] = []
+    recorded: list[fx.GraphModule] = []
 
     def edit(graph_module: fx.GraphModule) -> None:
-        seen.append(graph_module)
+        recorded.append(graph_module)
         for node in graph_module.graph.find_nodes(op="call_function", target=torch.relu):
             node.target = torch.tanh
         graph_module.recompile()
@@ -46,11 +46,11 @@ def test_compiled_model_computes_and_learns_like_eager() -> None:
     learned, weight.grad = weight.grad, None
     expected = torch.tanh(model(x))
     expected.sum().backward()
-    assert type(seen[0]).__mro__[1] is fx.GraphModule
+    assert type(recorded[0]).__mro__[1] is fx.GraphModule
     torch.testing.assert_close(result, expected)
     torch.testing.assert_close(learned, weight.grad)
     assert int(model[1].num_batches_tracked) == 2
-    lines = [node.source.text for node in seen[0].graph.nodes if node.op.startswith("call") and node.source]
+    lines = [node.source.text for node in recorded[0].graph.nodes if node.op.startswith("call") and node.source]
     assert any("torch.relu(model(value))" in line for line in lines)
 
 
@@ -75,8 +75,8 @@ def test_a_pass_that_returns_no_program_is_named() -> None:
 
 def test_passes_are_given_as_in_a_pipeline_and_refused_before_anything_is_compiled() -> None:
     theirs = torch.fx.symbolic_trace(lambda x: (x + 1, torch.relu(x))[0])
-    for given in ("remove-dead-code", fx.passes.RemoveDeadCode):
-        assert len(compile_backend(given)(theirs, []).graph.nodes) == 3
+    for pass_ in ("remove-dead-code", fx.passes.RemoveDeadCode):
+        assert len(compile_backend(pass_)(theirs, []).graph.nodes) == 3
     with pytest.raises(fx.PassError, match="an int is not a pass"):
         compile_backend(3)
     with pytest.raises(fx.PassError, match="did you mean 'remove-dead-code'"):
@@ -136,7 +136,7 @@ class Fused:
         self.backend = compile_backend(self.explain, fx.passes.FuseConvBN(), self.programs.append)
 
     def explain(self, program: fx.GraphModule) -> None:
-        self.reasons += [found.reason for found in fx.passes.FuseConvBN().explain(program)]
+        self.reasons += [entry.reason for entry in fx.passes.FuseConvBN().explain(program)]
 
     @property
     def norms(self) -> list[int]:
@@ -147,7 +147,7 @@ class Fused:
         ]
 
 
-def test_parameters_are_known_to_passes_where_no_gradients_are_asked_for() -> None:
+def test_parameters_are_known_to_passes_where_no_gradients_are_requested() -> None:
     model, fused, x = conv_net(), Fused(), torch.randn(2, 2, 3, 3)
     compiled = torch.compile(model, backend=fused.backend)
     with torch.no_grad():
@@ -156,7 +156,7 @@ def test_parameters_are_known_to_passes_where_no_gradients_are_asked_for() -> No
     assert fused.norms == [0] and fused.reasons == ["folded into `%input_1`"]
 
 
-def test_parameters_whose_gradients_are_asked_for_stay_inputs() -> None:
+def test_parameters_whose_gradients_are_requested_stay_inputs() -> None:
     model, fused, x = conv_net(), Fused(), torch.randn(2, 2, 3, 3)
     compiled = torch.compile(model, backend=fused.backend)
     compiled(x).sum().backward()
@@ -185,9 +185,9 @@ def test_parameters_whose_gradients_are_asked_for_stay_inputs() -> None:
 def test_parameters_that_are_not_trained_are_known_and_gradients_of_inputs_flow() -> None:
     model, fused, x = conv_net().requires_grad_(False), Fused(), torch.randn(2, 2, 3, 3).requires_grad_()
     torch.compile(model, backend=fused.backend)(x).sum().backward()
-    found, x.grad = x.grad, None
+    gradient, x.grad = x.grad, None
     model(x).sum().backward()
-    torch.testing.assert_close(found, x.grad)
+    torch.testing.assert_close(gradient, x.grad)
     assert fused.norms == [0]
 
 
@@ -214,20 +214,22 @@ def test_values_that_change_all_the_time_become_inputs_again() -> None:
 
 
 def test_what_passes_do_not_work_with_stays_an_input() -> None:
-    seen: list[str] = []
+    recorded: list[str] = []
     model, x = conv_net().requires_grad_(False), torch.randn(2, 2, 3, 3)
-    given: list[Any] = []
+    backends: list[Any] = []
 
     def backend(theirs: torch.fx.GraphModule, examples: Any) -> Any:
-        given.append(compile_backend("remove-dead-code", lambda program: seen.append(program.code))(theirs, examples))
-        return given[0]
+        backends.append(
+            compile_backend("remove-dead-code", lambda program: recorded.append(program.code))(theirs, examples)
+        )
+        return backends[0]
 
     compiled = torch.compile(model, backend=backend)
     for _ in range(3):
         model[0].weight.mul_(2)
         torch.testing.assert_close(compiled(x), model(x))
-    (program,) = given
-    assert len(seen) == 1 and "self.L_fn_modules_0_parameters_weight_" in seen[0]
+    (program,) = backends
+    assert len(recorded) == 1 and "self.L_fn_modules_0_parameters_weight_" in recorded[0]
     assert not program.state_dict() and [node.name for node in program.graph.find_nodes(op="placeholder")] == [
         "l_fn_modules_0_parameters_weight_", "l_fn_modules_0_parameters_bias_", "l_args_0_",
         "l_fn_modules_1_buffers_running_mean_", "l_fn_modules_1_buffers_running_var_",

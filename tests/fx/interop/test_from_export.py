@@ -30,7 +30,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::F
 
 
 class Everything(nn.Module):
-    """Tied weights, buffers of both kinds that are written, a constant, inputs that are written, structures."""
+    """Tied weights, written buffers of both kinds, a constant, written inputs, structures."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -121,8 +121,8 @@ def test_models_of_the_zoo_compute_what_they_did_at_any_batch_size(name: str) ->
     ours = from_export(export(model, args, dynamic_shapes=tuple({0: batch} for _ in args)))
     assert list(ours.state_dict()) == list(model.state_dict())
     for count in (1, 2, 5):
-        given = entry.example_inputs(batch=count)
-        torch.testing.assert_close(ours(*given), model(*given), rtol=0, atol=0)
+        inputs = entry.example_inputs(batch=count)
+        torch.testing.assert_close(ours(*inputs), model(*inputs), rtol=0, atol=0)
     if len(args) > 1:
         with pytest.raises(AssertionError, match="must have the shape"):
             ours(entry.example_inputs(batch=2)[0], entry.example_inputs(batch=3)[1])
@@ -220,7 +220,7 @@ class Chosen(nn.Module):
 
 
 class Looping(nn.Module):
-    """A loop that ends when a value says so."""
+    """A loop that ends depending on a value."""
 
     def forward(self, x: Any) -> Any:
         return while_loop(lambda i, y: y.sum() + i < 9, lambda i, y: (i + 1, y + 0.5), (torch.tensor(0), x))
@@ -336,9 +336,9 @@ def test_parts_under_a_mode_are_computed_in_it_between_nodes_that_set_and_restor
     assert functions.count(torch.is_grad_enabled) == 1 and functions.count(torch._C._set_grad_enabled) == 2
     assert list(ours.state_dict()) == list(model.state_dict())
     assert find_violation(ours.graph) is None
-    for given in (ours, copy.deepcopy(ours), fx.passes.RemoveDeadCode()(ours)):
-        for found, expected in zip(given(x), model(x), strict=True):
-            assert torch.equal(found, expected) and found.requires_grad == expected.requires_grad
+    for variant in (ours, copy.deepcopy(ours), fx.passes.RemoveDeadCode()(ours)):
+        for actual, expected in zip(variant(x), model(x), strict=True):
+            assert torch.equal(actual, expected) and actual.requires_grad == expected.requires_grad
 
 
 @pytest.mark.parametrize("enabled", [True, False])
@@ -348,4 +348,4 @@ def test_the_gradient_mode_of_the_caller_is_restored(enabled: bool) -> None:
     with torch.set_grad_enabled(enabled):
         answer = ours(x)
         assert torch.is_grad_enabled() == enabled and not torch.is_autocast_enabled("cpu")
-    assert [one.requires_grad for one in answer] == [enabled, False, enabled]
+    assert [tensor.requires_grad for tensor in answer] == [enabled, False, enabled]

@@ -150,13 +150,13 @@ def test_arguments_of_every_kind_are_converted(conversion: Any) -> None:
     graph.output((x, {"a": [x]}))
     converted = convert(library.GraphModule(nn.Module(), graph)).graph
     again, call = converted.nodes, next(iter(converted.find_nodes(op="call_function", target=print)))
-    made = call.args[0]
+    new = call.args[0]
     first = next(iter(again))
-    assert type(made) is other.immutable_collections.immutable_list
-    assert type(made[1]) is other.immutable_collections.immutable_dict
-    assert made[1]["k"][0] is made[2].start is made[4].left is first
-    assert type(made[4]) is Pair
-    assert made[5:] == [None, ..., torch.float16, {1, 2}]
+    assert type(new) is other.immutable_collections.immutable_list
+    assert type(new[1]) is other.immutable_collections.immutable_dict
+    assert new[1]["k"][0] is new[2].start is new[4].left is first
+    assert type(new[4]) is Pair
+    assert new[5:] == [None, ..., torch.float16, {1, 2}]
     assert (first.type, first.args, call.type) == (torch.Tensor, (None,), int)
     assert call.kwargs["end"] == [first]
     assert list(first.users) == [call, converted.output_node()]
@@ -269,7 +269,7 @@ def test_origins_come_back() -> None:
     assert not any("fx_provenance" in node.meta for node in back.graph.nodes)
 
 
-def test_default_tracers_stand_for_each_other(conversion: Any) -> None:
+def test_default_tracers_can_replace_each_other(conversion: Any) -> None:
     library, convert, other = conversion
     assert convert(captured(library))._tracer_cls is other.Tracer
     assert convert(library.GraphModule(nn.Module(), library.Graph()))._tracer_cls is None
@@ -375,8 +375,8 @@ IN_TORCH = f'''Traceback (most recent call last):
 )
 def test_the_innermost_line_of_the_user_is_found(trace: str, expected: Any) -> None:
     location = location_of(trace)
-    found = None if location is None else (location.file, location.line, location.function, location.text)
-    assert found == expected
+    actual = None if location is None else (location.file, location.line, location.function, location.text)
+    assert actual == expected
 
 
 def recompile(program: torch.fx.GraphModule) -> None:
@@ -413,8 +413,8 @@ def scaled_by(x: Any, sides: Any) -> Any:
 
 
 def test_members_of_enumerations_are_converted_and_combinations_refused() -> None:
-    one = to_torch(fx.symbolic_trace(lambda x: scaled_by(x, Sides.RIGHT)))
-    assert torch.equal(one(torch.ones(2)), torch.full((2,), 2.0))
+    captured = to_torch(fx.symbolic_trace(lambda x: scaled_by(x, Sides.RIGHT)))
+    assert torch.equal(captured(torch.ones(2)), torch.full((2,), 2.0))
     both, none = Sides.LEFT | Sides.RIGHT, Sides(0)
     for program in (lambda x: scaled_by(x, both), lambda x: scaled_by(x, none)):
         with pytest.raises(

@@ -158,16 +158,16 @@ def test_passes_of_the_library_itself_are_for_functions() -> None:
 
 @pytest.mark.parametrize("form", ["functional", "aten"])
 def test_a_pass_that_mentions_neither_gets_the_program_as_it_is(form: Any) -> None:
-    seen: list[str] = []
+    recorded: list[str] = []
 
     def hand_on(program: torch.fx.GraphModule) -> None:
-        seen.extend(str(node.target) for node in program.graph.nodes)
+        recorded.extend(str(node.target) for node in program.graph.nodes)
 
     assert form_of(hand_on) is None
     program = exported(form)
     revision = program.graph.revision
     assert adapt(hand_on)(program) is program and program.graph.revision == revision
-    assert ("aten.linear.default" in seen) == (form == "aten")
+    assert ("aten.linear.default" in recorded) == (form == "aten")
 
 
 def test_a_pass_that_hands_a_program_in_aten_to_pt2e_quantizes_it() -> None:

@@ -20,7 +20,7 @@ from model_zoo import get_model
 
 
 def run(stages, *inputs, as_estimated=True):
-    """Return what the stages return one after the other, as processes do that send tensors alone."""
+    """Run the stages one after the other, as processes do that send tensors alone, and return the result."""
     values = inputs
     for stage in stages:
         stage.module.graph.lint()
@@ -39,8 +39,8 @@ def names(stages):
 
 
 def assert_same(found, expected):
-    one, other = pytree.tree_leaves(found), pytree.tree_leaves(expected)
-    assert len(one) == len(other) and all(map(torch.equal, one, other))
+    first, other = pytree.tree_leaves(found), pytree.tree_leaves(expected)
+    assert len(first) == len(other) and all(map(torch.equal, first, other))
 
 
 def layers(*widths):
@@ -164,7 +164,7 @@ def test_models_of_the_zoo_compute_the_same_in_stages(name, how):
     assert largest < 0.45  # a third at best
 
 
-def test_gradients_count_where_they_are_asked_for():
+def test_gradients_count_where_they_are_requested():
     program = fx.symbolic_trace(nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 64)))
     x = (torch.ones(8, 64),)
     costs = [sum(stage.cost for stage in split_into_stages(program, 2, x, backward=way)) for way in (False, True)]
@@ -200,14 +200,14 @@ def test_a_limit_of_memory_holds_for_each_stage_or_is_refused_with_the_least_tha
 
 def least_largest(each, places, stages, most):
     """The best by trying all."""
-    found = []
+    results = []
     for cuts in itertools.combinations(places[1:-1], stages - 1):
         ends = [0, *cuts, len(each)]
         sums = [sum(each[low:high]) for low, high in itertools.pairwise(ends)]
-        held = [high - low for low, high in itertools.pairwise(ends)]
-        if max(held) <= most:
-            found.append((max(sums), cuts))
-    return min(found)[0] if found else None
+        widths = [high - low for low, high in itertools.pairwise(ends)]
+        if max(widths) <= most:
+            results.append((max(sums), cuts))
+    return min(results)[0] if results else None
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -223,20 +223,20 @@ def test_no_division_is_better_than_the_one_that_is_found(seed):
     expected = least_largest(each, places, stages, most)
     assert division.least_largest(each) == expected
     before = [float(draws.randint(1, 9)) for _ in range(len(each) + 1)]
-    found = division.least_sum(before)
+    least = division.least_sum(before)
     if expected is None:
-        assert found is None
+        assert least is None
     else:
-        assert set(found) <= set(places[1:-1]) and len(found) == stages - 1
+        assert set(least) <= set(places[1:-1]) and len(least) == stages - 1
         ways = [
             sum(before[cut] for cut in cuts)
             for cuts in itertools.combinations(places[1:-1], stages - 1)
             if max(high - low for low, high in itertools.pairwise([0, *cuts, len(each)])) <= most
         ]
-        assert sum(before[cut] for cut in found) == min(ways)
+        assert sum(before[cut] for cut in least) == min(ways)
 
 
-# What is left whole, and what is refused.
+# Operations that are left whole, and programs that are refused.
 
 
 def refused(function, stages, *inputs, **options):
@@ -253,10 +253,10 @@ def test_modules_that_share_parameters_stay_in_one_stage():
     x = torch.ones(2, 4)
     stages = split_into_stages(program, 2, (x,))
     assert names(stages)[0].startswith("_0 _1 _2")
-    said = refused(program, 4, x)
-    assert "the program can be divided into 3 stages, not into 4" in said
-    assert "modules on both sides share the parameters of 0, whose gradients are one sum" in said
-    assert "after the pass canonicalize" in said
+    message = refused(program, 4, x)
+    assert "the program can be divided into 3 stages, not into 4" in message
+    assert "modules on both sides share the parameters of 0, whose gradients are one sum" in message
+    assert "after the pass canonicalize" in message
 
 
 def test_what_is_written_to_is_not_sent_before_the_write():
@@ -295,8 +295,8 @@ def test_a_buffer_that_is_written_to_stays_in_one_stage_and_others_are_in_each()
     stages = split_into_stages(program, 3, (torch.ones(2),))
     assert names(stages) == ["mul add add_", "mul_1", "sin"] or names(stages)[1].startswith("add add_")
     assert sum("two" in dict(stage.module.named_buffers()) for stage in stages) == 2
-    said = refused(program, 5, torch.ones(2))
-    assert "operations on both sides use count, which the program writes to" in said
+    message = refused(program, 5, torch.ones(2))
+    assert "operations on both sides use count, which the program writes to" in message
 
 
 def test_modes_are_set_and_left_in_one_stage():
@@ -314,11 +314,11 @@ def test_modes_are_set_and_left_in_one_stage():
 
 def test_lists_of_tensors_are_not_sent():
     def function(x):
-        one, other = x.sin().chunk(2)
-        return (one + other).cos()
+        first, other = x.sin().chunk(2)
+        return (first + other).cos()
 
-    said = refused(function, 6, torch.ones(2))
-    assert "`%chunk`, a tuple, is used behind it: only tensors are sent" in said
+    message = refused(function, 6, torch.ones(2))
+    assert "`%chunk`, a tuple, is used behind it: only tensors are sent" in message
 
 
 def test_numbers_among_the_inputs_are_used_in_the_first_stage():
@@ -348,9 +348,9 @@ def test_nothing_is_sent_where_nothing_is_needed():
     "function", [lambda x: x[x > 0].sin(), lambda x: x * x.sum().item()], ids=["a mask", "an element"]
 )
 def test_sizes_that_depend_on_elements_are_refused(function):
-    said = refused(function, 2, torch.ones(2))
-    assert "sizes, or its course, depend on elements of tensors" in said
-    assert "test_pipeline_stages.py" in said and "torch.where" in said
+    message = refused(function, 2, torch.ones(2))
+    assert "sizes, or its course, depend on elements of tensors" in message
+    assert "test_pipeline_stages.py" in message and "torch.where" in message
 
 
 @pytest.mark.parametrize(
@@ -366,14 +366,14 @@ def test_a_number_of_stages_that_cannot_be_is_refused(stages, said):
 
 
 def test_a_backward_that_is_no_flag_is_refused():
-    said = refused(layers(2, 2, 2), 2, torch.ones(1, 2), backward="no")
-    assert "backward of split_into_stages is True or False, not a str" in said
+    message = refused(layers(2, 2, 2), 2, torch.ones(1, 2), backward="no")
+    assert "backward of split_into_stages is True or False, not a str" in message
 
 
 def test_a_dict_is_not_what_pipelines_return():
-    said = refused(lambda x: {"mean": x.mean(), "all": x}, 1, torch.ones(2))
-    assert "the last stage of a pipeline returns a tensor, or a tuple of tensors" in said
-    assert "tuple(values.values())" in said
+    message = refused(lambda x: {"mean": x.mean(), "all": x}, 1, torch.ones(2))
+    assert "the last stage of a pipeline returns a tensor, or a tuple of tensors" in message
+    assert "tuple(values.values())" in message
 
 
 def test_arguments_that_are_something_else_are_refused():

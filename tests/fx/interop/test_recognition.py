@@ -1,4 +1,4 @@
-"""Whether a pass is written for torch.fx is found out however the pass is written."""
+"""The recognition of passes written for torch.fx, in any style."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fx.interop import adapt, is_for_torch
 
 
 def pass_of(source: str) -> Any:
-    """Return what a module with this text calls ``p``."""
+    """Return the object named ``p`` of a module with this text."""
     namespace: dict[str, Any] = {"__name__": "mine"}
     exec(source, namespace)
     return namespace["p"]

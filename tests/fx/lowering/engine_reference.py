@@ -1,6 +1,6 @@
 """TensorRT networks without TensorRT: each layer of a network definition is read back and computed by PyTorch.
 
-What is read is what TensorRT stored, so that a converter that sets the wrong thing computes the wrong numbers here.
+It reads the values that TensorRT stored. So a converter that sets a wrong value computes wrong numbers here.
 """
 
 from __future__ import annotations
@@ -58,8 +58,10 @@ class RecordingNetwork(TensorRTNetwork):
 
     def add(self, kind: str, *args: Any, **options: Any) -> Any:
         result = super().add(kind, *args, **options)
-        tensors = {id(made): kept for kept, made in zip(self._kept, self._kept[1:], strict=False)}
-        self.given[result.name] = tuple(tensors[id(one)] for one in args if isinstance(tensors.get(id(one)), Tensor))
+        tensors = {id(name): tensor for tensor, name in zip(self._kept, self._kept[1:], strict=False)}
+        self.given[result.name] = tuple(
+            tensors[id(argument)] for argument in args if isinstance(tensors.get(id(argument)), Tensor)
+        )
         return result
 
 
@@ -94,11 +96,13 @@ class NetworkReference(nn.Module):
         kind = layer.type.name
         layer.__class__ = getattr(library(), f"I{_LAYERS[kind]}Layer")
         tensors = [layer.get_input(number) for number in range(layer.num_inputs)]
-        inputs = [None if one is None else values[one.name] for one in tensors]
+        inputs = [None if tensor is None else values[tensor.name] for tensor in tensors]
         output = layer.get_output(0)
-        given = self.network.given.get(output.name, ())
-        seen = _Unreadable(layer, given) if any(one.dtype is torch.bfloat16 for one in given) else layer
-        result = _RUN[kind](seen, *inputs)
+        operands = self.network.given.get(output.name, ())
+        layer_seen = (
+            _Unreadable(layer, operands) if any(tensor.dtype is torch.bfloat16 for tensor in operands) else layer
+        )
+        result = _RUN[kind](layer_seen, *inputs)
         assert result.dtype == torch_dtype(output.dtype), (layer.name, result.dtype, output.dtype)
         shape = tuple(output.shape)
         assert len(shape) == result.dim(), (layer.name, shape, result.shape)
@@ -123,16 +127,16 @@ def _axes(mask: int) -> tuple[int, ...]:
 
 
 def _numbers(weights: Any, shape: tuple[int, ...] | None = None) -> Tensor | None:
-    """Stored numbers; those of bfloat16 cannot be read back, so that ``_run`` puts what was given in their place."""
-    found = weights if isinstance(weights, Tensor) else torch.from_numpy(weights).clone()
-    if found.numel() == 0:
+    """Return stored numbers; bfloat16 ones cannot be read back, so ``_run`` replaces them by the original inputs."""
+    flat = weights if isinstance(weights, Tensor) else torch.from_numpy(weights).clone()
+    if flat.numel() == 0:
         return None
-    return found if shape is None else found.reshape(shape)
+    return flat if shape is None else flat.reshape(shape)
 
 
 def _padded(image: Tensor, layer: Any, value: float = 0.0) -> Tensor:
     before, after = tuple(layer.pre_padding), tuple(layer.post_padding)
-    pads = [one for pair in zip(reversed(before), reversed(after), strict=True) for one in pair]
+    pads = [size for pair in zip(reversed(before), reversed(after), strict=True) for size in pair]
     return F.pad(image, pads, value=value)
 
 
@@ -189,7 +193,7 @@ def _pooling(layer: Any, image: Tensor) -> Tensor:
 
 
 def _concatenation(layer: Any, *tensors: Tensor) -> Tensor:
-    assert len({one.dtype for one in tensors}) == 1
+    assert len({tensor.dtype for tensor in tensors}) == 1
     return torch.cat(tensors, layer.axis)
 
 
@@ -205,11 +209,11 @@ def _unary(layer: Any, x: Tensor) -> Tensor:
 
 def _shuffle(layer: Any, x: Tensor, sizes: Tensor | None = None) -> Tensor:
     x = x.permute(tuple(layer.first_transpose)[: x.dim()])
-    given = layer.reshape_dims if sizes is None else sizes.tolist()
-    given = tuple(x.shape if given is None else given)
+    target = layer.reshape_dims if sizes is None else sizes.tolist()
+    target = tuple(x.shape if target is None else target)
     if layer.zero_is_placeholder:
-        given = tuple(x.shape[place] if size == 0 else size for place, size in enumerate(given))
-    x = x.reshape(given)
+        target = tuple(x.shape[place] if size == 0 else size for place, size in enumerate(target))
+    x = x.reshape(target)
     return x.permute(tuple(layer.second_transpose)[: x.dim()])
 
 
@@ -221,7 +225,9 @@ def _gather(layer: Any, rows: Tensor, indices: Tensor) -> Tensor:
 
 def _matrix_multiply(layer: Any, left: Tensor, right: Tensor) -> Tensor:
     assert left.dtype == right.dtype and left.dim() == right.dim(), layer.name
-    turned = [one.mT if op.name == "TRANSPOSE" else one for one, op in ((left, layer.op0), (right, layer.op1))]
+    turned = [
+        operand.mT if op.name == "TRANSPOSE" else operand for operand, op in ((left, layer.op0), (right, layer.op1))
+    ]
     return turned[0] @ turned[1]
 
 
@@ -232,12 +238,12 @@ def _slice(
     counts = tuple(layer.shape) if count is None else count.tolist()
     is_filled = layer.mode.name == "FILL"
     for place, (at, number, stride) in enumerate(zip(starts, counts, layer.stride, strict=True)):
-        taken = at + torch.arange(number) * stride
-        inside = (taken >= 0) & (taken < x.shape[place])
+        places = at + torch.arange(number) * stride
+        inside = (places >= 0) & (places < x.shape[place])
         assert is_filled or bool(inside.all()), (layer.name, at, number, stride, x.shape)
-        picked = x.index_select(place, taken.clamp(0, x.shape[place] - 1))
+        picked = x.index_select(place, places.clamp(0, x.shape[place] - 1))
         if is_filled:
-            across = inside.view([-1 if one == place else 1 for one in range(x.dim())])
+            across = inside.view([-1 if dimension == place else 1 for dimension in range(x.dim())])
             picked = torch.where(across, picked, fill if fill is not None else torch.zeros((), dtype=x.dtype))
         x = picked
     return x
@@ -249,7 +255,11 @@ def _select(layer: Any, condition: Tensor, one: Tensor, other: Tensor) -> Tensor
 
 
 def _dequantize(layer: Any, x: Tensor, scale: Tensor) -> Tensor:
-    across = scale if scale.dim() == 0 else scale.view([-1 if one == layer.axis else 1 for one in range(x.dim())])
+    across = (
+        scale
+        if scale.dim() == 0
+        else scale.view([-1 if dimension == layer.axis else 1 for dimension in range(x.dim())])
+    )
     return x.float() * across
 
 

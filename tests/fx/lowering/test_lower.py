@@ -106,7 +106,7 @@ def test_what_depends_on_no_input_is_not_lowered() -> None:
     weight = nn.Parameter(torch.randn(3))
     constant = Calling(lambda self, x: torch.cumsum(x, 0) + torch.relu(self.weight), weight=weight)
     coverage = fx.lower(fx.symbolic_trace(constant), Toy(), dry_run=True)
-    assert [one.reason for one in coverage.refused if one.target == "relu"] == [
+    assert [refusal.reason for refusal in coverage.refused if refusal.target == "relu"] == [
         "nothing in its region depends on an input: fold-constants would compute it once"
     ]
 
@@ -303,7 +303,7 @@ def test_weights_that_the_program_writes_to_are_no_constants() -> None:
 
     program = fx.symbolic_trace(Calling(forward, layer=nn.Linear(3, 3).requires_grad_(False)))
     coverage = fx.lower(program, Toy(), dry_run=True)
-    (layer,) = [one for one in coverage.refused if one.target == "linear"]
+    (layer,) = [refusal for refusal in coverage.refused if refusal.target == "linear"]
     assert layer.reason.startswith("its weight is computed, or may change in a run; canonicalize and fold-constants")
 
 
@@ -317,8 +317,8 @@ def test_the_report_is_of_nodes_work_and_bytes_with_a_reason_for_each_refusal(mo
         ("toy_0", 2, 2 * 3 * 4 * 8, 48, 96),
         ("toy_1", 3, 2 * 3 * 8 * 2, 96, 24),
     ]
-    shown = re.sub(r"\(.*/(test_lower.py):\d+\)", r"(\1)", str(coverage))
-    assert shown.splitlines() == [
+    text = re.sub(r"\(.*/(test_lower.py):\d+\)", r"(\1)", str(coverage))
+    assert text.splitlines() == [
         "toy takes 5 of 6 operations (83%), 100.0% of the floating-point operations; 264 B cross the boundary",
         "  toy_0    2 operations, 0.000192 MFLOP, 48 B in, 96 B out",
         "  toy_1    3 operations, 9.6e-05 MFLOP, 96 B in, 24 B out",
@@ -358,7 +358,9 @@ def test_a_program_that_depends_on_elements_is_followed_up_to_there() -> None:
 )
 def test_the_caller_keeps_operations_out(model: nn.Module, veto: Any, node: str, reason: str) -> None:
     coverage = fx.lower(fx.symbolic_trace(model), Toy(), veto=veto, dry_run=True)
-    assert [(one.node, one.reason) for one in coverage.refused if one.target != "torch.cumsum"] == [(node, reason)]
+    assert [(refusal.node, refusal.reason) for refusal in coverage.refused if refusal.target != "torch.cumsum"] == [
+        (node, reason)
+    ]
 
 
 def test_regions_with_too_few_operations_that_pay_are_dropped(model: nn.Module) -> None:
@@ -400,23 +402,23 @@ def operations(function: Any, *inputs: Tensor) -> dict[str, Any]:
 
 def test_predicates_say_why_not() -> None:
     unknown = operations(lambda x: x.relu_())["relu_"]
-    known = operations(lambda x: x.neg(), torch.ones(2, dtype=torch.float64))["neg"]
+    node = operations(lambda x: x.neg(), torch.ones(2, dtype=torch.float64))["neg"]
     assert is_pure(unknown) == "`%relu_` writes to `%x`"
     assert has_shape(unknown) == "the shape of `%x` is not known: give example_inputs"
-    assert has_shape(known) is None
+    assert has_shape(node) is None
     assert has_dtype(torch.float32)(unknown) == "the dtype of `%x` is not known: give example_inputs"
-    assert has_dtype(torch.float32, torch.float16)(known) == "`%x` is float64, not float32 or float16"
-    assert has_dtype(torch.float64)(known) is None
+    assert has_dtype(torch.float32, torch.float16)(node) == "`%x` is float64, not float32 or float16"
+    assert has_dtype(torch.float64)(node) is None
 
 
 def test_predicates_compose() -> None:
-    known = operations(lambda x: x.neg(), torch.ones(2))["neg"]
+    node = operations(lambda x: x.neg(), torch.ones(2))["neg"]
     single, double = has_dtype(torch.float32), has_dtype(torch.float64)
-    assert all_of(single, is_pure)(known) is None
-    assert all_of(single, double)(known) == "`%x` is float32, not float64"
-    assert any_of(double, single)(known) is None
+    assert all_of(single, is_pure)(node) is None
+    assert all_of(single, double)(node) == "`%x` is float32, not float64"
+    assert any_of(double, single)(node) is None
     reason = "`%x` is float32, not float64, and `%x` is float32, not int64"
-    assert any_of(double, has_dtype(torch.int64))(known) == reason
+    assert any_of(double, has_dtype(torch.int64))(node) == reason
 
 
 # What goes wrong.
@@ -544,8 +546,8 @@ def test_a_second_converter_for_a_target_is_refused_by_name() -> None:
     with pytest.raises(LoweringError, match=r"toy has two converters for `torch\.nn\.functional\.relu`"):
         converters.register(Converter(F.relu, raise_out_of_memory))
     assert converters.replace(Converter(F.relu, raise_out_of_memory)) is not None
-    found = converters.find(F.relu)
-    assert found is not None and found.build is raise_out_of_memory
+    match = converters.find(F.relu)
+    assert match is not None and match.build is raise_out_of_memory
     converters.remove(F.relu)
     assert converters.find(F.relu) is None
 
@@ -627,8 +629,8 @@ class Halves(NamedTuple):
 
 def test_views_of_one_memory_that_are_returned_in_a_named_tuple_stay_in_the_program() -> None:
     def halves(x: Tensor) -> Halves:
-        one, other = torch.split(x + x, 1, dim=-1)
-        return Halves(one, [other])
+        first, other = torch.split(x + x, 1, dim=-1)
+        return Halves(first, [other])
 
     refusals = {name: has_own_memory(operation) for name, operation in operations(halves).items()}
     assert refusals["getitem"] == refusals["getitem_1"] == "the program returns several views of this memory"

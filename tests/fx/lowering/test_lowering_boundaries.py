@@ -43,7 +43,7 @@ def lower(function: Any) -> GraphModule:
     return fx.lower(fx.symbolic_trace(function), TakesTensors(), (torch.ones(2, 3),))
 
 
-def test_a_size_that_python_uses_is_asked_for_in_python() -> None:
+def test_a_size_that_python_uses_is_requested_in_python() -> None:
     lowered = lower(lambda x: torch.cumsum(torch.relu(-x), 0) * torch.relu(-x).size(0))
     assert body(lowered) == [
         "toy_0 = self.toy_0(x)",
@@ -66,7 +66,7 @@ def test_what_is_computed_for_one_side_alone_stays_on_that_side() -> None:
 def test_a_value_that_python_has_and_cannot_hand_over_keeps_its_users_in_python() -> None:
     program = fx.symbolic_trace(lambda x: torch.relu(F.dropout(torch.relu(x), training=False)))
     coverage = fx.lower(program, TakesTensors(), (torch.ones(2, 3),), dry_run=True, veto=["dropout"])
-    assert {one.node: one.reason for one in coverage.refused} == {
+    assert {refusal.node: refusal.reason for refusal in coverage.refused} == {
         "dropout": "vetoed by the caller: dropout",
         "relu_1": "it uses `%dropout`, which stays in eager Python and cannot be handed over",
     }
@@ -80,19 +80,19 @@ def test_a_report_has_what_the_backend_says_of_a_region() -> None:
 
 
 def test_a_backend_can_study_the_program() -> None:
-    seen: list[Any] = []
+    recorded: list[Any] = []
 
     class Studies(Toy):
         __slots__ = ()
 
         def study(self, program: GraphModule, example_inputs: Any) -> None:
-            seen.append([tuple(node.meta["tensor_meta"].shape) for node in program.graph.nodes])
+            recorded.append([tuple(node.meta["tensor_meta"].shape) for node in program.graph.nodes])
             if example_inputs[0].dim() == 1:
                 raise LoweringError("it takes matrices")
 
     program = fx.symbolic_trace(lambda x: torch.relu(x))
     fx.lower(program, Studies(), (torch.ones(2, 3),))
     fx.lower(program, Studies())
-    assert seen == [[(2, 3)] * 3]
+    assert recorded == [[(2, 3)] * 3]
     with pytest.raises(LoweringError, match="it takes matrices"):
         fx.lower(program, Studies(), (torch.ones(3),))

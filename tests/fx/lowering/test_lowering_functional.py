@@ -34,9 +34,9 @@ def functional(function: Callable[..., Any], *inputs: Tensor) -> tuple[int, fx.G
     ShapeProp(program, fake=True).propagate(*inputs)
     replaced = len(make_functional(program))
     program.graph.lint()
-    given, expected_given = [one.clone() for one in inputs], [one.clone() for one in inputs]
-    actual, expected = program(*given), captured(function)(*expected_given)
-    torch.testing.assert_close((actual, given), (expected, expected_given), rtol=0, atol=0)
+    copies, expected_given = [tensor.clone() for tensor in inputs], [tensor.clone() for tensor in inputs]
+    actual, expected = program(*copies), captured(function)(*expected_given)
+    torch.testing.assert_close((actual, copies), (expected, expected_given), rtol=0, atol=0)
     return replaced, program
 
 
@@ -82,9 +82,9 @@ def through_a_view(x: Tensor) -> Tensor:
 
 def that_is_kept_in_a_list(x: Tensor) -> list[Tensor]:
     y = x.neg()
-    kept = [y]
+    held_values = [y]
     F.relu(y, inplace=True)
-    return kept
+    return held_values
 
 
 @pytest.mark.parametrize("function", [of_input, of_a_view, through_a_view])

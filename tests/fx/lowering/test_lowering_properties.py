@@ -14,11 +14,12 @@ import torch.nn.functional as F
 from fx.lowering import Lower, OneDNN, OpenVINO
 from fx.lowering.onednn import modules, operations
 from fx.lowering.onednn.network import FusedRegion
-from fx.lowering.openvino.predicates import converters
+from fx.lowering.openvino.operations import converters
+from pytest_fx.generation.strategy import programs
 from pytest_fx.search.pass_check import check_pass
 
 EXAMPLES = 30 if hypothesis.settings().max_examples > 100 else 20  # 100 is Hypothesis's own default
-"""How many programs are tried: more where ``make properties`` asks for them."""
+"""The number of programs that are tried: more if ``make properties`` asks for them."""
 LOSES_NAN = ("relu", "hardtanh", "hardsigmoid")
 ENGINES_LOSE_NAN = (F.relu, F.hardtanh, F.hardsigmoid, torch.clamp, torch.maximum, torch.minimum)
 
@@ -45,9 +46,14 @@ def test_random_programs_compute_the_same_on_every_kernel(monkeypatch: pytest.Mo
 @pytest.mark.thorough
 @pytest.mark.skipif(OpenVINO().why_unavailable() is not None, reason=f"{OpenVINO().why_unavailable()}")
 def test_random_programs_compute_the_same_in_engines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    kept = {target: one for target, one in converters._converters.items() if target not in ENGINES_LOSE_NAN}
-    monkeypatch.setattr(converters, "_converters", kept)
+    remaining = {
+        target: converter for target, converter in converters._converters.items() if target not in ENGINES_LOSE_NAN
+    }
+    monkeypatch.setattr(converters, "_converters", remaining)
     lower = Lower("openvino", min_size=1)
-    check = partial(check_pass, lower, max_examples=15, min_changed=0.2, seed=1, seconds=60, folder=tmp_path)
+    # Only programs that are drawn: an engine takes a second to build, and a search of its own would build hundreds.
+    drawn = programs(steps=8)
+    options = {"max_examples": 10, "min_changed": 0.2, "seed": 1, "seconds": 60, "programs": drawn}
+    check = partial(check_pass, lower, **options, folder=tmp_path)
     assert check(modes=("eval",)).name == "lower"
     check(modes=("train",), without=["gradients"])  # lowered weights are constants

@@ -70,10 +70,10 @@ def lower(module: Any) -> GraphModule:
 
 def assert_lowered_same(module: nn.Module, *inputs: Tensor) -> GraphModule:
     """The lowered program, which computes what the module does and leaves its inputs as they are."""
-    lowered, given = lower(module), [one.clone() for one in inputs]
+    lowered, copies = lower(module), [tensor.clone() for tensor in inputs]
     with torch.no_grad():
-        assert_close(lowered(*given), module(*inputs))
-    assert all(map(torch.equal, given, inputs))
+        assert_close(lowered(*copies), module(*inputs))
+    assert all(map(torch.equal, copies, inputs))
     return lowered
 
 
@@ -341,7 +341,7 @@ def test_weights_are_shared_with_the_captured_module_and_packed_again_after_a_wr
     with torch.no_grad():
         module[0].weight.mul_(2)
         assert_close(lowered(x), module(x))
-        lowered.load_state_dict({name: torch.zeros_like(one) for name, one in lowered.state_dict().items()})
+        lowered.load_state_dict({name: torch.zeros_like(tensor) for name, tensor in lowered.state_dict().items()})
         assert not lowered(x).any()
 
 
@@ -406,7 +406,7 @@ def test_a_layer_without_weights_in_memory_cannot_be_packed_and_says_so() -> Non
 def reasons(module: nn.Module, *inputs: Tensor) -> dict[str, str]:
     program = fx.symbolic_trace(module.eval())
     coverage = fx.lower(program, example_inputs=inputs or None, dry_run=True)
-    return {one.target: one.reason or "" for one in coverage.refused}
+    return {refusal.target: refusal.reason or "" for refusal in coverage.refused}
 
 
 def test_reasons_name_dtype_size_and_computed_weights() -> None:
@@ -452,7 +452,7 @@ def test_models_of_the_zoo_compute_the_same_and_keep_their_tensors(name: str) ->
         for seed in (0, 1):
             inputs = model.example_inputs(batch=2, seed=seed)
             torch.testing.assert_close(lowered(*inputs), module(*inputs), rtol=1e-3, atol=1e-4)
-    assert all(torch.equal(one, state[key]) for key, one in module.state_dict().items())
+    assert all(torch.equal(tensor, state[key]) for key, tensor in module.state_dict().items())
 
 
 def random_convnet(seed: int) -> nn.Module:
@@ -475,8 +475,8 @@ def random_convnet(seed: int) -> nn.Module:
 
         def forward(self, x: Tensor) -> Any:
             values = [x]
-            for kind, one, other, activation, layer in self.plan:
-                left, right = values[-1 - one % min(3, len(values))], values[-1 - other % min(4, len(values))]
+            for kind, first, other, activation, layer in self.plan:
+                left, right = values[-1 - first % min(3, len(values))], values[-1 - other % min(4, len(values))]
                 if kind < 3:
                     values.append(self.convolutions[layer](left))
                     if kind == 2:
@@ -498,11 +498,11 @@ def random_convnet(seed: int) -> nn.Module:
 def test_random_convnets_compute_the_same(seed: int) -> None:
     torch.manual_seed(seed)
     module, x = random_convnet(seed), torch.randn(2, 4, 6, 6)
-    lowered, given = lower(module), x.clone()
+    lowered, copied = lower(module), x.clone()
     with torch.no_grad():
         expected = module(x.clone())
-        torch.testing.assert_close(lowered(given), expected, rtol=1e-3, atol=1e-4)
-        assert torch.equal(given, x)
+        torch.testing.assert_close(lowered(copied), expected, rtol=1e-3, atol=1e-4)
+        assert torch.equal(copied, x)
 
 
 @pytest.mark.parametrize("before", [False, True])

@@ -34,17 +34,17 @@ NETS: dict[str, tuple[Callable[[], nn.Module], torch.Size]] = {
 @pytest.fixture
 def conversions(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The layers whose kernel was given another layout than the one that it wants."""
-    found: list[str] = []
+    results: list[str] = []
     find = PackedWeights.find
 
     def check(self: PackedWeights, size: torch.Size, pack: Any) -> Tensor:
         packed = find(self, size, pack)
         if not _is_same_layout(packed, pack(self._weight.detach(), size)):
-            found.append(f"{tuple(self._weight.shape)} for {tuple(size)} under {torch.get_num_threads()}")
+            results.append(f"{tuple(self._weight.shape)} for {tuple(size)} under {torch.get_num_threads()}")
         return packed
 
     monkeypatch.setattr(PackedWeights, "find", check)
-    return found
+    return results
 
 
 def lowered_net(x: Tensor, kind: str = "convolution") -> tuple[nn.Module, GraphModule]:
@@ -99,8 +99,8 @@ def test_a_size_that_comes_again_gets_a_layout_of_its_own(conversions: list[str]
     with torch.no_grad():
         torch.testing.assert_close(lowered(other), net(other), rtol=1e-4, atol=1e-5)
         conversions.clear()  # which the first call may have needed
-        for given in (other, x, other, x):
-            torch.testing.assert_close(lowered(given), net(given), rtol=1e-4, atol=1e-5)
+        for value in (other, x, other, x):
+            torch.testing.assert_close(lowered(value), net(value), rtol=1e-4, atol=1e-5)
     assert conversions == []
 
 
@@ -122,11 +122,11 @@ class Packing:
 
 def test_layouts_that_are_the_same_share_a_copy(monkeypatch: pytest.MonkeyPatch) -> None:
     packing, packed = Packing(monkeypatch, lambda threads, size: threads > 2), PackedWeights(torch.zeros(3))
-    found: list[Tensor] = []
+    results: list[Tensor] = []
     for number in (1, 2, 3, 1, 4):
         with threads(number):
-            found.append(packed.find(SIZE, packing))
-    assert found[0] is found[1] is found[3] and found[2] is found[4] and len(packed._copies) == 2
+            results.append(packed.find(SIZE, packing))
+    assert results[0] is results[1] is results[3] and results[2] is results[4] and len(packed._copies) == 2
     assert packing.made == [(1, 1), (2, 1), (3, 1), (4, 1)]
 
 

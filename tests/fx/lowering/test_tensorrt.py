@@ -1,4 +1,4 @@
-"""TensorRT as a backend: what it takes, the engines that it builds ahead of time, and what it says when it cannot."""
+"""TensorRT as a backend: the programs that it accepts, the engines built ahead of time, and its refusals."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ SMALL += " transformer_encoder_small unet_small gpt2_small vit_small"
 def test_the_network_of_a_model_computes_what_the_model_does(name: str) -> None:
     module, program, inputs = capture(name)
     lowered = fx.lower(program, ReadBack(), inputs)
-    assert [type(one) for one in lowered.children() if isinstance(one, NetworkReference)] == [NetworkReference]
+    assert [type(child) for child in lowered.children() if isinstance(child, NetworkReference)] == [NetworkReference]
     assert_same(lowered, module, *inputs)
 
 
@@ -213,7 +213,7 @@ def test_ranges_that_make_no_sense_are_refused(ranges: Any, message: str) -> Non
         fx.lower(net(), TensorRT(ranges=ranges), (IMAGES,), dry_run=True)
 
 
-def test_sizes_that_both_sides_of_a_boundary_need_are_asked_for_on_both() -> None:
+def test_sizes_that_both_sides_of_a_boundary_need_are_requested_on_both() -> None:
     def halves(x: Tensor) -> Tensor:
         y = torch.relu(x * 2)
         count = y.size(0) * 2
@@ -258,7 +258,7 @@ def test_programs_in_half_precision_stay_so() -> None:
     module = model().half()
     images = IMAGES.half()
     lowered = fx.lower(fx.symbolic_trace(module), ReadBack(), (images,))
-    assert {one.dtype for one in lowered.tensorrt_0.network.outputs} == {torch.float16}
+    assert {output.dtype for output in lowered.tensorrt_0.network.outputs} == {torch.float16}
     with torch.no_grad():
         torch.testing.assert_close(lowered(images), module(images), rtol=1e-2, atol=1e-3)
 

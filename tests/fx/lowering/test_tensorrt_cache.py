@@ -37,7 +37,7 @@ def test_an_engine_file_is_read_as_it_was_written(tmp_path: Path) -> None:
     path = tmp_path / "folder" / "net.engine"
     engine().save(path)
     assert TensorRTEngine.load(path) == engine()
-    assert [one.name for one in path.parent.iterdir()] == ["net.engine"]
+    assert [path.name for path in path.parent.iterdir()] == ["net.engine"]
 
 
 @pytest.mark.parametrize("length", [0, 5, 12, 19, 40, 200, -1])
@@ -128,11 +128,11 @@ def _write_and_read(folder: str, number: int, found: Any) -> None:
 
 def test_processes_that_write_at_a_time_read_whole_engines(tmp_path: Path) -> None:
     context = multiprocessing.get_context("fork")
-    found = context.Queue()
-    processes = [context.Process(target=_write_and_read, args=(str(tmp_path), number, found)) for number in range(4)]
+    results = context.Queue()
+    processes = [context.Process(target=_write_and_read, args=(str(tmp_path), number, results)) for number in range(4)]
     for process in processes:
         process.start()
-    assert [found.get(timeout=60) for _ in processes] == [60] * 4
+    assert [results.get(timeout=60) for _ in processes] == [60] * 4
     for process in processes:
         process.join(60)
         assert process.exitcode == 0

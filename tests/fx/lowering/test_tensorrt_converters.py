@@ -229,8 +229,8 @@ def test_tensorrt_builds_every_converters_layers(precision: Any) -> None:
     for function, shapes in CASES.values():
         by_shapes.setdefault(shapes, []).append(function)
     for shapes, functions in by_shapes.items():
-        functions = [one for one in functions if not isinstance(one, fx.GraphModule)]
-        program = traced(lambda *values, all_of=functions: tuple(one(*values) for one in all_of), len(shapes))
+        functions = [function for function in functions if not isinstance(function, fx.GraphModule)]
+        program = traced(lambda *values, all_of=functions: tuple(function(*values) for function in all_of), len(shapes))
         inputs = tuple(torch.randn(shape) for shape in shapes)
         lowered = fx.lower(program, TensorRT(targets=("8.6",), precision=precision), inputs, min_size=1)
         assert len(lowered.meta["lowering"].parts) == 1

@@ -25,11 +25,11 @@ BUILT_BY = "standin 1"
 
 
 def engine(inputs: int = 1, single: bool = True, plan: bytes = b"plan") -> TensorRTEngine:
-    given, returned = (
+    accepted, returned = (
         tuple(EngineBinding(f"{name}{number}", torch.float32, (1, 3), (2, 3), (4, 3)) for number in range(inputs))
         for name in ("x", "output_")
     )
-    return TensorRTEngine(plan, given, returned, single, BUILT_BY, ("8.6",), 0.1)
+    return TensorRTEngine(plan, accepted, returned, single, BUILT_BY, ("8.6",), 0.1)
 
 
 class Execution:
@@ -55,15 +55,15 @@ class Execution:
         for name, shape in self.shapes.items():
             count = torch.Size(shape).numel()
             source, target = (
-                (ctypes.c_float * count).from_address(self.addresses[one])
-                for one in (name, name.replace("x", "output_"))
+                (ctypes.c_float * count).from_address(self.addresses[label])
+                for label in (name, name.replace("x", "output_"))
             )
             target[:] = [2 * number for number in source]
         return self.library.runs
 
 
 class Library:
-    """What is used of the package when engines run."""
+    """The part of the package that is used when engines run."""
 
     def __init__(self) -> None:
         self.takes_shapes = self.runs = self.prepares = True
@@ -97,8 +97,8 @@ class Stream:
 
 @pytest.fixture
 def library(monkeypatch: pytest.MonkeyPatch) -> Library:
-    made = Library()
-    monkeypatch.setattr(module, "library", lambda: made)
+    library_here = Library()
+    monkeypatch.setattr(module, "library", lambda: library_here)
     monkeypatch.setattr(module, "library_name", lambda: BUILT_BY)
     monkeypatch.setattr(module, "Log", lambda: LOG)
     monkeypatch.setattr(module, "_DEVICE", "cpu")
@@ -109,7 +109,7 @@ def library(monkeypatch: pytest.MonkeyPatch) -> Library:
         "get_device_capability": lambda device: (9, 0), "get_device_name": lambda device: "a GPU",
     }.items():  # fmt: skip
         monkeypatch.setattr(torch.cuda, name, value)
-    return made
+    return library_here
 
 
 @pytest.mark.parametrize("x", [torch.randn(2, 3), torch.randn(3, 2).t()], ids=["contiguous", "not contiguous"])
@@ -126,27 +126,27 @@ def test_an_engine_of_several_results_returns_a_tuple(library: Library) -> None:
 
 
 def test_an_engine_is_loaded_once_and_each_thread_has_a_context(library: Library) -> None:
-    made = TensorRTModule(engine())
-    made(torch.ones(2, 3))
-    made(torch.ones(3, 3))
+    engine_module = TensorRTModule(engine())
+    engine_module(torch.ones(2, 3))
+    engine_module(torch.ones(3, 3))
     assert (len(library.loaded), len(library.contexts)) == (1, 1)
-    thread = threading.Thread(target=made, args=(torch.ones(2, 3),))
+    thread = threading.Thread(target=engine_module, args=(torch.ones(2, 3),))
     thread.start()
     thread.join()
     assert (len(library.loaded), len(library.contexts)) == (1, 2)
 
 
 def test_a_run_on_another_stream_waits_for_the_last_one(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = TensorRTModule(engine())
+    engine_module = TensorRTModule(engine())
     streams = [Stream(1), Stream(1), Stream(2)]
     for stream in streams:
         monkeypatch.setattr(torch.cuda, "current_stream", lambda device, stream=stream: stream)
-        made(torch.ones(2, 3))
+        engine_module(torch.ones(2, 3))
     assert [stream.waited for stream in streams] == [0, 0, 1]
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
     captured = Stream(3)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: captured)
-    made(torch.ones(2, 3))
+    engine_module(torch.ones(2, 3))
     assert captured.waited == 0
 
 
@@ -177,7 +177,7 @@ def test_inputs_that_do_not_fit_are_refused(library: Library, inputs: Any, messa
     assert library.loaded == []
 
 
-def test_gradients_are_not_asked_for_under_no_grad(library: Library) -> None:
+def test_gradients_are_not_requested_under_no_grad(library: Library) -> None:
     with torch.no_grad():
         assert not TensorRTModule(engine())(torch.ones(2, 3, requires_grad=True)).requires_grad
 
@@ -226,22 +226,22 @@ def test_a_device_without_memory_for_results_is_an_error(library: Library, monke
 
 
 def test_a_module_is_copied_and_pickled_with_its_engine(library: Library) -> None:
-    made = TensorRTModule(engine(), cuda_graphs=True)
+    engine_module = TensorRTModule(engine(), cuda_graphs=True)
     x = torch.ones(2, 3)
-    made.cuda_graphs = False
-    made(x)
-    for other in (copy.deepcopy(made), pickle.loads(pickle.dumps(made))):
-        assert other.engine == made.engine
+    engine_module.cuda_graphs = False
+    engine_module(x)
+    for other in (copy.deepcopy(engine_module), pickle.loads(pickle.dumps(engine_module))):
+        assert other.engine == engine_module.engine
         assert torch.equal(other(x), 2 * x)
     assert len(library.loaded) == 3
 
 
 def test_a_module_is_saved_and_loaded(tmp_path: Path, library: Library) -> None:
-    made = TensorRTModule(engine())
-    made.save(tmp_path / "net.engine")
+    engine_module = TensorRTModule(engine())
+    engine_module.save(tmp_path / "net.engine")
     loaded = TensorRTModule.load(tmp_path / "net.engine")
-    assert loaded.engine == made.engine
-    assert repr(loaded) == f"TensorRTModule({made.engine.digest}, 4 bytes for 8.6)"
+    assert loaded.engine == engine_module.engine
+    assert repr(loaded) == f"TensorRTModule({engine_module.engine.digest}, 4 bytes for 8.6)"
     assert loaded.state_dict() == {}
 
 

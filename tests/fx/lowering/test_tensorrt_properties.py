@@ -22,7 +22,7 @@ from fx.passes.contract import Contract, close
 from pytest_fx.search.pass_check import check_pass
 
 EXAMPLES = 40 if hypothesis.settings().max_examples > 100 else 15  # 100 is Hypothesis's own default
-"""How many programs are tried: more where ``make properties`` asks for them."""
+"""The number of programs that are tried: more if ``make properties`` asks for them."""
 
 
 class TakesAll(ReadBack):
@@ -53,7 +53,7 @@ class OfOneType(nn.Module):
 
     def forward(self, *inputs: Any) -> Any:
         wanted = [binding.dtype for binding in self.reference.network.inputs]
-        return (self.reference if [one.dtype for one in inputs] == wanted else self.region)(*inputs)
+        return (self.reference if [tensor.dtype for tensor in inputs] == wanted else self.region)(*inputs)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""A backend for tests: it runs relu, neg and linear layers, counts what it builds, and fails when it is told to."""
+"""A backend for tests: it runs relu, neg and linear layers, counts its engines, and fails on request."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fx.node import Node
 
 
 class Tape(nn.Module):
-    """What the toy builds: a list of steps over a list of values."""
+    """The engine of the toy: a list of steps over a list of values."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -42,8 +42,8 @@ class Tape(nn.Module):
     def forward(self, *inputs: Tensor) -> Any:
         values = list(inputs)
         for function, args in self.steps:
-            values.append(function(*(values[one] if isinstance(one, int) else one for one in args)))
-        results = tuple(values[one] for one in self.outputs)
+            values.append(function(*(values[argument] if isinstance(argument, int) else argument for argument in args)))
+        results = tuple(values[output] for output in self.outputs)
         return results[0] if self.is_single else results
 
 

@@ -66,7 +66,7 @@ def found(program: Any, pattern: Any, **options: Any) -> list[str]:
 
 
 def reasons(program: Any, pattern: Any, **options: Any) -> list[str]:
-    """Return what is said about each near miss, without lines."""
+    """Return the reason of each near miss, without lines."""
     graph_module = program if isinstance(program, fx.GraphModule) else fx.symbolic_trace(program)
     misses = explain(graph_module, pattern, **options).near_misses
     return [re.sub(rf", {__file__}:\d+", "", miss.reason) for miss in misses]
@@ -151,7 +151,7 @@ class TestConstants:
         first, second = Matcher(program, lambda x: F.dropout(x, literal("p"), training=anything)).matches()
         assert (first.literals, second.literals) == ({"p": 0.1}, {"p": 0.2})
 
-    def test_a_name_stands_for_one_constant(self) -> None:
+    def test_a_name_represents_one_constant(self) -> None:
         def pattern(x: Any) -> Any:
             return torch.exp(x * literal("n")) + literal("n")
 

@@ -80,11 +80,11 @@ Listed.forward.__annotations__["x"] = List["torch.Tensor"]  # noqa: UP006  it ho
 def test_every_protocol_keeps_references_to_types_and_recorded_shapes(protocol: int) -> None:
     program = fx.symbolic_trace(Listed())
     ShapeProp(program).propagate([torch.ones(1, 2, 3, 4).to(memory_format=torch.channels_last)])
-    kept = pickle.loads(pickle.dumps(program, protocol))
-    for node, other in zip(program.graph.nodes, kept.graph.nodes, strict=True):
+    restored = pickle.loads(pickle.dumps(program, protocol))
+    for node, other in zip(program.graph.nodes, restored.graph.nodes, strict=True):
         assert (node.type, node.meta.get("tensor_meta")) == (other.type, other.meta.get("tensor_meta"))
-    assert next(iter(kept.graph.nodes)).type == List["torch.Tensor"]  # noqa: UP006
-    assert kept.graph.output_node().args[0].meta["tensor_meta"].memory_format is torch.channels_last
+    assert next(iter(restored.graph.nodes)).type == List["torch.Tensor"]  # noqa: UP006
+    assert restored.graph.output_node().args[0].meta["tensor_meta"].memory_format is torch.channels_last
 
 
 def annotated(kind: Any) -> fx.GraphModule:
@@ -106,9 +106,9 @@ def test_types_that_cannot_be_imported_are_left_out() -> None:
 
     variable = TypeVar("variable")
     for kind in (Local, list[Local], variable, list[variable], Optional[Local]):  # type: ignore[valid-type]  # noqa: UP045
-        kept = pickle.loads(pickle.dumps(annotated(kind)))
-        assert next(iter(kept.graph.nodes)).type is None
-        assert kept(torch.ones(1)).item() == 1
+        restored = pickle.loads(pickle.dumps(annotated(kind)))
+        assert next(iter(restored.graph.nodes)).type is None
+        assert restored(torch.ones(1)).item() == 1
 
 
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="type parameters came with Python 3.12")
@@ -116,8 +116,8 @@ def test_type_parameters_are_left_out() -> None:
     scope: dict[str, Any] = {}
     text = "def program[T](x: T, y: list[T]): return x + y[0]"
     exec(compile(text, "typed", "exec", dont_inherit=True), scope)  # its annotations are not strings, as those here are
-    kept = pickle.loads(pickle.dumps(fx.symbolic_trace(scope["program"])))
-    assert [node.type for node in kept.graph.nodes if node.op == "placeholder"] == [None, None]
+    restored = pickle.loads(pickle.dumps(fx.symbolic_trace(scope["program"])))
+    assert [node.type for node in restored.graph.nodes if node.op == "placeholder"] == [None, None]
 
 
 @pytest.mark.parametrize(

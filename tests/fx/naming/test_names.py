@@ -1,4 +1,4 @@
-"""Names: legal, unique, and reserved ones kept for what they stand for."""
+"""Names: legal, unique, and different from names with a meaning in Python."""
 
 from __future__ import annotations
 
@@ -42,18 +42,18 @@ def test_the_first_keeps_its_wish_and_others_are_counted() -> None:
 def test_reserved_names_get_a_number() -> None:
     namespace = Namespace()
     for name in ("len", "class", "torch", "inf", "None", "device", "__debug__", "match"):
-        given = namespace.create_name(name)
-        assert given == ("match" if name == "match" else f"{name}_1")
+        new_name = namespace.create_name(name)
+        assert new_name == ("match" if name == "match" else f"{name}_1")
 
 
 def test_an_object_has_one_name_and_may_have_the_reserved_one_that_means_it() -> None:
     namespace = Namespace()
-    one, other = object(), object()
-    assert namespace.create_name("thing", one) == "thing"
-    assert namespace.create_name("another", one) == "thing"
+    first, other = object(), object()
+    assert namespace.create_name("thing", first) == "thing"
+    assert namespace.create_name("another", first) == "thing"
     assert namespace.create_name("thing", other) == "thing_1"
     assert namespace.create_name("torch", torch) == "torch"
-    assert namespace.create_name("len", one) == "thing"
+    assert namespace.create_name("len", first) == "thing"
     assert namespace.create_name("len", len) == "len"
     assert namespace.create_name("torch", object()) == "torch_1"
 

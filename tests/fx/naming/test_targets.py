@@ -65,7 +65,7 @@ def test_builtins_are_recognized_by_identity() -> None:
 
 
 def test_a_function_is_at_home_where_its_module_has_it_and_not_what_imitates_it() -> None:
-    assert [home_of(one) for one in (len, torch_path)] == [builtins, sys.modules["fx.naming.targets"]]
+    assert [home_of(item) for item in (len, torch_path)] == [builtins, sys.modules["fx.naming.targets"]]
     assert home_of(functools.wraps(torch_path)(lambda target: None)) is None
 
 

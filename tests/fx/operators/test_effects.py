@@ -1,4 +1,4 @@
-"""What each operation does besides computing its value, and what dead-code elimination therefore keeps."""
+"""Effects of operations besides their values, and the operations that dead-code elimination therefore keeps."""
 
 from __future__ import annotations
 
@@ -285,10 +285,10 @@ def test_sort_and_add_are_effects_on_what_is_not_surely_a_tensor() -> None:
     numbers = nodes.graph.call_method("tolist", (nodes.x,))
     computed = nodes.graph.call_function(user_function, (nodes.x,))
     tensor = nodes.graph.call_function(torch.relu, (nodes.x,))
-    made = nodes.graph.call_function(set, ())
+    call = nodes.graph.call_function(set, ())
     assert why_impure(nodes.graph.call_method("sort", (numbers,))) == "`%sort` writes to `%tolist`"
     assert is_impure(nodes.graph.call_method("add", (computed, 1)))
-    assert is_impure(nodes.graph.call_method("add", (made, 1)))
+    assert is_impure(nodes.graph.call_method("add", (call, 1)))
     assert not is_impure(nodes.graph.call_method("add", (tensor, 1)))
     assert not is_impure(nodes.graph.call_method("sort", (tensor,)))
 

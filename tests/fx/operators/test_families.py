@@ -1,4 +1,4 @@
-"""The table of operators: what it says is true of torch, and whoever reads it knows an operator that is added."""
+"""The table of operators: its facts are true of torch, and all its readers know a new operator."""
 
 import operator
 import subprocess
@@ -134,9 +134,9 @@ def test_it_is_known_into_how_many_parts_a_tensor_is_cut(row):
     value = torch.rand(2, 4, 4)
     program = fx.symbolic_trace(lambda x: row.function(x, *row.needs))
     (node,) = program.graph.find_nodes(op="call_function", target=row.function)
-    known = count_of(node)
-    assert known is None or known[0] == len(call(row, value))
-    assert known is not None or row.parts[0].startswith("split_size")
+    count = count_of(node)
+    assert count is None or count[0] == len(call(row, value))
+    assert count is not None or row.parts[0].startswith("split_size")
 
 
 ON_NUMBERS = list(operators("activation", "function", "arithmetic"))
@@ -169,8 +169,8 @@ def test_functions_are_finite_in_their_domain_and_not_at_its_ends(row):
 
 def test_layers_with_statistics_are_those_of_torch_that_keep_some():
     kinds = {kind for row in operators() if row.has_statistics for kind in row.modules}
-    found = {kind for kind in vars(nn).values() if isinstance(kind, type) and issubclass(kind, _NormBase)}
-    assert kinds == {kind for kind in found if not issubclass(kind, LazyModuleMixin)}
+    norms = {kind for kind in vars(nn).values() if isinstance(kind, type) and issubclass(kind, _NormBase)}
+    assert kinds == {kind for kind in norms if not issubclass(kind, LazyModuleMixin)}
 
 
 COMMUTING = [(row, function) for row in operators() if row.commutes for function in row.functions]
@@ -189,7 +189,7 @@ TABLES = [row for row in operators("activation", "function") if row.suits_lookup
 
 
 @pytest.mark.parametrize("row", TABLES, ids=named)
-def test_what_a_table_stands_for_is_finite_and_without_jumps_for_finite_operands(row):
+def test_what_a_table_represents_is_finite_and_without_jumps_for_finite_operands(row):
     grid = torch.linspace(-6, 6, 20001, dtype=torch.float64)
     values = call(row, grid)
     jumps = {F.threshold, F.hardshrink}  # jump once, where their threshold is, which is one entry of the table
@@ -206,11 +206,11 @@ def test_in_place_spellings_write_what_the_operator_returns(row, written):
         pytest.skip("draws")
     value = operand_for(row, (2, 4))
     more = arguments_of(row, value)
-    expected, given = row.function(value, *more), value.clone()
-    assert (getattr(given, written) if isinstance(written, str) else lambda *rest: written(given, *rest))(
+    expected, copied = row.function(value, *more), value.clone()
+    assert (getattr(copied, written) if isinstance(written, str) else lambda *rest: written(copied, *rest))(
         *more
-    ) is given
-    assert torch.equal(given, expected)
+    ) is copied
+    assert torch.equal(copied, expected)
     assert find_in_place(written) is row and find_operator(written) is None
 
 
@@ -227,7 +227,9 @@ def test_the_canonical_form_brings_each_spelling_to_the_function_of_its_row(row,
     count = 1 if row.family in ("activation", "function", "softmax") else 2
     graph = fx.Graph()
     operands = [graph.placeholder(name, type_expr=torch.Tensor) for name in ("x", "y")[:count]]
-    more = tuple(graph.placeholder("w") if row.function in TENSORS else one for one in arguments_of(row, torch.ones(4)))
+    more = tuple(
+        graph.placeholder("w") if row.function in TENSORS else argument for argument in arguments_of(row, torch.ones(4))
+    )
     if spelling is torch.rrelu:
         more = (0.125, 0.25)
     make = graph.call_method if isinstance(spelling, str) else graph.call_function

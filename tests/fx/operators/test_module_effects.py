@@ -1,4 +1,4 @@
-"""What calls of modules do besides computing a value: it depends on class, mode, children and hooks."""
+"""Effects of module calls besides their values: they depend on class, mode, children and hooks."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def test_modules_that_draw_are_effects_unless_randomness_is_ignored(module: nn.M
     assert not node.is_impure(impure_random=False)
 
 
-def test_training_mode_is_asked_anew_each_time() -> None:
+def test_training_mode_is_read_again_each_time() -> None:
     module = nn.Dropout()
     node = call(module)
     assert is_impure(node)
@@ -170,9 +170,9 @@ def test_calls_of_modules_that_cannot_be_found_are_effects() -> None:
     graph = fx.Graph()
     node = graph.call_module("child", (graph.placeholder("x"),))
     assert "has no owning module" in (why_impure(node) or "")
-    found = call(nn.ReLU())
-    found.target = "nowhere"
-    assert why_impure(found) == "`%child` calls the module `nowhere`, which does not exist"
+    call_node = call(nn.ReLU())
+    call_node.target = "nowhere"
+    assert why_impure(call_node) == "`%child` calls the module `nowhere`, which does not exist"
 
 
 def test_a_module_of_several_has_the_gravest_effect_and_says_whether_it_draws() -> None:

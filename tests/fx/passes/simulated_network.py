@@ -1,4 +1,4 @@
-"""Programs that wait for a network that is simulated: what they do there is written down, answers come when drawn."""
+"""Programs that wait for a simulated network: calls are recorded, and answers come at drawn moments."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CHANNELS = ("a", "b")
 
 @dataclass
 class Network:
-    """What has gone through, in order."""
+    """The calls that have gone through, in order."""
 
     late: Callable[[int], bool] = lambda number: True
     """Whether the call of a number reads its arguments as late as it may, when it is waited for."""
@@ -25,7 +25,7 @@ class Network:
     """``(what, channel, number)``: the numbers are those of the calls in the original."""
     running: int = 0
     most: int = 0
-    """How many calls ran at a time."""
+    """The largest number of calls that ran at a time."""
 
     def start(self, channel: str, number: int, x: torch.Tensor) -> tuple[str, int, Callable[[], torch.Tensor]]:
         self.events.append(("start", channel, number))
@@ -80,15 +80,15 @@ def programs(draw: st.DrawFn, calls: Sequence[str] | None = None) -> fx.GraphMod
     """Random programs of arithmetic, writes in place and calls; with ``calls``, these channels one after the other."""
     graph = fx.Graph()
     values = [graph.placeholder("x"), graph.placeholder("y")]
-    left = None if calls is None else list(calls)
+    remaining = None if calls is None else list(calls)
     number = 0
     for _ in range(draw(st.integers(2, 14))):
         kind = draw(st.sampled_from(("fetch", "fetch", "send", "sin", "view", "add", "mul_", "rand", "check")))
         x = draw(st.sampled_from(values))
         if kind in ("fetch", "send"):
-            if left is not None and not left:
+            if remaining is not None and not remaining:
                 continue
-            channel = draw(st.sampled_from(CHANNELS)) if left is None else left.pop(0)
+            channel = draw(st.sampled_from(CHANNELS)) if remaining is None else remaining.pop(0)
             values.append(graph.call_function(fetch if kind == "fetch" else send, (channel, number, x)))
             number += 1
         elif kind == "add":
@@ -103,7 +103,7 @@ def programs(draw: st.DrawFn, calls: Sequence[str] | None = None) -> fx.GraphMod
             graph.call_function(torch._assert, (True, "holds"))
         else:
             values.append(graph.call_function(torch.sin, (x,)))
-    for channel in left or ():
+    for channel in remaining or ():
         values.append(graph.call_function(fetch, (channel, number, values[-1])))
         number += 1
     graph.output(tuple(draw(st.lists(st.sampled_from(values), min_size=1, max_size=3))))
@@ -111,9 +111,7 @@ def programs(draw: st.DrawFn, calls: Sequence[str] | None = None) -> fx.GraphMod
 
 
 def run(program: fx.GraphModule, late: Callable[[int], bool] = lambda number: True) -> tuple[Any, Network]:
-    """Return what a program returns for fixed inputs, with these as it leaves them, and what went through the
-    network.
-    """
+    """Return a program's result for fixed inputs, these inputs as it leaves them, and the calls through the network."""
     network.__init__(late)
     torch.manual_seed(0)
     inputs = torch.arange(3.0), torch.ones(3)

@@ -57,5 +57,5 @@ def captured() -> fx.GraphModule:
 
 
 def counted(program: fx.GraphModule, target: Any) -> int:
-    """How many calls of a function there are."""
+    """Count the calls of a function."""
     return len(program.graph.find_nodes(op="call_function", target=target))

@@ -1,4 +1,4 @@
-"""What is computed twice from the same arguments is computed once, unless that shows."""
+"""Equal operations on the same arguments are computed once, unless the difference is visible."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_operands_are_not_reordered() -> None:
     assert names(merged(lambda x, y: (x + y) * (y + x))) == ["add", "add_1", "mul"]
 
 
-def test_the_survivor_stands_for_both_lines() -> None:
+def test_the_survivor_represents_both_lines() -> None:
     program = merged(lambda x: torch.relu(x) + torch.relu(x))
     (relu,) = program.graph.find_nodes(op="call_function", target=torch.relu)
     assert relu.origins == ("relu", "relu_1")

@@ -20,8 +20,8 @@ def names(program: fx.GraphModule) -> list[str]:
 
 
 def reasons(program: fx.GraphModule) -> list[str]:
-    """Return what is kept and why, without the user's lines."""
-    return [re.sub(r", \S+\.py:\d+", "", str(kept)) for kept in RemoveDeadCode().explain(program)]
+    """Return the nodes that are kept and the reasons, without the user's lines."""
+    return [re.sub(r", \S+\.py:\d+", "", str(entry)) for entry in RemoveDeadCode().explain(program)]
 
 
 def test_dead_code_goes_and_effects_stay() -> None:
@@ -64,8 +64,8 @@ def test_writes_to_memory_that_nothing_reads_any_more_go() -> None:
 def test_a_list_that_is_filled_and_thrown_away_goes() -> None:
     graph = fx.Graph()
     x = graph.placeholder("x")
-    made = graph.call_function(list, ())
-    graph.call_method("append", (made, graph.call_function(torch.relu, (x,))))
+    call = graph.call_function(list, ())
+    graph.call_method("append", (call, graph.call_function(torch.relu, (x,))))
     graph.output(x)
     program = RemoveDeadCode()(fx.GraphModule({}, graph))
     assert names(program) == []
@@ -95,10 +95,10 @@ def test_what_stays_unused_is_explained_with_the_users_line() -> None:
 
     program = fx.symbolic_trace(draw)
     line = draw.__code__.co_firstlineno + 2
-    (kept,) = RemoveDeadCode().explain(program)
-    assert (kept.node, kept.reason) == ("mul_", f"`%mul_` writes to `%mul`, {__file__}:{line}, which `%view` reads")
-    assert str(kept) == f"kept: {kept.reason}"
-    assert kept.where is not None and kept.where.line == line
+    (entry,) = RemoveDeadCode().explain(program)
+    assert (entry.node, entry.reason) == ("mul_", f"`%mul_` writes to `%mul`, {__file__}:{line}, which `%view` reads")
+    assert str(entry) == f"kept: {entry.reason}"
+    assert entry.where is not None and entry.where.line == line
     assert reasons(fx.symbolic_trace(function)) == [
         "kept: `%mul_` writes to `%mul`, which functions without a schema were given and may have kept",
         "kept: `%relu_` writes to `%x`, which may be memory of the caller",
@@ -137,8 +137,8 @@ def test_unused_modules_go_if_they_do_nothing_in_their_mode(training: bool, kept
 def test_random_numbers_drawn_into_dead_memory_stay() -> None:
     graph = fx.Graph()
     x = graph.placeholder("x")
-    made = graph.call_function(torch.empty, (3,))
-    graph.call_method("normal_", (made,))
+    call = graph.call_function(torch.empty, (3,))
+    graph.call_method("normal_", (call,))
     graph.output(graph.call_function(torch.rand_like, (x,)))
     program = fx.GraphModule({}, graph)
     x = torch.ones(3)
@@ -171,7 +171,7 @@ def test_it_stops_after_any_edit_with_a_whole_program() -> None:
 
     for fuel in range(5):
         program = fx.symbolic_trace(function)
-        made = make_edits(RemoveDeadCode(), program, fuel=fuel)
+        edits = make_edits(RemoveDeadCode(), program, fuel=fuel)
         program.graph.lint()
-        assert len(made) == min(fuel, 3) == 4 - len(names(program))
+        assert len(edits) == min(fuel, 3) == 4 - len(names(program))
         assert torch.equal(program(torch.ones(1)), torch.full((1,), 2.0))

@@ -98,16 +98,16 @@ KEEPS_STATE = {
 @pytest.fixture(scope="module")
 def exports() -> Callable[..., tuple[fx.GraphModule, nn.Module, torch.Tensor]]:
     """Gives a copy of an exported program, its model, and an input, in float64 or float32."""
-    made: dict[Any, Any] = {}
+    cache: dict[Any, Any] = {}
 
     def export(kind: type[nn.Module], dtype: torch.dtype = torch.float64) -> Any:
-        if (kind, dtype) not in made:
+        if (kind, dtype) not in cache:
             torch.manual_seed(0)
             model, x = kind().eval().to(dtype), torch.randn(SHAPES[kind], dtype=dtype)
-            made[kind, dtype] = fx.from_export(
+            cache[kind, dtype] = fx.from_export(
                 torch.export.export(model, (x,), dynamic_shapes=({0: torch.export.Dim.AUTO},), strict=False)
             ), model, x  # fmt: skip
-        program, model, x = made[kind, dtype]
+        program, model, x = cache[kind, dtype]
         return copy.deepcopy(program), model, x
 
     return export
@@ -122,15 +122,15 @@ def passed(name: str, program: fx.GraphModule, x: torch.Tensor) -> fx.GraphModul
 
 
 class Recorded(fx.Interpreter):
-    """Holds what is recorded of each value against what it is."""
+    """Compares the record of each value with the value."""
 
     def run_node(self, n: fx.Node) -> Any:
         value = super().run_node(n)
         for recorded in (n.meta.get("val"), n.meta.get("tensor_meta")):
             if recorded is not None:
                 actual = pytree.tree_leaves(value)
-                for one, other in zip(pytree.tree_leaves(recorded, is_leaf=is_described), actual, strict=True):
-                    assert not is_described(one) or (one.dtype == other.dtype and fits(one.shape, other.shape)), n
+                for first, other in zip(pytree.tree_leaves(recorded, is_leaf=is_described), actual, strict=True):
+                    assert not is_described(first) or (first.dtype == other.dtype and fits(first.shape, other.shape)), n
         return value
 
 
@@ -141,7 +141,7 @@ def is_described(value: Any) -> bool:
 def fits(recorded: Any, actual: Any) -> bool:
     """Return whether a shape is the recorded one, but for sizes that are symbols there."""
     pairs = zip(recorded, actual, strict=True)
-    return len(recorded) == len(actual) and all(type(one) is not int or one == other for one, other in pairs)
+    return len(recorded) == len(actual) and all(type(first) is not int or first == other for first, other in pairs)
 
 
 def test_every_registered_pass_is_tried():
@@ -217,7 +217,7 @@ def test_layers_are_lowered(exports):
 
 
 class Residual(nn.Module):
-    """Adds what is left of two layers to what came in, in place, twice."""
+    """Adds the output of each of two layers to its input, in place."""
 
     def __init__(self):
         super().__init__()
@@ -267,6 +267,6 @@ def test_the_canonical_form_goes_back_to_the_overloads_that_were_exported(export
     assert not any(str(node.target).startswith("aten.") for node in program.graph.nodes)
     for form in (program, passed("canonicalize", copy.deepcopy(program), x)):
         to_aten(form)
-        found = {node.name: node.target for node in form.graph.nodes}
-        assert {name: found[name] for name in expected} == expected
+        targets = {node.name: node.target for node in form.graph.nodes}
+        assert {name: targets[name] for name in expected} == expected
         assert torch.equal(form(x), model(x))

@@ -1,4 +1,4 @@
-"""What depends on no input is computed once, unless that shows."""
+"""Operations that depend on no input are computed once, unless the difference is visible."""
 
 from __future__ import annotations
 
@@ -47,8 +47,10 @@ def plus(make: Make) -> Make:
 
 def call(target: Any, *args: Any, **kwargs: Any) -> Make:
     def make(graph: fx.Graph, x: fx.Node) -> fx.Node:
-        given = tuple(one(graph, x) if callable(one) else one for one in args)
-        return graph.create_node("call_method" if isinstance(target, str) else "call_function", target, given, kwargs)
+        arguments = tuple(argument(graph, x) if callable(argument) else argument for argument in args)
+        return graph.create_node(
+            "call_method" if isinstance(target, str) else "call_function", target, arguments, kwargs
+        )
 
     return make
 

@@ -48,7 +48,7 @@ def test_a_layer_comes_back_as_it_was(name: str) -> None:
     assert type(module) is type(model[0])
     assert repr(module) == repr(model[0])
     assert list(program.state_dict()) == list(model.state_dict())
-    assert all(one is other for one, other in zip(program.parameters(), model.parameters(), strict=True))
+    assert all(first is other for first, other in zip(program.parameters(), model.parameters(), strict=True))
     assert not module.training
     assert torch.equal(program(x), model(x))
 

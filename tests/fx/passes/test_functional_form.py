@@ -21,9 +21,9 @@ def functional(function: Callable[..., Any], *inputs: Tensor) -> fx.GraphModule:
     program = canonical_form(fx.symbolic_trace(function)).graph_module
     make_functional(program, lambda node: True)
     program.graph.lint()
-    given, expected_given = [one.clone() for one in inputs], [one.clone() for one in inputs]
-    actual, expected = program(*given), function(*expected_given)
-    torch.testing.assert_close((actual, given), (expected, expected_given), rtol=0, atol=0)
+    copies, expected_given = [tensor.clone() for tensor in inputs], [tensor.clone() for tensor in inputs]
+    actual, expected = program(*copies), function(*expected_given)
+    torch.testing.assert_close((actual, copies), (expected, expected_given), rtol=0, atol=0)
     return program
 
 

@@ -1,4 +1,4 @@
-"""What callers rely on: inputs, structure of the result, writes; and how two programs are compared in it."""
+"""The interface that callers rely on: inputs, structure of the result, writes; and its comparison."""
 
 from __future__ import annotations
 
@@ -76,8 +76,8 @@ def test_another_way_to_take_inputs_is_seen() -> None:
 )
 def test_results_are_compared_as_far_as_the_output_shows(before: Any, after: Any, message: str | None) -> None:
     violation = result_is_kept(interface(before), interface(after))
-    found = violation and violation.what.replace("a list", "a immutable_list")
-    assert found == message
+    actual = violation and violation.what.replace("a list", "a immutable_list")
+    assert actual == message
 
 
 def test_a_tuple_is_no_named_tuple() -> None:
@@ -256,8 +256,8 @@ def test_writes_to_tensors_are_seen_where_torch_counts_them() -> None:
 def test_tensors_that_torch_does_not_count_are_taken_as_they_are() -> None:
     with torch.inference_mode():
         model = nn.Linear(2, 2)
-    for made in (model, nn.Linear(2, 2, device="meta")):
-        ProgramSnapshot.of(fx.symbolic_trace(nn.Sequential(made)))
+    for module in (model, nn.Linear(2, 2, device="meta")):
+        ProgramSnapshot.of(fx.symbolic_trace(nn.Sequential(module)))
 
 
 def test_a_write_to_what_only_has_the_name_of_a_view_is_not_one_to_the_input() -> None:

@@ -51,7 +51,7 @@ def test_other_operations_are_no_layers(function: Any) -> None:
     node = graph.create_node("call_function", function, (graph.placeholder("x"),), name="node")
     graph.output(node)
     program = fx.GraphModule(nn.Module(), graph)
-    assert [read_layer(program, one) for one in graph.nodes] == [None, None, None]
+    assert [read_layer(program, node) for node in graph.nodes] == [None, None, None]
     assert Layers(program).get(node) is None
     assert Layers(program).get(None) is None and Layers(program).get([node]) is None
 
@@ -127,6 +127,6 @@ def test_layers_whose_mode_the_program_computes_with_are_left_alone() -> None:
     [output] = program.graph.find_nodes(op="output")
     output.args = ((output.args[0], flag),)
     program.recompile()
-    [(norm, fusion)] = [(one.node, str(one)) for one in FuseConvBN().explain(program)]
+    [(norm, fusion)] = [(entry.node, str(entry)) for entry in FuseConvBN().explain(program)]
     assert norm == "block_norm" and "the program reads `block.norm.training`" in fusion
     assert FuseConvBN()(program).code == program.code

@@ -52,8 +52,8 @@ def assert_merged(model: nn.Module, x: Tensor, capture: Any = fx.symbolic_trace,
 
 def assert_left_alone(program: fx.GraphModule, **expected: str) -> None:
     before, revision = operations(program), program.graph.revision
-    found = reasons(program)
-    assert {name: found[name] for name in expected} == expected
+    by_name = reasons(program)
+    assert {name: by_name[name] for name in expected} == expected
     assert not any(merging.merged for merging in MergeParallelLayers().explain(program))
     MergeParallelLayers()(program)
     assert operations(program) == before
@@ -112,8 +112,8 @@ CONVOLUTIONS = {
 )
 def test_convolutions_of_one_input_become_one(kind: str, batched: bool, capture: Any) -> None:
     convolution, dimensions, settings = CONVOLUTIONS[kind]
-    one, two = convolution(2, 3, **settings), convolution(2, 4, **settings)
-    model = calling(lambda m, x: torch.cat([m.one(x).exp(), m.two(x)], -1 - dimensions), one=one, two=two)
+    first, second = convolution(2, 3, **settings), convolution(2, 4, **settings)
+    model = calling(lambda m, x: torch.cat([m.one(x).exp(), m.two(x)], -1 - dimensions), one=first, two=second)
     x = torch.randn(*[5] * batched, 2, *[5] * dimensions, dtype=torch.float64)
     assert_merged(model, x, capture)
 
@@ -168,8 +168,8 @@ def test_frozen_layers_are_merged_with_frozen_ones_alone() -> None:
 
 def test_layers_of_several_inputs_are_merged_by_input_though_one_feeds_the_other() -> None:
     def call(m: Any, x: Any) -> Any:
-        one, two = m.a(x), m.b(x)
-        return (m.c(one) + m.d(one)).sum() * two.sum()
+        first, second = m.a(x), m.b(x)
+        return (m.c(first) + m.d(first)).sum() * second.sum()
 
     model = linears(call, 4, 3, 5, 5)
     program = assert_merged(model, X, layers=2)
@@ -218,15 +218,15 @@ def test_layers_on_their_own_are_no_candidates() -> None:
 
 def test_layers_that_differ_are_left_alone() -> None:
     few = "too few other layers of its kind can be merged with it where they read `%x`"
-    one, two = nn.Conv1d(2, 3, 3), nn.Conv1d(2, 3, 3, padding=1)
-    program = fx.symbolic_trace(calling(lambda m, x: m.one(x).sum() + m.two(x).sum(), one=one, two=two))
+    first, second = nn.Conv1d(2, 3, 3), nn.Conv1d(2, 3, 3, padding=1)
+    program = fx.symbolic_trace(calling(lambda m, x: m.one(x).sum() + m.two(x).sum(), one=first, two=second))
     assert_left_alone(program, one=few, two=few)
     model = linears(lambda m, x: m.a(x).sum() + m.b(x).sum(), 3, 5)
     model.b.half()
     assert_left_alone(fx.symbolic_trace(model), a=few, b=few)
 
 
-def test_fewer_layers_than_asked_for_are_left_alone() -> None:
+def test_fewer_layers_than_requested_are_left_alone() -> None:
     program = fx.symbolic_trace(linears(lambda m, x: m.a(x).sum() + m.b(x).sum(), 3, 5))
     few = "too few other layers of its kind can be merged with it where they read `%x`"
     assert reasons(program, least=3) == {"a": few, "b": few}
@@ -238,16 +238,16 @@ def test_fewer_layers_than_asked_for_are_left_alone() -> None:
 
 
 def test_groups_are_left_alone() -> None:
-    one, two = nn.Conv1d(2, 4, 1, groups=2), nn.Conv1d(2, 4, 1, groups=2)
-    program = fx.symbolic_trace(calling(lambda m, x: m.one(x).sum() + m.two(x).sum(), one=one, two=two))
+    first, second = nn.Conv1d(2, 4, 1, groups=2), nn.Conv1d(2, 4, 1, groups=2)
+    program = fx.symbolic_trace(calling(lambda m, x: m.one(x).sum() + m.two(x).sum(), one=first, two=second))
     grouped = "it has 2 groups, each with inputs of its own"
     assert_left_alone(program, one=grouped, two=grouped)
 
 
 @pytest.mark.filterwarnings("ignore:Initializing zero-element tensors")
 def test_layers_without_weights_are_left_alone() -> None:
-    one, two = nn.Conv2d(0, 2, 1), nn.Conv2d(0, 2, 1)
-    program = fx.symbolic_trace(calling(lambda m, x: m.one(x).sum() + m.two(x).sum(), one=one, two=two))
+    first, second = nn.Conv2d(0, 2, 1), nn.Conv2d(0, 2, 1)
+    program = fx.symbolic_trace(calling(lambda m, x: m.one(x).sum() + m.two(x).sum(), one=first, two=second))
     empty = "its weight is empty, which torch's kernels do not agree on what to make of"
     assert_left_alone(program, one=empty, two=empty)
 
@@ -354,9 +354,9 @@ def test_a_write_to_the_input_between_them_divides_the_layers() -> None:
         return before + m.b(x).sum()
 
     program = fx.symbolic_trace(linears(alternating, 2, 3))
-    found = reasons(program)
-    assert found["b"].startswith("`%add_` writes to `%add`, ")
-    assert found["b"].endswith(", which `%b` reads")
+    by_name = reasons(program)
+    assert by_name["b"].startswith("`%add_` writes to `%add`, ")
+    assert by_name["b"].endswith(", which `%b` reads")
     assert MergeParallelLayers()(program).graph.find_nodes(op="call_module")[1].name == "b"
 
 
@@ -365,8 +365,8 @@ def test_weights_that_the_program_writes_to_are_left_alone() -> None:
         m.a.weight.detach().add_(1)
         return m.a(x).sum() + m.b(x).sum()
 
-    found = reasons(fx.symbolic_trace(linears(call, 2, 3)))["a"]
-    assert found == "`%a` shares its module or its tensors with another operation"
+    reason = reasons(fx.symbolic_trace(linears(call, 2, 3)))["a"]
+    assert reason == "`%a` shares its module or its tensors with another operation"
 
 
 def test_layers_that_share_something_have_hooks_or_are_subclasses_are_left_alone() -> None:

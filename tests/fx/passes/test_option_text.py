@@ -1,4 +1,4 @@
-"""Passes and their options as text: what is read, what is written back, and what is refused, with its place."""
+"""Passes and their options as text: reading, writing back, and refusals with the place."""
 
 from __future__ import annotations
 
@@ -23,10 +23,9 @@ class Tune:
 
     name: ClassVar[str] = "tune"
     at: tuple[str, ...] | str = ()
-    """Where to do
-    it."""
+    """The places to act on."""
     limit: int | None = None
-    """How often at most."""
+    """The largest number of times."""
     mode: Literal["fast", "slow", 3] = "fast"
     exactly: bool = False
     loss: float = 0.001
@@ -85,9 +84,9 @@ def _registered() -> None:
     ],
 )
 def test_options_are_read_by_the_types_of_their_fields(text: str, expected: Tune) -> None:
-    made = get_pass(text)
-    assert made == expected
-    assert get_pass(write_pass(made)) == expected
+    pass_ = get_pass(text)
+    assert pass_ == expected
+    assert get_pass(write_pass(pass_)) == expected
 
 
 def test_a_pipeline_is_read_in_order_and_written_back() -> None:

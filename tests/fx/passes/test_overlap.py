@@ -1,4 +1,4 @@
-"""What a program waits for runs beside what does not need it."""
+"""Operations that wait run beside operations that do not need their results."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from fx.passes.rewriting import make_edits
 
 @fx.wrap
 def fetch(server, x):
-    """Fails for what is not there; says on which thread it runs, and in which mode."""
+    """Fail for a missing key; record the thread and the modes of the call."""
     if server == "gone":
         raise ConnectionError("the server is gone")
     seen.append((threading.current_thread().name, torch.is_grad_enabled(), torch.is_autocast_enabled("cpu")))
@@ -173,7 +173,7 @@ def test_calls_through_one_channel_start_in_order_and_those_through_others_may_p
     assert operations(program).index("start_on_thread_2") < operations(program).index("sin")
 
 
-def test_a_server_that_only_the_program_knows_stands_for_every_server():
+def test_a_server_that_only_the_program_knows_represents_every_server():
     def model(x, server):
         late = torch.sin(x)
         first = fetch(server, late)
@@ -280,9 +280,9 @@ def test_a_server_that_answers_twice_changes_nothing_of_what_was_answered_first(
     register_async(ask, start, wait_for, independent=True)
     graph = fx.Graph()
     x = graph.placeholder("x")
-    found = graph.call_function(ask, (graph.call_function(torch.sin, (x,)),))
+    call = graph.call_function(ask, (graph.call_function(torch.sin, (x,)),))
     again = graph.call_function(ask, (graph.call_function(torch.cos, (x,)),))
-    graph.output((found, again))
+    graph.output((call, again))
     program = OverlapCommunication(memory=100.0)(fx.GraphModule(torch.nn.Module(), graph))
     x = torch.ones(2)
     assert all(map(torch.equal, program(x), (x.sin() + 1, x.cos() + 1)))
@@ -338,9 +338,9 @@ def test_it_may_stop_after_any_edit():
     x = torch.ones(2)
     for fuel in range(4):
         program = fx.symbolic_trace(model)
-        made = make_edits(get_pass("overlap"), program, fuel)
+        edits = make_edits(get_pass("overlap"), program, fuel)
         program.graph.lint()
-        assert len(made) <= fuel and torch.equal(program(x), model(x))
+        assert len(edits) <= fuel and torch.equal(program(x), model(x))
 
 
 def test_explain_says_what_runs_beside_each_call_and_changes_nothing():
@@ -349,9 +349,9 @@ def test_explain_says_what_runs_beside_each_call_and_changes_nothing():
         return y + fetch("server", x)
 
     program = fx.symbolic_trace(model)
-    (found,) = OverlapCommunication().explain(program)
-    assert (found.node, found.operations) == ("fetch", ("sin",))
-    assert found.where.line == model.__code__.co_firstlineno + 2
+    (entry,) = OverlapCommunication().explain(program)
+    assert (entry.node, entry.operations) == ("fetch", ("sin",))
+    assert entry.where.line == model.__code__.co_firstlineno + 2
     assert operations(program) == ["sin", "fetch", "add"]
 
 
@@ -415,7 +415,7 @@ def test_what_is_not_moved_keeps_its_place_among_the_halves_of_others():
     graph = fx.Graph()
     x = graph.placeholder("x")
     first, second = (graph.call_function(all_reduce, (x, "sum", "0")) for _ in range(2))
-    first, second = (graph.call_function(wait_tensor, (one,)) for one in (first, second))
+    first, second = (graph.call_function(wait_tensor, (call,)) for call in (first, second))
     used = graph.call_function(torch.sin, (first,))
     graph.output((used, graph.call_function(torch.sin, (second,))))
     program = OverlapCommunication()(fx.GraphModule(torch.nn.Module(), graph))

@@ -36,8 +36,8 @@ def test_results_writes_and_random_numbers_are_the_same_whenever_the_network_rea
     changed = copy.deepcopy(program)
     make_edits(pass_, changed, fuel)  # also where it is stopped after some edits
     changed.graph.lint()
-    found, overlapped = run(changed, late=lambda number: bool(lateness >> number & 1))
-    assert equal(found, expected)
+    actual, overlapped = run(changed, late=lambda number: bool(lateness >> number & 1))
+    assert equal(actual, expected)
     for channel in CHANNELS:
         assert started(overlapped, channel) == started(plain, channel)
     assert overlapped.running == 0
@@ -47,10 +47,10 @@ def test_results_writes_and_random_numbers_are_the_same_whenever_the_network_rea
 @settings(deadline=None)
 @given(programs(), LIMITS)
 def test_the_schedule_depends_on_the_program_alone_and_nothing_is_left_to_overlap(program, pass_):
-    one, other = pass_(copy.deepcopy(program)), pass_(copy.deepcopy(program))
-    assert one.code == other.code
+    first, other = pass_(copy.deepcopy(program)), pass_(copy.deepcopy(program))
+    assert first.code == other.code
     if pass_.memory > 10:  # else what is held now allows for more
-        assert not make_edits(pass_, one)
+        assert not make_edits(pass_, first)
 
 
 @settings(deadline=None)

@@ -1,4 +1,4 @@
-"""Calls of ``torch.distributed.rpc`` are captured with the functions that they name, and run beside what is there."""
+"""Calls of ``torch.distributed.rpc`` are captured with the functions that they name, and run beside other work."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ class Answer:
 
 @pytest.fixture
 def answers(monkeypatch):
-    found = Answers()
+    answers = Answers()
     monkeypatch.setattr(rpc.api, "_is_current_rpc_agent_set", lambda: True)
-    monkeypatch.setattr(rpc.api, "_invoke_rpc", found.invoke)
-    return found
+    monkeypatch.setattr(rpc.api, "_invoke_rpc", answers.invoke)
+    return answers
 
 
 def test_rpc_sync_is_captured_under_any_name_with_the_function_that_it_calls(answers):
@@ -76,10 +76,10 @@ def test_it_is_started_and_waited_for(answers):
 def test_a_future_and_a_remote_reference_are_starts_and_their_methods_waits():
     def futures(x):
         y = torch.sin(x)
-        one = rpc.rpc_async("a", look_up, args=(1, 2)).wait()
+        first = rpc.rpc_async("a", look_up, args=(1, 2)).wait()
         y = torch.cos(y)
         other = rpc.remote("b", look_up, args=(1, 2)).to_here()
-        return torch.tan(y) + one + other
+        return torch.tan(y) + first + other
 
     program = OverlapCommunication(memory=100.0)(fx.symbolic_trace(futures))
     assert operations(program) == ["rpc_async", "sin", "wait", "remote", "cos", "tan", "to_here", "add", "add_1"]

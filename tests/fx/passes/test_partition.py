@@ -112,12 +112,12 @@ def test_random_programs_are_divided_into_regions_that_run(seed: int) -> None:
 def joinable(graph: fx.Graph, regions: list[list[fx.Node]]) -> int:
     """Pairs of regions, one of which feeds the other, that could be one."""
     count = 0
-    for one in regions:
-        users = {user for node in one for user in node.users}
+    for region in regions:
+        users = {user for node in region for user in node.users}
         for other in regions:
-            if other is not one and not users.isdisjoint(other):
-                rest = [nodes for nodes in regions if nodes is not one and nodes is not other]
-                count += runs_as_a_whole(graph, [*rest, [*one, *other]])
+            if other is not region and not users.isdisjoint(other):
+                rest = [nodes for nodes in regions if nodes is not region and nodes is not other]
+                count += runs_as_a_whole(graph, [*rest, [*region, *other]])
     return count
 
 

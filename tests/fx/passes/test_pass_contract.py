@@ -1,4 +1,4 @@
-"""What a pass promises, and what is assumed of one that promises nothing."""
+"""The promises of a pass, and the contract assumed of a pass that promises nothing."""
 
 from __future__ import annotations
 

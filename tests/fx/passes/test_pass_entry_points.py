@@ -47,11 +47,11 @@ def test_an_offered_pass_is_listed_without_being_imported(site: Path) -> None:
     assert "offering" not in sys.modules
 
 
-def test_an_offered_pass_is_imported_when_it_is_asked_for(site: Path) -> None:
+def test_an_offered_pass_is_imported_when_it_is_requested(site: Path) -> None:
     install(site, "offerer", "offered-pass = offering:offered_pass")
-    made = get_pass("offered-pass")
-    assert made is sys.modules["offering"].offered_pass
-    assert get_pass("offered-pass") is made
+    pass_ = get_pass("offered-pass")
+    assert pass_ is sys.modules["offering"].offered_pass
+    assert get_pass("offered-pass") is pass_
     assert describe_pass("offered-pass").startswith("offered-pass: Leave everything as it is.")
 
 

@@ -1,4 +1,4 @@
-"""What pass managers, pass classes and partitioners for client code of torch.fx refuse, and with which words."""
+"""Refusals of pass managers, pass classes and partitioners for client code of torch.fx, and their words."""
 
 from typing import Any
 
@@ -59,9 +59,9 @@ def test_an_error_of_a_pass_keeps_its_type() -> None:
 
 
 def test_passes_run_again_while_they_change_something() -> None:
-    left = [True, True, False, True]
-    ran = PassManager([lambda graph_module: PassResult(graph_module, left.pop(0))], steps=9)(program())
-    assert ran.modified and left == [True]
+    remaining = [True, True, False, True]
+    ran = PassManager([lambda graph_module: PassResult(graph_module, remaining.pop(0))], steps=9)(program())
+    assert ran.modified and remaining == [True]
 
 
 def test_a_pass_is_checked_before_and_after() -> None:
@@ -81,7 +81,7 @@ def test_a_pass_is_checked_before_and_after() -> None:
     assert order == ["requires", "call", "ensures"]
 
 
-def test_checks_run_before_the_passes_and_after_each_where_that_is_asked_for() -> None:
+def test_checks_run_before_the_passes_and_after_each_where_that_is_requested() -> None:
     for after_each, count in ((False, 1), (True, 3)):
         checked: list[Any] = []
         managed = PassManager([first, second], run_checks_after_each_pass=after_each)
@@ -123,17 +123,17 @@ def test_a_wrapped_pass_is_named_for_its_class() -> None:
 
 
 def test_a_pass_that_runs_several_times_is_told_how_often() -> None:
-    for given in ({}, {"n_iter": 0}, {"n_iter": 1, "predicate": bool}):
+    for options in ({}, {"n_iter": 0}, {"n_iter": 1, "predicate": bool}):
         with pytest.raises(PassError, match=r"Exactly one of `n_iter` or `predicate`[\s\S]*loop_pass"):
-            pass_manager.loop_pass(abs, **given)
+            pass_manager.loop_pass(abs, **options)
     assert pass_manager.loop_pass(lambda number: number + 1, predicate=lambda number: number < 5)(0) == 5
 
 
 def test_a_list_of_passes_is_edited_by_their_names() -> None:
-    given = [first, second]
-    managed = pass_manager.PassManager.build_from_passlist(given)
+    passes = [first, second]
+    managed = pass_manager.PassManager.build_from_passlist(passes)
     managed.add_pass(first)
-    assert given == [first, second]  # which is the caller's
+    assert passes == [first, second]  # which is the caller's
     managed.replace_pass(first, program)
     managed.remove_pass(["second"])
     assert managed.passes == [program, program]

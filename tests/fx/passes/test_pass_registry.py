@@ -31,10 +31,10 @@ CONTRACTS = {
 
 @pytest.mark.parametrize("name", CONTRACTS)
 def test_a_built_in_pass_has_its_name_and_its_contract(name: str) -> None:
-    made: Any = get_pass(name)
-    assert made == type(made)()
-    assert made.name == pass_name(made) == name
-    assert contract_of(made) is CONTRACTS[name]
+    pass_: Any = get_pass(name)
+    assert pass_ == type(pass_)()
+    assert pass_.name == pass_name(pass_) == name
+    assert contract_of(pass_) is CONTRACTS[name]
 
 
 def test_all_built_in_passes_are_listed_in_order() -> None:
@@ -56,7 +56,7 @@ def test_the_pass_in_a_file_is_imported_and_has_tests_and_a_row_in_the_guide(fil
     assert [name for name in names if not re.search(rf"^\|.*`{name}\b.*\|", guide, re.MULTILINE)] == []
 
 
-def test_a_class_is_registered_under_its_name_and_made_when_asked_for() -> None:
+def test_a_class_is_registered_under_its_name_and_made_when_requested() -> None:
     @register_pass
     @dataclass(frozen=True)
     class Shorten:

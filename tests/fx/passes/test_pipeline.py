@@ -169,7 +169,7 @@ def test_a_program_that_nothing_changed_keeps_its_code_and_revision() -> None:
     assert program.graph.revision == revision
 
 
-def test_a_program_made_anew_continues_the_history() -> None:
+def test_a_program_made_again_continues_the_history() -> None:
     def copies(graph_module: fx.GraphModule) -> fx.GraphModule:
         graph = fx.Graph()
         graph.output(graph.graph_copy(graph_module.graph, {}))

@@ -338,7 +338,7 @@ def test_passes_that_cannot_be_asked_are_refused(attribute: str) -> None:
     )
 
 
-def test_contracts_that_cannot_be_asked_are_reported_where_they_are_asked_for() -> None:
+def test_a_contract_that_cannot_be_read_is_reported_where_it_is_read() -> None:
     pipeline = PassPipeline([Fails("contract")])
     with pytest.raises(PassError, match="its contract cannot be told"):
         _ = pipeline.contract
@@ -380,5 +380,5 @@ def test_a_pass_that_changes_several_things_is_told_all_that_it_would_have_to_li
         output.args = ([output.args[0]],)
         graph_module.recompile()
 
-    said = refused(drops_an_input_and_boxes_the_result, fx.symbolic_trace(two))
-    assert 'may_change = ("signature", "result")' in said
+    message = refused(drops_an_input_and_boxes_the_result, fx.symbolic_trace(two))
+    assert 'may_change = ("signature", "result")' in message

@@ -40,7 +40,7 @@ def captured_model(name: str) -> fx.GraphModule:
 
 
 def assert_complete(program: fx.GraphModule, names: set[str]) -> None:
-    """Every node, also of programs inside, stands for nodes of ``names`` and has a line of a file that exists."""
+    """Check that every node, also of inner programs, comes from nodes of ``names`` and has a line of a real file."""
     for inner in program.modules():
         if isinstance(inner, fx.GraphModule):
             for node in inner.graph.nodes:
@@ -50,10 +50,10 @@ def assert_complete(program: fx.GraphModule, names: set[str]) -> None:
 
 def rebuild_by_hand(graph_module: fx.GraphModule) -> fx.GraphModule:
     """Makes a new graph node by node, without copying any notes."""
-    graph, made = fx.Graph(), {}
+    graph, copies = fx.Graph(), {}
     for node in graph_module.graph.nodes:
-        args, kwargs = fx.map_arg((node.args, node.kwargs), made.__getitem__)
-        made[node] = graph.create_node(node.op, node.target, args, dict(kwargs), type_expr=node.type)
+        args, kwargs = fx.map_arg((node.args, node.kwargs), copies.__getitem__)
+        copies[node] = graph.create_node(node.op, node.target, args, dict(kwargs), type_expr=node.type)
     output = graph.output_node()
     with graph.inserting_before(output):
         output.args = (fx.map_arg(output.args[0], lambda node: graph.call_method("clone", (node,))),)
@@ -96,20 +96,20 @@ def test_every_node_maps_back_after_a_pass(name: str, pass_: str | Callable[...,
     if not result.changed:  # it found nothing to do here
         assert program.graph.history == ()
         return
-    for made in (
+    for copied in (
         result.graph_module,
         copy.deepcopy(result.graph_module),
         fx.GraphModule(result.graph_module, pickle.loads(pickle.dumps(result.graph_module.graph))),
         fx.Transformer(result.graph_module).transform(),
     ):
-        assert_complete(made, names)
-        assert made.graph.history == (result.reports[0].name,)
+        assert_complete(copied, names)
+        assert copied.graph.history == (result.reports[0].name,)
 
 
 def test_a_program_that_was_traced_again_keeps_its_origins() -> None:
     program = captured_model("resnet_tiny")
-    made = PassPipeline([trace_again])(program)
-    assert [node.origins for node in made.graph.nodes] == [(node.name,) for node in program.graph.nodes]
+    traced_again = PassPipeline([trace_again])(program)
+    assert [node.origins for node in traced_again.graph.nodes] == [(node.name,) for node in program.graph.nodes]
 
 
 def test_what_a_pass_adds_before_the_output_comes_from_what_it_is_applied_to() -> None:
@@ -132,7 +132,7 @@ def test_origins_of_several_passes_lead_to_the_captured_program() -> None:
     }
 
 
-def test_a_node_connected_with_nothing_comes_from_what_stands_before_it() -> None:
+def test_a_node_connected_with_nothing_comes_from_what_is_before_it() -> None:
     graph = fx.Graph()
     line = SourceLocation.of("net.py", 3, "forward")
     with graph.inserting_before():
@@ -166,7 +166,7 @@ class Chain(nn.Module):
         return torch.exp(x)
 
 
-def test_what_is_read_in_the_place_of_another_node_stands_for_that() -> None:
+def test_what_is_read_in_the_place_of_another_node_represents_that() -> None:
     program = fx.symbolic_trace(Chain())
     record_origins(program.graph)
     earlier = EarlierNode.all_of(program.graph)
@@ -183,7 +183,7 @@ def test_what_is_read_in_the_place_of_another_node_stands_for_that() -> None:
     assert [(node.origins, node.source) for node in (zero, largest)] == [(("relu",), line)] * 2
 
 
-def test_what_is_put_between_two_nodes_stands_for_the_first_of_them() -> None:
+def test_what_is_put_between_two_nodes_represents_the_first_of_them() -> None:
     program = fx.symbolic_trace(Chain())
     record_origins(program.graph)
     earlier = EarlierNode.all_of(program.graph)
@@ -196,7 +196,7 @@ def test_what_is_put_between_two_nodes_stands_for_the_first_of_them() -> None:
     assert (scaled.origins, relu.origins) == (("relu",), ("relu",))
 
 
-def test_a_node_that_was_there_also_stands_for_what_is_gone_where_it_is_read() -> None:
+def test_a_node_that_was_there_also_represents_what_is_gone_where_it_is_read() -> None:
     program = fx.symbolic_trace(Chain())
     record_origins(program.graph)
     earlier = EarlierNode.all_of(program.graph)

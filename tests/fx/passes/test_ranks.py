@@ -1,4 +1,4 @@
-"""How many dimensions values have, as far as the program shows it."""
+"""The number of dimensions of values, as far as the program shows it."""
 
 from __future__ import annotations
 

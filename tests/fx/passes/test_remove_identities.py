@@ -246,8 +246,8 @@ def test_modules_that_are_used_otherwise_stay() -> None:
     drop = nn.Dropout().eval()
     graph = fx.Graph()
     x = graph.placeholder("x")
-    kept = graph.get_attr("a.drop")
-    graph.output((graph.call_module("a.drop", (x,)), kept))
+    fetched = graph.get_attr("a.drop")
+    graph.output((graph.call_module("a.drop", (x,)), fetched))
     program = RemoveIdentities()(fx.GraphModule({"a.drop": drop}, graph))
     assert program.get_submodule("a.drop") is drop
 

@@ -42,10 +42,10 @@ class EditsFirst(RewritingPass):
 
 def test_each_edit_is_announced_before_it_is_made() -> None:
     program = fx.symbolic_trace(chain)
-    left = []
+    remaining = []
     for edit in NegateEachRelu().rewrites(program):
-        left.append((edit.description, counted(program, torch.relu)))
-    assert left == [
+        remaining.append((edit.description, counted(program, torch.relu)))
+    assert remaining == [
         ("relu becomes a negation", 3),
         ("relu_1 becomes a negation", 2),
         ("relu_2 becomes a negation", 1),
@@ -55,8 +55,8 @@ def test_each_edit_is_announced_before_it_is_made() -> None:
 def test_fuel_stops_after_so_many_edits_with_a_whole_program() -> None:
     for fuel in range(4):
         program = fx.symbolic_trace(chain)
-        made = make_edits(NegateEachRelu(), program, fuel)
-        assert len(made) == fuel
+        edits = make_edits(NegateEachRelu(), program, fuel)
+        assert len(edits) == fuel
         assert counted(program, operator.neg) == fuel
         program.graph.lint()
         x = torch.tensor([2.0])
@@ -85,7 +85,7 @@ def test_new_nodes_have_the_origin_and_the_line_of_what_they_replace() -> None:
     assert all(node.source == line for node in program.graph.nodes if node.op == "call_function")
 
 
-def test_a_node_that_takes_over_another_ones_users_stands_for_both() -> None:
+def test_a_node_that_takes_over_another_ones_users_represents_both() -> None:
     class Drop(RewritingPass):
         def rewrites(self, graph_module: fx.GraphModule) -> Iterator[Edit]:
             node = graph_module.graph.find_nodes(op="call_function", target=torch.relu)[-1]

@@ -55,7 +55,7 @@ def test_every_node_gets_shape_dtype_and_layout(fake: bool) -> None:
     )
 
 
-def test_layout_of_transposed_channels_last_and_strided_values_is_told_apart() -> None:
+def test_layout_of_transposed_channels_last_and_strided_values_is_distinguished() -> None:
     images = torch.ones(2, 3, 4, 5)
     assert extract_tensor_metadata(images).memory_format is torch.contiguous_format
     assert extract_tensor_metadata(images.to(memory_format=torch.channels_last)).memory_format is torch.channels_last

@@ -194,14 +194,14 @@ def test_programs_without_operations_have_no_submodules() -> None:
 
 
 def test_the_callback_is_asked_once_for_each_operation_in_order() -> None:
-    asked: list[str] = []
+    recorded: list[str] = []
 
     def callback(node: fx.Node) -> int:
-        asked.append(node.name)
+        recorded.append(node.name)
         return 0
 
     split_module(fx.symbolic_trace(Net()), None, callback)
-    assert asked == ["stem_0", "stem_1", "mul", "head", "mul_1", "add", "add_1"]
+    assert recorded == ["stem_0", "stem_1", "mul", "head", "mul_1", "add", "add_1"]
 
 
 # Order.
@@ -466,7 +466,7 @@ def test_split_of_a_residual_network_divides_its_stages() -> None:
     torch.testing.assert_close(split(*inputs), module(*inputs), rtol=0, atol=0)
 
 
-def test_inputs_stay_first_where_a_check_of_an_earlier_one_stands_before_them() -> None:
+def test_inputs_stay_first_where_a_check_of_an_earlier_one_is_before_them() -> None:
     def forward(x: Any, *, scale: float = 2.0, z: Any) -> Any:
         return torch.relu(x).sub(z)
 

@@ -1,10 +1,10 @@
-"""The tests that depend on kernels, on each kind of processor that this one can stand for.
+"""The tests that depend on kernels, on each kind of processor that this one can imitate.
 
 ``make machines`` limits the instructions that oneDNN, FBGEMM and PyTorch use, runs the tests of quantization and
-lowering under each limit, and prints a table. ``python tests/fx/quantize/machines.py accuracy`` prints, as JSON, what
-8 bits keep of two networks on this processor, and on which kernels they ran; with a folder behind it the quantized
-programs are loaded from there, or saved to it where it has none. ``seven`` prints how right the largest integers of
-layers are whose activations have 7 bits.
+lowering under each limit, and prints a table. ``python tests/fx/quantize/machines.py accuracy`` prints, as JSON, the
+accuracy of two networks in 8 bits on this processor, and their kernels. With a folder as the next argument, the
+quantized programs are loaded from there, or saved to it if it has none. ``seven`` prints the errors of the largest
+integers of layers whose activations have 7 bits.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ LIMITS: dict[str, dict[str, str]] = {
     "AVX512_CORE_AMX": {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE_AMX"},
     "SSE41": {"ONEDNN_MAX_CPU_ISA": "SSE41", "FBGEMM_ENABLE_INSTRUCTIONS": "AVX2", "ATEN_CPU_CAPABILITY": "default"},
 }  # fmt: skip
-"""Variables of the environment by the instructions that they leave; a processor that has fewer uses those it has."""
+"""Variables of the environment by the instructions that they allow; a processor with fewer uses its own."""
 TESTS = ("tests/fx/quantize", "tests/fx/lowering", "fx/quantize", "fx/lowering")
 LEFT_OUT = ("--ignore-glob=*openvino*",)
 """OpenVINO mixes kernels under a limit with such as ask the processor itself, and ends the process in some (2026.4)."""
@@ -48,7 +48,7 @@ def accuracy(folder: Path | None = None) -> dict[str, Any]:
     import fx
     from fx.quantize import QuantizedLayer, convert, prepare
 
-    found: dict[str, Any] = {}
+    figures: dict[str, Any] = {}
     networks = {
         "perceptron": (nn.Sequential(nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 64)), (32, 256)),
         "convolutions": (nn.Sequential(nn.Conv2d(16, 32, 3), nn.ReLU(), nn.Conv2d(32, 16, 3)), (4, 16, 12, 12)),
@@ -68,15 +68,15 @@ def accuracy(folder: Path | None = None) -> dict[str, Any]:
         if path is not None and not is_saved:
             fx.save(program, path)
         layers = [layer for layer in program.modules() if isinstance(layer, QuantizedLayer)]
-        found[name] = round(float(10 * torch.log10(expected.square().mean() / noise)), 2)
-        found[f"{name} on"] = sorted({kernel for layer in layers for kernel in layer.kernels.values()})
-    return found
+        figures[name] = round(float(10 * torch.log10(expected.square().mean() / noise)), 2)
+        figures[f"{name} on"] = sorted({kernel for layer in layers for kernel in layer.kernels.values()})
+    return figures
 
 
 def errors_of_seven_bits() -> dict[str, Any]:
-    """Return how far layers with the largest weights are off, in parts of the largest result, and on which kernels.
+    """Return the errors of layers with the largest weights, in parts of the largest result, and their kernels.
 
-    They are told that integers are 127 at most: once all are, and once one in each row or image is 255.
+    They assume integers of at most 127: once all are in this range, and once one in each row or image is 255.
     """
     import torch
 
@@ -90,7 +90,7 @@ def errors_of_seven_bits() -> dict[str, Any]:
         },
         "transposed": (QuantizedConvTranspose(8, 16, (3, 3), (2, 2), (1, 1), (0, 0), 1, (1, 1)), (2, 8, 5, 5)),
     }
-    found: dict[str, Any] = {}
+    figures: dict[str, Any] = {}
     for name, (layer, shape) in layers.items():
         sign = torch.tensor([1, -1]).repeat(len(layer.weight) // 2).view(-1, *[1] * (layer.weight.dim() - 1))
         weight = (127 * sign).expand(layer.weight.shape).to(torch.int8).contiguous()
@@ -106,20 +106,20 @@ def errors_of_seven_bits() -> dict[str, Any]:
                 quantized = layer(input, 1.0, zero_point, most / 100, 128, input_highest=127)
                 off.append(float((in_float - expected).abs().max()) / most)
                 off.append(float((dequantize(quantized, most / 100, 128) - expected).abs().max()) / most - 0.005)
-            found[f"{name}, {largest}"] = max(off)
+            figures[f"{name}, {largest}"] = max(off)
             used = sorted(kernel for use, kernel in layer.kernels.items() if use.largest == largest)
-            found[f"{name}, {largest} on"] = used
-    return found
+            figures[f"{name}, {largest} on"] = used
+    return figures
 
 
 def accuracy_under(limit: str, folder: Path | None = None) -> dict[str, Any]:
-    """Return what :func:`accuracy` finds in a process with this limit."""
+    """Return the results of :func:`accuracy` in a process with this limit."""
     command = [sys.executable, str(Path(__file__)), "accuracy", *([] if folder is None else [str(folder)])]
     return _output(command, limit)
 
 
 def errors_of_seven_bits_under(limit: str) -> dict[str, Any]:
-    """Return what :func:`errors_of_seven_bits` finds in a process with this limit."""
+    """Return the results of :func:`errors_of_seven_bits` in a process with this limit."""
     return _output([sys.executable, str(Path(__file__)), "seven"], limit)
 
 
@@ -145,14 +145,14 @@ def main() -> int:
     print(f"{'instructions':22} {'perceptron':>11} {'convolutions':>13}  tests")
     status = 0
     for limit, variables in LIMITS.items():
-        found = accuracy_under(limit)
+        figures = accuracy_under(limit)
         options = ("-m", "", "-q", "-n", "auto", "--dist", "worksteal")
         command = [sys.executable, "-m", "pytest", *options, *LEFT_OUT, *TESTS]
         run = subprocess.run(command, env={**os.environ, **variables}, capture_output=True, text=True, check=False)
-        worse = less_accurate(found, here)
+        worse = less_accurate(figures, here)
         status = status or run.returncode or int(bool(worse))
         last = re.sub(r"[= ]*\n*$", "", run.stdout).rpartition("\n")[2]
-        print(f"{limit:22} {found['perceptron']:8} dB {found['convolutions']:10} dB  {last}", flush=True)
+        print(f"{limit:22} {figures['perceptron']:8} dB {figures['convolutions']:10} dB  {last}", flush=True)
         for network in worse:
             print(f"{network}: less accurate than without a limit, or on no kernel for integers")
         if run.returncode:

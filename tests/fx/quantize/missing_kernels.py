@@ -1,7 +1,7 @@
-"""What programs do where torch comes without some of its kernels, as on other platforms.
+"""The behaviour of programs if torch comes without some of its kernels, as on other platforms.
 
-``python tests/fx/quantize/missing_kernels.py PLATFORM FOLDER`` takes them away before ``fx`` is imported, runs
-everything that has to work without them, with the programs that FOLDER holds, and prints what it found as JSON.
+``python tests/fx/quantize/missing_kernels.py PLATFORM FOLDER`` removes them before ``fx`` is imported, runs everything
+that has to work without them, with the programs in FOLDER, and prints the results as JSON.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _ENGINES = {"none": 0, "fbgemm": 1, "qnnpack": 2, "onednn": 3, "x86": 4}
 
 @dataclass(frozen=True, slots=True)
 class Platform:
-    """What torch lacks somewhere."""
+    """The kernels that torch lacks on a platform."""
 
     engines: tuple[str, ...]
     """The engines of quantized tensors that it has."""
@@ -84,7 +84,7 @@ class Network(nn.Module):
 
 
 def images() -> torch.Tensor:
-    """Return what the network is tried on."""
+    """Return the inputs that the network is tried on."""
     return torch.randn(32, 3, 8, 8, generator=torch.Generator().manual_seed(1))
 
 
@@ -95,29 +95,29 @@ def decibels(expected: torch.Tensor, found: torch.Tensor) -> float:
 
 
 def checks(folder: Path) -> dict[str, Any]:
-    """Return what capture, passes, quantization and saved programs do here."""
+    """Return the results of capture, passes, quantization and saved programs here."""
     import fx
     from fx.passes import FuseConvBN
     from fx.quantize import Choice, QuantizationScheme, convert, kernels_used, prepare, reference
 
     network, data = Network().eval(), images()
     expected = network(data)
-    found: dict[str, Any] = {"capture": decibels(expected, fx.symbolic_trace(network)(data))}
-    found["fuse-conv-bn"] = decibels(expected, FuseConvBN()(fx.symbolic_trace(network))(data))
+    figures: dict[str, Any] = {"capture": decibels(expected, fx.symbolic_trace(network)(data))}
+    figures["fuse-conv-bn"] = decibels(expected, FuseConvBN()(fx.symbolic_trace(network))(data))
     for precision in ("int8", "dynamic", "weight-only"):
         prepared = prepare(fx.symbolic_trace(network), QuantizationScheme(Choice(precision=precision)), [data])
         prepared(data)
         program = convert(prepared)
-        found[precision] = [decibels(expected, program(data)) for _ in range(2)]
-        found[f"{precision} reference"] = decibels(expected, reference(prepared)(data))
-        found[f"{precision} kernels"] = sorted(kernels_used(program))
-    found["loaded"] = decibels(expected, fx.load(folder / "quantized.fx")(data))
-    found["lowered elsewhere"] = decibels(expected, torch.load(folder / "lowered.pt", weights_only=False)(data))
+        figures[precision] = [decibels(expected, program(data)) for _ in range(2)]
+        figures[f"{precision} reference"] = decibels(expected, reference(prepared)(data))
+        figures[f"{precision} kernels"] = sorted(kernels_used(program))
+    figures["loaded"] = decibels(expected, fx.load(folder / "quantized.fx")(data))
+    figures["lowered elsewhere"] = decibels(expected, torch.load(folder / "lowered.pt", weights_only=False)(data))
     try:
-        found["lower"] = decibels(expected, fx.lower(fx.symbolic_trace(network), "onednn", (data,))(data))
+        figures["lower"] = decibels(expected, fx.lower(fx.symbolic_trace(network), "onednn", (data,))(data))
     except fx.FxError as error:
-        found["lower"] = str(error)
-    return found
+        figures["lower"] = str(error)
+    return figures
 
 
 def main() -> None:
@@ -126,13 +126,13 @@ def main() -> None:
     take_away(platform)
     torch.set_num_threads(1)
     with torch.no_grad():
-        found = checks(folder)
+        figures = checks(folder)
     if "suite" in sys.argv:
         import pytest
 
         options = ["--fx-model=resnet50", "--fx-size=small", "--fx-no-timing", "-q", f"--rootdir={folder}"]
-        found["suite"] = int(pytest.main([*options, "-p", "no:cacheprovider", "-p", "no:xdist"]))
-    print("\n" + json.dumps(found))
+        figures["suite"] = int(pytest.main([*options, "-p", "no:cacheprovider", "-p", "no:xdist"]))
+    print("\n" + json.dumps(figures))
 
 
 if __name__ == "__main__":

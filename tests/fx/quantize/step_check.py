@@ -1,4 +1,4 @@
-"""Programs that saw data, and a quantized program each operation of which is checked on the values that it gets."""
+"""Calibrated programs, and a quantized program in which each operation is checked on its real inputs."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ class StepCheck(fx.Interpreter):
         if isinstance(layer, QuantizedLayer) and result.dtype is torch.uint8:
             exact = layer._reference(dequantize(args[0], kwargs["scale"], kwargs["zero_point"]))
             exact = exact.clamp(kwargs.get("low"), kwargs.get("high")) if {"low", "high"} & kwargs.keys() else exact
-            meant = quantize(exact, kwargs["output_scale"], kwargs["output_zero_point"], kwargs.get("highest", 255))
-            self._note(target, result, meant)
+            intended = quantize(exact, kwargs["output_scale"], kwargs["output_zero_point"], kwargs.get("highest", 255))
+            self._note(target, result, intended)
         return result
 
     def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:

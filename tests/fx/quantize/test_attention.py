@@ -100,10 +100,13 @@ def test_both_results_may_be_used_as_one_value():
 
 def test_attention_that_adds_keys_of_its_own_stays_whole_and_the_report_says_why():
     model, x = Attending(nn.MultiheadAttention(8, 2, add_bias_kv=True), CALLS["itself"]), torch.randn(3, 2, 8)
-    reason = "it adds keys of its own to those that it is given"
+    reason = "it adds its own keys to its input"
     assert list(split(model, x, x, None, None)[1].values()) == [reason]
     summary = report(convert(calibrated(model, x, x, None, None)))
-    assert reason in [one.reason for one in summary.remainders if one.bytes_of_state] and summary.float_layers == 1
+    assert (
+        reason in [remainder.reason for remainder in summary.remainders if remainder.bytes_of_state]
+        and summary.float_layers == 1
+    )
 
 
 LAYER = {"d_model": 8, "nhead": 2, "dim_feedforward": 16}
@@ -142,13 +145,13 @@ def test_blocks_of_transformers_compute_the_same(norm_first, activation):
 @pytest.mark.parametrize("padding", ["last", "first", "none", "float", "alone"])
 def test_encoders_leave_zeros_in_place_of_padding_as_nested_tensors_do(padding):
     mask = torch.tensor([[False] * 4, [False, False, True, True]])
-    given = {"last": mask, "first": mask.flip(1), "none": mask & False, "alone": mask[1],
+    masks = {"last": mask, "first": mask.flip(1), "none": mask & False, "alone": mask[1],
              "float": torch.zeros(2, 4).masked_fill(mask, -torch.inf)}[padding]  # fmt: skip
     encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(**LAYER, batch_first=True), 2, nn.LayerNorm(8))
     call = lambda block, x, m, mask, pad: block(x, src_key_padding_mask=pad).mean(-2)  # noqa: E731
     with torch.no_grad():
         x = torch.randn(4, 8) if padding == "alone" else torch.randn(2, 4, 8)
-        program, reasons = split(Attending(encoder, call), x, x, None, given)
+        program, reasons = split(Attending(encoder, call), x, x, None, masks)
     assert not reasons and program.graph.find_nodes(op="call_function", target=zero_padding)
 
 
@@ -175,7 +178,9 @@ def test_projections_are_in_8_bits():
         assert decibels(program(DATA), model(DATA)) > 25 and decibels(program(DATA), meaning(DATA)) > 30
     summary = report(program)
     assert (summary.layers, summary.float_layers) == (2 * 4 + 1, 0) and summary.share_of_operations > 0.8
-    weights = sum(one.numel() for name, one in model.named_parameters() if "weight" in name and "norm" not in name)
+    weights = sum(
+        parameter.numel() for name, parameter in model.named_parameters() if "weight" in name and "norm" not in name
+    )
     assert summary.bytes_in_8_bits == weights
 
 

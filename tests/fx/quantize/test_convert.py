@@ -30,12 +30,12 @@ def quantized(model, *inputs, scheme=None):
     prepared = calibrated(model, *inputs, scheme=scheme)
     program, meaning = convert(prepared), reference(prepared)
     with torch.no_grad():
-        expected = model(*(one.clone() for one in inputs))
-        output, meant, observed = program(*inputs), meaning(*inputs), prepared(*inputs)
-    for one, other, exact, same in zip(*map(tree_leaves, (output, meant, expected, observed)), strict=True):
+        expected = model(*(tensor.clone() for tensor in inputs))
+        output, intended, observed = program(*inputs), meaning(*inputs), prepared(*inputs)
+    for first, other, exact, same in zip(*map(tree_leaves, (output, intended, expected, observed)), strict=True):
         assert torch.allclose(same, exact, atol=1e-4)
-        assert decibels(one, exact) > 20
-        assert (one - other).abs().max() < 0.02 * exact.abs().max()
+        assert decibels(first, exact) > 20
+        assert (first - other).abs().max() < 0.02 * exact.abs().max()
     return program
 
 
@@ -88,7 +88,7 @@ def test_what_follows_the_last_layer_works_on_its_float_values():
     program = quantized(nn.Sequential(nn.Linear(8, 8), nn.SELU(), nn.Flatten()), torch.randn(32, 8))
     assert functions(program) == ["quantize", "selu", "flatten"]
     assert "selu(input = _0, inplace = True)" in program.code
-    assert {one.reason for one in report(program).remainders} == {"no operation in 8 bits uses its result"}
+    assert {remainder.reason for remainder in report(program).remainders} == {"no operation in 8 bits uses its result"}
 
 
 def test_bounds_of_the_last_layer_are_computed_with_it():
@@ -142,14 +142,14 @@ def shared():
 
 def test_calls_of_one_layer_share_it():
     program = quantized(shared(), torch.randn(16, 6))
-    assert [name for name, one in program.named_modules() if isinstance(one, QuantizedLayer)] == ["fc"]
+    assert [name for name, module in program.named_modules() if isinstance(module, QuantizedLayer)] == ["fc"]
     assert program(torch.randn(2, 6))["twice"].dtype is torch.float32
 
 
 def test_keyword_and_positional_spellings_are_the_same_program():
-    data, held = torch.randn(16, 6), {"weight": torch.randn(4, 6), "bias": torch.randn(4)}
-    by_keyword = Calling(lambda m, x: F.linear(bias=m.bias, input=x, weight=m.weight), **held)
-    by_position = Calling(lambda m, x: F.linear(x, m.weight, m.bias), **held)
+    data, parts = torch.randn(16, 6), {"weight": torch.randn(4, 6), "bias": torch.randn(4)}
+    by_keyword = Calling(lambda m, x: F.linear(bias=m.bias, input=x, weight=m.weight), **parts)
+    by_position = Calling(lambda m, x: F.linear(x, m.weight, m.bias), **parts)
     assert quantized(by_keyword, data).code == quantized(by_position, data).code
 
 
@@ -158,7 +158,7 @@ def test_a_weight_that_is_computed_from_parameters_is_quantized_as_it_is():
         lambda m, x: F.linear(torch.tanh(F.linear(x, m.weight)), m.weight.t()), weight=nn.Parameter(torch.randn(4, 6))
     )
     program = quantized(model, torch.randn(16, 6))
-    assert len([one for one in program.modules() if isinstance(one, QuantizedLayer)]) == 2
+    assert len([module for module in program.modules() if isinstance(module, QuantizedLayer)]) == 2
 
 
 def test_sizes_that_are_computed_before_the_program_runs_count_for_all_dimensions():
@@ -192,12 +192,12 @@ def test_values_of_other_types_stay_as_they_are():
 
     program = quantized(Mixed(), torch.randn(16, 6), torch.arange(6))
     assert "mul" in functions(program)
-    assert any("is of type torch.int64" in one.reason for one in report(program).remainders)
+    assert any("is of type torch.int64" in remainder.reason for remainder in report(program).remainders)
 
 
 def test_a_float64_model_stays_as_it_is():
     program = quantized(nn.Sequential(nn.Linear(6, 6)).double(), torch.randn(4, 6, dtype=torch.float64).double() + 1)
-    assert [one.reason for one in report(program).remainders] == ["its weight is of type torch.float64"]
+    assert [remainder.reason for remainder in report(program).remainders] == ["its weight is of type torch.float64"]
 
 
 @pytest.mark.parametrize(
@@ -225,12 +225,12 @@ def inputs_of_layers(program):
 def test_layers_know_of_activations_with_few_bits_also_when_saved_pickled_and_copied(tmp_path):
     model, data = nn.Sequential(nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 4)), torch.randn(64, 16)
     scheme = QuantizationScheme(Choice(activation_bits=7))
-    for chosen, known in ((scheme, [127, 127]), (QuantizationScheme(), [255, 255])):
+    for chosen, largest in ((scheme, [127, 127]), (QuantizationScheme(), [255, 255])):
         program = quantized(model, data, scheme=chosen)
-        assert inputs_of_layers(program) == known and ("input_highest" in program.code) == (known != [255, 255])
+        assert inputs_of_layers(program) == largest and ("input_highest" in program.code) == (largest != [255, 255])
         fx.save(program, tmp_path / "program.fx")
         for other in (fx.load(tmp_path / "program.fx"), pickle.loads(pickle.dumps(program)), copy.deepcopy(program)):
-            assert inputs_of_layers(other) == known
+            assert inputs_of_layers(other) == largest
             assert torch.equal(other(data), program(data))
 
 
@@ -240,8 +240,8 @@ def test_larger_integers_than_a_program_says_that_it_is_given_are_computed_right
     prepared = prepare(fx.symbolic_trace(model), None, (integers,))
     program, meaning = convert(prepared), reference(prepared)
     assert inputs_of_layers(program) == [127]
-    for given in (integers, integers + 128):
-        assert torch.allclose(program(given), meaning(given), atol=1e-4)
+    for value in (integers, integers + 128):
+        assert torch.allclose(program(value), meaning(value), atol=1e-4)
 
 
 def test_what_is_skipped_works_on_float_values():
@@ -251,7 +251,7 @@ def test_what_is_skipped_works_on_float_values():
     assert "linear" in functions(program)
     summary = report(program)
     assert (summary.layers, summary.float_layers, summary.share_of_operations) == (1, 1, 0.5)
-    assert ("_2", "the scheme says so") in [(one.node, one.reason) for one in summary.remainders]
+    assert ("_2", "the scheme says so") in [(remainder.node, remainder.reason) for remainder in summary.remainders]
 
 
 def test_the_report_counts_operations_and_bytes():
@@ -297,7 +297,7 @@ def test_deep_recommender_is_integers_up_to_its_last_layer_and_near(recommender)
         assert decibels(program(data), module(data)) > 29
         assert torch.allclose(program(data), reference(prepared)(data), atol=1e-5)
     assert functions(program) == ["quantize"] + ["lookup"] * 5 + ["selu"]
-    assert [one.reason for one in report(program).remainders] == ["no operation in 8 bits uses its result"]
+    assert [remainder.reason for remainder in report(program).remainders] == ["no operation in 8 bits uses its result"]
 
 
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda program: pickle.loads(pickle.dumps(program))])
@@ -361,5 +361,5 @@ def test_calls_of_one_weight_with_different_schemes_have_weights_of_their_own():
     prepared = calibrated(shared(), data, scheme=scheme)
     program, meaning = convert(prepared), reference(prepared)
     assert torch.allclose(program(data)["twice"], meaning(data)["twice"], atol=1e-5)
-    most = [int(one.weight.abs().max()) for one in program.modules() if isinstance(one, QuantizedLayer)]
+    most = [int(module.weight.abs().max()) for module in program.modules() if isinstance(module, QuantizedLayer)]
     assert sorted(most) == [7, 127]

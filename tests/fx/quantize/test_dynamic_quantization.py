@@ -30,7 +30,7 @@ DYNAMIC = QuantizationScheme(Choice(precision="dynamic"))
 
 def converted(model, *inputs, scheme=DYNAMIC):
     prepared = prepare(fx.symbolic_trace(model.eval()), scheme, inputs or None)
-    assert not [one for one in prepared.modules() if type(one).__name__.endswith("Observer")]
+    assert not [module for module in prepared.modules() if type(module).__name__.endswith("Observer")]
     return convert(prepared)
 
 
@@ -67,7 +67,7 @@ def test_values_that_are_not_finite_are_passed_on(layer):
 
 @pytest.mark.parametrize("value", [torch.zeros(2, 4), torch.full((2, 4), 3.0), torch.zeros(0, 4), torch.zeros(4)])
 def test_any_range_will_do(layer, value):
-    exact = next(one for one in layer.modules() if isinstance(one, QuantizedLayer))._reference(value)
+    exact = next(module for module in layer.modules() if isinstance(module, QuantizedLayer))._reference(value)
     assert torch.allclose(layer(value), exact, atol=1e-5)
 
 
@@ -121,7 +121,7 @@ def test_weights_alone_are_integers(bias, shape):
     summary = report(program)
     assert (summary.layers, summary.float_layers, summary.bytes_in_8_bits) == (1, 0, shape[0] * shape[1])
     assert summary.share_of_operations == 1.0
-    assert [one.reason for one in summary.remainders] == ["only layers can be weight-only"]
+    assert [remainder.reason for remainder in summary.remainders] == ["only layers can be weight-only"]
 
 
 def test_convolutions_and_embeddings_may_have_quantized_weights_alone():
@@ -180,7 +180,9 @@ def test_ranges_stay_where_narrowing_them_would_lose_something(values):
 @pytest.mark.parametrize("kernel", ["FBGEMM", "oneDNN", "none"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 def test_all_kernels_take_and_give_the_types_of_autocast(kernel, dtype, monkeypatch):
-    kernels = tuple(one for one in layer_kernels.LINEAR if one.name == kernel and one.is_available())
+    kernels = tuple(
+        candidate for candidate in layer_kernels.LINEAR if candidate.name == kernel and candidate.is_available()
+    )
     monkeypatch.setattr(layer_kernels, "LINEAR", kernels)
     layer = filled(QuantizedLinear(33, 20))
     values = torch.randn(5, 33).to(dtype)
@@ -188,7 +190,7 @@ def test_all_kernels_take_and_give_the_types_of_autocast(kernel, dtype, monkeypa
     expected = layer(values)  # between layers, autocast may have computed in another type
     assert expected.dtype is torch.float32
     with torch.autocast("cpu", torch.bfloat16):
-        found, of_integers, of_none = layer(values), layer(integers, 0.03, 128), layer(values[:0])
-    assert found.dtype is of_integers.dtype is of_none.dtype is torch.bfloat16
-    assert torch.equal(found, expected.bfloat16())
+        of_floats, of_integers, of_none = layer(values), layer(integers, 0.03, 128), layer(values[:0])
+    assert of_floats.dtype is of_integers.dtype is of_none.dtype is torch.bfloat16
+    assert torch.equal(of_floats, expected.bfloat16())
     assert torch.equal(of_integers, layer(integers, 0.03, 128).bfloat16())

@@ -1,4 +1,4 @@
-"""How results of convolutions on integers lie in memory."""
+"""The memory layout of results of convolutions on integers."""
 
 from collections.abc import Callable
 from typing import Any
@@ -40,25 +40,25 @@ ENDS = {
 @pytest.mark.parametrize("end", ENDS)
 def test_results_lie_as_those_of_the_program_where_that_shows(end, layer):
     program = of_images(ENDS[end], layer)
-    made = convert(calibrated(program, images()))
-    assert any(isinstance(one, QuantizedConv) for one in made.modules())
-    expected, actual = program(images()), made(images())
+    converted = convert(calibrated(program, images()))
+    assert any(isinstance(module, QuantizedConv) for module in converted.modules())
+    expected, actual = program(images()), converted(images())
     assert actual.stride() == expected.stride()
     assert (actual - expected).square().sum() < 0.01 * expected.square().sum()
 
 
 def test_results_that_are_the_same_memory_stay_so():
-    made = convert(calibrated(of_images(lambda x: (x.contiguous(), x.contiguous()), nn.Identity()), images()))
-    first, second = made(images())
+    converted = convert(calibrated(of_images(lambda x: (x.contiguous(), x.contiguous()), nn.Identity()), images()))
+    first, second = converted(images())
     assert first.data_ptr() == second.data_ptr()
 
 
 @pytest.mark.parametrize("name", ["resnet_tiny", "learning_to_paint_actor_small"])
 def test_results_that_go_from_layer_to_layer_keep_their_channels_last(name):
     model = get_model(name)
-    made = convert(calibrated(model.build(), *model.example_inputs(2, 0)))
-    layers = [node for node in made.graph.nodes if node.op == "call_module"]
-    laid_out = made.graph.find_nodes(op="call_method", target="contiguous")
+    converted = convert(calibrated(model.build(), *model.example_inputs(2, 0)))
+    layers = [node for node in converted.graph.nodes if node.op == "call_module"]
+    laid_out = converted.graph.find_nodes(op="call_method", target="contiguous")
     assert len(layers) >= 20
     assert len(laid_out) == {"resnet_tiny": 0, "learning_to_paint_actor_small": 3}[name]
 
@@ -70,5 +70,5 @@ def test_programs_whose_channels_come_last_keep_them_last():
 
 
 def test_what_lays_out_a_result_has_a_name_of_its_own():
-    made = convert(calibrated(of_images(lambda x: (x.contiguous(), x.contiguous())[1], nn.Identity()), images()))
-    assert "first_contiguous" in {node.name for node in made.graph.nodes}
+    converted = convert(calibrated(of_images(lambda x: (x.contiguous(), x.contiguous())[1], nn.Identity()), images()))
+    assert "first_contiguous" in {node.name for node in converted.graph.nodes}

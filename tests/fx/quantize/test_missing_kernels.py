@@ -1,4 +1,4 @@
-"""Where torch has neither oneDNN nor FBGEMM everything works but lowering to oneDNN, which says so in a sentence."""
+"""Without oneDNN and FBGEMM in torch everything works but lowering to oneDNN, which explains that in a sentence."""
 
 import json
 import os
@@ -47,16 +47,16 @@ def found_on(platform, folder):
 
 @pytest.mark.parametrize("platform", thorough_except(("Linux on ARM",), PLATFORMS))
 def test_programs_are_captured_and_quantized_where_kernels_are_missing(platform, programs):
-    found = found_on(platform, programs)
-    assert found["capture"] > 100 and found["fuse-conv-bn"] > 100
+    figures = found_on(platform, programs)
+    assert figures["capture"] > 100 and figures["fuse-conv-bn"] > 100
     for precision in ("int8", "dynamic", "weight-only"):
-        assert min(found[precision]) > 35 and found[f"{precision} reference"] > 35
-    assert found["loaded"] > 35 and found["lowered elsewhere"] > 100
+        assert min(figures[precision]) > 35 and figures[f"{precision} reference"] > 35
+    assert figures["loaded"] > 35 and figures["lowered elsewhere"] > 100
     if PLATFORMS[platform].has_onednn:
-        assert found["lower"] > 100
+        assert figures["lower"] > 100
         return
-    assert found["int8 kernels"] == found["dynamic kernels"] == ["reference"]
-    assert found["int8"][0] == pytest.approx(found["int8 reference"], abs=0.5)
-    assert "the backend 'onednn' is not available here" in found["lower"]
-    assert "this PyTorch is built without oneDNN" in found["lower"]
-    assert found.get("suite", 0) == 0
+    assert figures["int8 kernels"] == figures["dynamic kernels"] == ["reference"]
+    assert figures["int8"][0] == pytest.approx(figures["int8 reference"], abs=0.5)
+    assert "the backend 'onednn' is not available here" in figures["lower"]
+    assert "this PyTorch is built without oneDNN" in figures["lower"]
+    assert figures.get("suite", 0) == 0

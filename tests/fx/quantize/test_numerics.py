@@ -28,21 +28,21 @@ def data():
 
 
 def test_noise_is_reported_for_each_operation(program, data):
-    found = {one.node: one for one in noise(program, data)}
-    assert list(found) == ["one", "relu", "two", "relu_1", "three"]
-    assert found["one"].sqnr_db > 30 > 20 > found["two"].sqnr_db
-    assert "test_numerics.py" in str(found["two"].where)
+    by_node = {entry.node: entry for entry in noise(program, data)}
+    assert list(by_node) == ["one", "relu", "two", "relu_1", "three"]
+    assert by_node["one"].sqnr_db > 30 > 20 > by_node["two"].sqnr_db
+    assert "test_numerics.py" in str(by_node["two"].where)
 
 
 def test_what_is_not_quantized_has_no_noise(program, data):
     scheme = QuantizationScheme(Choice(precision="float"))
-    assert {one.sqnr_db for one in noise(program, data, scheme)} == {math.inf}
+    assert {entry.sqnr_db for entry in noise(program, data, scheme)} == {math.inf}
 
 
 def test_the_most_sensitive_layer_comes_first(program, data):
-    found = sensitivity(program, data)
-    assert found[0].node == "two"
-    assert sorted(one.sqnr_db for one in found) == [one.sqnr_db for one in found]
+    ranking = sensitivity(program, data)
+    assert ranking[0].node == "two"
+    assert sorted(entry.sqnr_db for entry in ranking) == [entry.sqnr_db for entry in ranking]
     assert len(sensitivity(program, data, QuantizationScheme().skip(node="two"))) == 2
 
 
@@ -72,10 +72,10 @@ def test_the_fewest_layers_are_kept_for_an_accuracy(program, data):
         wanted = [program(*args).argmax(1) for args in data]
 
     def accuracy(quantized):
-        found = [
+        ratios = [
             (quantized(*args).argmax(1) == labels).float().mean() for args, labels in zip(data, wanted, strict=True)
         ]
-        return float(torch.stack(found).mean())
+        return float(torch.stack(ratios).mean())
 
     with torch.no_grad():
         advice = advise(program, data, accuracy=0.97, evaluate=accuracy)
@@ -102,7 +102,7 @@ def test_integers_and_structures_are_compared_too():
     assert advise(traced, [(torch.randn(64, 4),)], sqnr_db=20).skipped == ()
 
 
-def test_state_made_in_inference_mode_is_put_back_after_measuring():
+def test_state_made_in_inference_mode_is_restored_after_measuring():
     with torch.inference_mode():
         module = nn.Sequential(nn.Linear(3, 4), nn.ReLU()).eval()
     inputs = [(torch.randn(5, 3),)]

@@ -143,14 +143,14 @@ def test_an_observer_that_saw_nothing_has_no_range():
 
 
 def test_copies_of_a_program_calibrated_on_shards_merge():
-    one = prepared_doubles()
-    first, second = copy.deepcopy(one), copy.deepcopy(one)
+    prepared = prepared_doubles()
+    first, second = copy.deepcopy(prepared), copy.deepcopy(prepared)
     for number in range(4):
         data = torch.randn(8, 2) + number
-        one(data)
+        prepared(data)
         (first if number < 2 else second)(data)
     merge_observers(first, second)
-    assert all(torch.equal(first.state_dict()[name], value) for name, value in one.state_dict().items())
+    assert all(torch.equal(first.state_dict()[name], value) for name, value in prepared.state_dict().items())
 
 
 def test_observers_of_different_programs_do_not_merge():

@@ -114,6 +114,6 @@ def test_what_writes_in_place_between_layers_is_no_obstacle(name, training):
         prepared(data)
         quantized = convert(prepared.eval())
         difference = quantized(data) - prepared(data)
-    assert sum(isinstance(one, QuantizedLayer) for one in quantized.modules()) == 3
+    assert sum(isinstance(module, QuantizedLayer) for module in quantized.modules()) == 3
     assert difference.square().mean() < 1e-3 * prepared(data).square().mean()
-    assert not [one for one in report(quantized).remainders if "writes" in one.reason]
+    assert not [remainder for remainder in report(quantized).remainders if "writes" in remainder.reason]

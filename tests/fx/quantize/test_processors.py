@@ -18,15 +18,17 @@ def test_eight_bits_are_as_accurate_with_fewer_instructions_also_where_a_program
     loaded_there, loaded_here = accuracy_under("AVX2", tmp_path / "here"), accuracy(tmp_path / "there")
     assert less_accurate(saved_there, saved_here) == []
     for network in NETWORKS:
-        assert all(abs(one[network] - saved_here[network]) < 0.5 for one in (saved_there, loaded_there, loaded_here))
+        assert all(
+            abs(result[network] - saved_here[network]) < 0.5 for result in (saved_there, loaded_there, loaded_here)
+        )
         assert divides(loaded_there, network) == divides(saved_there, network)
         assert divides(loaded_here, network) == divides(saved_here, network)
 
 
 @pytest.mark.thorough
 def test_activations_of_seven_bits_are_computed_undivided_and_larger_ones_right():
-    found = errors_of_seven_bits_under("AVX2")
-    errors = {name: value for name, value in found.items() if not name.endswith(" on")}
+    figures = errors_of_seven_bits_under("AVX2")
+    errors = {name: value for name, value in figures.items() if not name.endswith(" on")}
     assert len(errors) == 10 and all(value < 1e-4 for value in errors.values()), errors
-    undivided = [name for key, names in found.items() if key.endswith(", 127 on") for name in names]
+    undivided = [name for key, names in figures.items() if key.endswith(", 127 on") for name in names]
     assert undivided and not [name for name in undivided if name.endswith("in halves")]

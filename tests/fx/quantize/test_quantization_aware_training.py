@@ -48,7 +48,7 @@ def trained(program, *data, steps=4, rate=0.01):
 
 
 def observers(program):
-    return [one for one in program.modules() if isinstance(one, FakeQuantize)]
+    return [module for module in program.modules() if isinstance(module, FakeQuantize)]
 
 
 def test_values_and_weights_are_rounded_where_they_will_be_integers():
@@ -139,7 +139,9 @@ def test_the_same_is_quantized_as_after_training(name):
     program = trained(prepare_qat(fx.symbolic_trace(model), scheme, (data,)), data)
     summary, expected = report(convert(program)), report(convert(calibrated(model, data, scheme=scheme)))
     assert (summary.layers, summary.bytes_in_8_bits) == (expected.layers, expected.bytes_in_8_bits)
-    assert [one.reason for one in summary.remainders] == [one.reason for one in expected.remainders]
+    assert [remainder.reason for remainder in summary.remainders] == [
+        remainder.reason for remainder in expected.remainders
+    ]
 
 
 def test_gradients_go_straight_through_rounding():
@@ -196,9 +198,9 @@ def test_batch_norm_is_trained_as_without_rounding():
     model, data = nn.Sequential(nn.Conv2d(2, 4, 3), nn.BatchNorm2d(4)), torch.randn(8, 2, 6, 6)
     scheme = QuantizationScheme(Choice(precision="dynamic"))
     program = prepare_qat(fx.symbolic_trace(model), scheme)
-    for one in (model, program):
-        one.train()
-        torch.nn.functional.mse_loss(one(data), torch.ones(8, 4, 4, 4)).backward()
+    for trained_module in (model, program):
+        trained_module.train()
+        torch.nn.functional.mse_loss(trained_module(data), torch.ones(8, 4, 4, 4)).backward()
     assert torch.allclose(getattr(program, "1").running_mean, model[1].running_mean, atol=1e-3)
     assert torch.allclose(getattr(program, "1").running_var, model[1].running_var, atol=1e-3)
     for name, parameter in model.named_parameters():
@@ -230,7 +232,7 @@ def test_a_gain_of_zero_is_no_division_by_zero():
     program = prepare_qat(fx.symbolic_trace(model))
     program.train()
     program(data).sum().backward()
-    assert all(one.grad.isfinite().all() for one in program.parameters())
+    assert all(parameter.grad.isfinite().all() for parameter in program.parameters())
     program.eval()
     assert torch.allclose(convert(program)(data), program(data), atol=1e-4)
 
@@ -283,7 +285,7 @@ def test_statistics_are_frozen_and_parameters_are_not():
     freeze_batch_norm(program)
     assert torch.equal(program(data), output)
     assert list(program.state_dict()) == list(before)
-    assert all(parameters[name] is one for name, one in program.named_parameters())
+    assert all(parameters[name] is parameter for name, parameter in program.named_parameters())
     trained(program, data)
     for name in ("running_mean", "running_var", "num_batches_tracked"):
         assert torch.equal(program.state_dict()[f"1.{name}"], before[f"1.{name}"])
@@ -306,8 +308,8 @@ def test_training_goes_on_in_a_copy(copied, is_frozen, tmp_path):
         other = fx.load(tmp_path / "program.fx")
     else:
         other = copied(program)
-    for one in (program, other):
-        trained(one, data)
+    for trained_module in (program, other):
+        trained(trained_module, data)
     assert torch.equal(other(data), program(data))
     assert torch.equal(convert(other)(data), convert(program)(data))
 
@@ -323,9 +325,9 @@ def test_training_goes_on_from_a_state():
 
 def test_a_trained_model_is_loaded_by_its_own_names():
     model = conv_net()
-    found = prepare_qat(fx.symbolic_trace(conv_net())).load_state_dict(model.state_dict(), strict=False)
-    assert not found.unexpected_keys
-    assert all(name.startswith("observers.") for name in found.missing_keys)
+    loading = prepare_qat(fx.symbolic_trace(conv_net())).load_state_dict(model.state_dict(), strict=False)
+    assert not loading.unexpected_keys
+    assert all(name.startswith("observers.") for name in loading.missing_keys)
 
 
 def test_training_recovers_what_a_coarse_scheme_loses():

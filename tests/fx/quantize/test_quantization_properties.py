@@ -114,12 +114,12 @@ def test_random_programs_on_integers_are_their_reference_form(steps, scheme, see
         meaning.graph.lint()
         check = StepCheck(program)
         output = check.run(data.clone())
-        meant = meaning(data.clone())
+        intended = meaning(data.clone())
         assert max(check.steps.values(), default=0) <= 1
         assert all(torch.equal(*pair) for pair in zip(pickle.loads(pickle.dumps(program))(data), output, strict=True))
     # a value that is half-way between two integers may become either, and what follows is off by as much
-    for one, other in zip(output, meant, strict=True):
-        difference = (one - other).abs()
+    for first, other in zip(output, intended, strict=True):
+        difference = (first - other).abs()
         assert (difference > 1e-3 * (1 + other.abs())).float().mean() < 0.1
     layers = [name for name in program.state_dict() if name.endswith("weight_scale")]
     assert len(layers) == len(meaning.graph.find_nodes(op="call_function", target=dequantize_channels))
@@ -149,9 +149,9 @@ def test_random_programs_in_training_are_what_becomes_of_them(steps, scheme, see
     program(data.clone())
     program.graph.lint()
     with torch.no_grad():
-        expected, meant = program.eval()(data.clone()), reference(program)(data.clone())
-    for one, other in zip(meant, expected, strict=True):
-        difference = (one - other).abs()
+        expected, intended = program.eval()(data.clone()), reference(program)(data.clone())
+    for first, other in zip(intended, expected, strict=True):
+        difference = (first - other).abs()
         assert (difference > 1e-3 * (1 + other.abs())).float().mean() < 0.1
 
 
@@ -166,7 +166,7 @@ def test_models_on_integers_are_their_reference_form(name):
         prepared(*model.example_inputs(2, seed=3))
         program, meaning = convert(prepared), reference(prepared)
         check = StepCheck(program)
-        output, meant = check.run(*model.example_inputs(2)), meaning(*copy.deepcopy(model.example_inputs(2)))
+        output, intended = check.run(*model.example_inputs(2)), meaning(*copy.deepcopy(model.example_inputs(2)))
     assert max(check.steps.values()) <= 1 and max(check.off.values()) < 1e-3
-    for one, other in zip(*map(torch.utils._pytree.tree_leaves, (output, meant)), strict=True):
-        assert (one - other).square().sum() < 1e-3 * other.square().sum()
+    for first, other in zip(*map(torch.utils._pytree.tree_leaves, (output, intended)), strict=True):
+        assert (first - other).square().sum() < 1e-3 * other.square().sum()

@@ -32,8 +32,8 @@ def reported(model, *data, scheme=None):
     summary, other = (report(form(prepared)) for form in (convert, reference))
 
     def counted(one):
-        left = [(each.reason, each.bytes_of_state, each.operations) for each in one.remainders]
-        return one.layers, one.float_layers, one.share_of_operations, left
+        remainders = [(each.reason, each.bytes_of_state, each.operations) for each in one.remainders]
+        return one.layers, one.float_layers, one.share_of_operations, remainders
 
     assert counted(summary) == counted(other)
     return summary
@@ -58,10 +58,10 @@ def test_what_multiplies_by_matrices_of_its_own_is_a_layer_on_float_values(name)
     model, reason, elements = LEFT[name]
     summary = reported(model)
     assert (summary.layers, summary.float_layers) == (1, 1)
-    (left,) = [one for one in summary.remainders if one.bytes_of_state]
-    assert reason in left.reason and left.bytes_of_state == 4 * elements
-    assert left.operations and summary.share_of_operations == 4 * 128 / (4 * 128 + left.operations)
-    assert f"({4 * elements:,} bytes of state, {left.operations:,} operations)" in str(summary)
+    (remainder,) = [remainder for remainder in summary.remainders if remainder.bytes_of_state]
+    assert reason in remainder.reason and remainder.bytes_of_state == 4 * elements
+    assert remainder.operations and summary.share_of_operations == 4 * 128 / (4 * 128 + remainder.operations)
+    assert f"({4 * elements:,} bytes of state, {remainder.operations:,} operations)" in str(summary)
 
 
 COUNTED = {
@@ -84,11 +84,11 @@ def test_all_state_and_work_of_layers_in_8_bits_is_counted(name):
     module, call, shape, layers, operations = COUNTED[name]
     summary = reported(Calling(lambda m, x: call(m.module, x), module=module), torch.randn(shape))
     assert (summary.layers, summary.float_layers) == (layers, 0)
-    left = sum(one.operations for one in summary.remainders)
-    assert left == (2 * 2 * 15 * 5 * 8 if "attention" in name else 0)
-    assert summary.share_of_operations == (operations - left) / operations
-    assert not sum(one.bytes_of_state for one in summary.remainders)
-    assert summary.bytes_in_8_bits == sum(one.numel() for one in module.parameters() if one.dim() > 1)
+    total_operations = sum(remainder.operations for remainder in summary.remainders)
+    assert total_operations == (2 * 2 * 15 * 5 * 8 if "attention" in name else 0)
+    assert summary.share_of_operations == (operations - total_operations) / operations
+    assert not sum(remainder.bytes_of_state for remainder in summary.remainders)
+    assert summary.bytes_in_8_bits == sum(parameter.numel() for parameter in module.parameters() if parameter.dim() > 1)
 
 
 def test_operators_with_parts_of_longer_names_in_theirs_are_counted():
@@ -109,56 +109,56 @@ SMALL = {
 
 @pytest.mark.parametrize("name", SMALL)
 def test_what_only_reads_state_is_no_layer_but_reported(name):
-    function, one, elements = SMALL[name]
-    summary = reported(besides(function, one=one))
+    function, layer, elements = SMALL[name]
+    summary = reported(besides(function, one=layer))
     assert (summary.layers, summary.float_layers, summary.share_of_operations) == (1, 0, 1.0)
-    assert [one.bytes_of_state for one in summary.remainders if one.bytes_of_state] == [4 * elements]
+    assert [remainder.bytes_of_state for remainder in summary.remainders if remainder.bytes_of_state] == [4 * elements]
 
 
 def test_constants_that_become_integers_in_each_call_are_reported():
-    held = {"one": nn.Linear(8, 8), "two": nn.Linear(8, 8), "shift": torch.randn(8)}
-    summary = reported(Calling(lambda m, x: m.two(m.one(x) + m.shift), **held))
-    (left,) = summary.remainders
-    assert (left.bytes_of_state, left.operations) == (32, 0)
-    assert left.reason == "what it reads is stored as float values, and becomes integers in each call"
+    parts = {"one": nn.Linear(8, 8), "two": nn.Linear(8, 8), "shift": torch.randn(8)}
+    summary = reported(Calling(lambda m, x: m.two(m.one(x) + m.shift), **parts))
+    (remainder,) = summary.remainders
+    assert (remainder.bytes_of_state, remainder.operations) == (32, 0)
+    assert remainder.reason == "what it reads is stored as float values, and becomes integers in each call"
 
 
 def test_state_that_two_operations_read_counts_once():
     summary = reported(besides(lambda m, x: (x @ m.one) + (x.softmax(0) @ m.one), one=MATRIX))
-    assert sum(one.bytes_of_state for one in summary.remainders) == 256 and summary.float_layers == 2
+    assert sum(remainder.bytes_of_state for remainder in summary.remainders) == 256 and summary.float_layers == 2
 
 
 def test_work_that_nobody_can_count_is_not_known():
     summary = reported(besides(lambda m, x: looked_up_elsewhere(x)))
     assert summary.share_of_operations is None
-    (left,) = [one for one in summary.remainders if one.operations is None]
-    assert "looked_up_elsewhere" in left.node
+    (remainder,) = [remainder for remainder in summary.remainders if remainder.operations is None]
+    assert "looked_up_elsewhere" in remainder.node
     assert ", operations not counted; " in str(summary) and "(operations not counted)" in str(summary)
 
 
 def test_work_for_which_there_is_no_formula_is_not_known():
     summary = reported(besides(lambda m, x: m.one(x, x), one=nn.Bilinear(8, 8, 2)))
-    (left,) = summary.remainders
+    (remainder,) = summary.remainders
     assert (summary.float_layers, summary.share_of_operations) == (1, None)
-    assert (left.bytes_of_state, left.operations) == (4 * (8 * 8 * 2 + 2), None)
+    assert (remainder.bytes_of_state, remainder.operations) == (4 * (8 * 8 * 2 + 2), None)
 
 
 def test_work_of_own_functions_is_what_torch_does_in_them():
     summary = reported(besides(lambda m, x: normalized_elsewhere(x)))
-    assert [one.operations for one in summary.remainders if "elsewhere" in one.node] == [0]
+    assert [remainder.operations for remainder in summary.remainders if "elsewhere" in remainder.node] == [0]
     assert summary.share_of_operations is not None
 
 
 def test_products_with_vectors_count_as_work():
     summary = reported(besides(lambda m, x: x @ m.one, one=torch.randn(8)))
-    assert [one.operations for one in summary.remainders] == [2 * 4 * 8]
+    assert [remainder.operations for remainder in summary.remainders] == [2 * 4 * 8]
 
 
 def test_attention_and_products_count_as_work():
     summary = reported(besides(lambda m, x: F.scaled_dot_product_attention(x, x, x).sum()), torch.randn(2, 4, 8))
-    (left,) = [one for one in summary.remainders if one.operations]
-    assert left.operations == 2 * (2 * 4 * 4 * 8) * 2 and "scaled_dot_product" in left.node
-    assert summary.share_of_operations == 1024 / (1024 + left.operations)
+    (remainder,) = [remainder for remainder in summary.remainders if remainder.operations]
+    assert remainder.operations == 2 * (2 * 4 * 4 * 8) * 2 and "scaled_dot_product" in remainder.node
+    assert summary.share_of_operations == 1024 / (1024 + remainder.operations)
 
 
 def test_without_example_inputs_nothing_is_known_of_the_work():
@@ -179,8 +179,8 @@ def test_layers_whose_weights_alone_are_in_8_bits_are_reported():
 def test_layers_in_bfloat16_are_reported():
     scheme = QuantizationScheme(Choice(precision="bfloat16"))
     summary = reported(nn.Sequential(nn.Linear(8, 8)), scheme=scheme)
-    (left,) = summary.remainders
-    assert (summary.float_layers, left.reason, left.bytes_of_state) == (1, "the scheme says bfloat16", 2 * 72)
+    (remainder,) = summary.remainders
+    assert (summary.float_layers, remainder.reason, remainder.bytes_of_state) == (1, "the scheme says bfloat16", 2 * 72)
 
 
 def test_the_report_of_a_program_that_ran_says_on_which_kernels():
@@ -188,7 +188,7 @@ def test_the_report_of_a_program_that_ran_says_on_which_kernels():
     program = convert(calibrated(nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 4)), data))
     assert report(program).kernels == {} and " on " not in str(report(program))
     program(data)
-    found = report(program)
-    assert found.kernels == kernels_used(program) and sum(found.kernels.values()) >= 2
-    name, count = next(iter(found.kernels.items()))
-    assert f"\n  on {name} ({count})" in str(found)
+    summary = report(program)
+    assert summary.kernels == kernels_used(program) and sum(summary.kernels.values()) >= 2
+    name, count = next(iter(summary.kernels.items()))
+    assert f"\n  on {name} ({count})" in str(summary)

@@ -28,16 +28,19 @@ def data(calls=8):
 
 
 def test_the_pass_prepares_calibrates_and_converts():
-    given = program()
-    code = given.code
-    quantized = get_pass("quantize{weight-bits=7,observer=min-max}").with_data(data())(given)
-    assert sum(isinstance(one, QuantizedLayer) for one in quantized.modules()) == 2
-    assert max(int(one.weight.abs().max()) for one in quantized.modules() if isinstance(one, QuantizedLayer)) == 63
-    assert given.code == code
+    captured = program()
+    code = captured.code
+    quantized = get_pass("quantize{weight-bits=7,observer=min-max}").with_data(data())(captured)
+    assert sum(isinstance(module, QuantizedLayer) for module in quantized.modules()) == 2
+    assert (
+        max(int(module.weight.abs().max()) for module in quantized.modules() if isinstance(module, QuantizedLayer))
+        == 63
+    )
+    assert captured.code == code
 
 
 def test_the_pass_runs_on_keyword_arguments_too():
-    quantized = Quantize().with_data([((), {"input": one}) for (one,), _ in data()])(program())
+    quantized = Quantize().with_data([((), {"input": sample}) for (sample,), _ in data()])(program())
     assert quantized(torch.ones(1, 8)).shape == (1, 8)
 
 
@@ -50,18 +53,18 @@ def test_the_pass_runs_programs_whose_arguments_can_be_given_by_name_only():
         def forward(self, x, *, scale):
             return self.linear(x) * scale
 
-    given = fx.symbolic_trace(Scaled().eval())
-    quantized = Quantize().with_data([((one,), {"scale": 2 * one}) for (one,), _ in data()])(given)
-    assert any(isinstance(one, QuantizedLayer) for one in quantized.modules())
+    program = fx.symbolic_trace(Scaled().eval())
+    quantized = Quantize().with_data([((sample,), {"scale": 2 * sample}) for (sample,), _ in data()])(program)
+    assert any(isinstance(module, QuantizedLayer) for module in quantized.modules())
 
 
 def test_what_stays_in_float_reads_values_before_they_are_rounded():
     model = Calling(lambda m, x: (m.linear(x), x.t(), torch.sin(x)), linear=nn.Linear(8, 8))
-    given = fx.symbolic_trace(model.eval())
-    quantized = Quantize().with_data(data())(given)
+    program = fx.symbolic_trace(model.eval())
+    quantized = Quantize().with_data(data())(program)
     x = torch.randn(4, 8)
     exact, transposed, sine = quantized(x)
-    assert not torch.equal(exact, given(x)[0])
+    assert not torch.equal(exact, program(x)[0])
     assert transposed.data_ptr() == x.data_ptr()
     assert torch.equal(sine, torch.sin(x))
 
@@ -77,39 +80,42 @@ def test_the_pass_promises_decibels():
 
 def test_pipelines_take_it():
     pipeline = PassPipeline(["fuse-conv-bn", Quantize().with_data(data())])
-    assert any(isinstance(one, QuantizedLayer) for one in pipeline(program()).modules())
+    assert any(isinstance(module, QuantizedLayer) for module in pipeline(program()).modules())
 
 
 def test_the_plugin_calibrates_on_inputs_that_it_compares_no_outputs_for():
-    asked: list[int] = []
+    recorded: list[int] = []
 
     def inputs(draw):
-        asked.append(draw)
+        recorded.append(draw)
         return Arguments((torch.zeros(1, 8),))
 
     subject = Subject("model", torch.nn.Linear(8, 8), inputs)
     assert subject.dtype is torch.float32
-    asked.clear()
+    recorded.clear()
     pipeline = with_data(PassPipeline("fuse-conv-bn,quantize"), lambda: subject.data(torch.float64))
     assert len(pipeline.passes[1].data) == CALLS_OF_DATA
     assert pipeline.passes[1].data[0][0][0].dtype is torch.float64
-    assert min(asked) == FIRST_OF_DATA
+    assert min(recorded) == FIRST_OF_DATA
     assert with_data("a pass without", list) == "a pass without"
 
 
 def test_layers_that_cost_more_than_is_promised_stay_in_floating_point():
     precise, coarse = Quantize(sqnr_db=60).with_data(data()), Quantize().with_data(data())
     assert contract_of(precise) == approximate(sqnr_db=60)
-    kinds = [[isinstance(one, QuantizedLayer) for one in made(program()).modules()] for made in (precise, coarse)]
+    kinds = [
+        [isinstance(module, QuantizedLayer) for module in quantize(program()).modules()]
+        for quantize in (precise, coarse)
+    ]
     assert [sum(kind) for kind in kinds] == [0, 2]
 
 
 def test_calibration_leaves_no_trace_in_buffers_that_the_program_writes_to():
     model = Calling(lambda m, x: m.fc(x) + m.calls.add_(x.mean() + 1), fc=nn.Linear(8, 8)).eval()
     model.register_buffer("calls", torch.zeros(()))
-    made = Quantize().with_data(data())(fx.symbolic_trace(model))
+    quantized = Quantize().with_data(data())(fx.symbolic_trace(model))
     assert model.calls == 0
-    made(torch.zeros(1, 8))
+    quantized(torch.zeros(1, 8))
     assert model.calls == 1
 
 
@@ -120,9 +126,9 @@ def test_calibration_leaves_no_trace_in_weights_that_lookups_renormalize(as_modu
 
     model, indices = Calling(look, table=nn.Embedding(4, 8, max_norm=0.5), fc=nn.Linear(8, 8)).eval(), torch.arange(4)
     before = model.table.weight.detach().clone()
-    made = Quantize().with_data([((indices,), {})])(fx.symbolic_trace(model))
+    quantized = Quantize().with_data([((indices,), {})])(fx.symbolic_trace(model))
     assert torch.equal(model.table.weight, before)
-    made(indices)
+    quantized(indices)
     assert not torch.equal(model.table.weight, before)
 
 
@@ -134,11 +140,12 @@ def test_calibration_leaves_buffers_the_shape_that_they_had():
 
 
 def test_data_that_the_program_writes_to_stays_as_it_is():
-    given = fx.symbolic_trace(Calling(lambda m, x: m.linear(x.exp_()), linear=nn.Linear(8, 8)).eval())
+    program = fx.symbolic_trace(Calling(lambda m, x: m.linear(x.exp_()), linear=nn.Linear(8, 8)).eval())
     samples = data(2)
-    Quantize().with_data(samples)(given)
+    Quantize().with_data(samples)(program)
     assert all(
-        torch.equal(*pair) for pair in zip(*([one for (one,), _ in each] for each in (samples, data(2))), strict=True)
+        torch.equal(*pair)
+        for pair in zip(*([sample for (sample,), _ in each] for each in (samples, data(2))), strict=True)
     )
 
 

@@ -53,13 +53,13 @@ def test_arithmetic_on_integers_is_one_step_off_at_most(function, exact):
     for _ in range(40):
         shape = (2, draw.randint(1, 60), 3)
         shapes = [shape, draw.choice([shape, (1, 3), ()])]
-        operands = [torch.randint(0, 256, one, dtype=torch.uint8) for one in shapes]
+        operands = [torch.randint(0, 256, shape, dtype=torch.uint8) for shape in shapes]
         scales = [draw.uniform(0.001, 0.1) for _ in range(3)]
         zeros = [draw.randint(0, 255) for _ in range(3)]
         highest = draw.choice([255, 255, 200])
         zeros[2] = min(zeros[2], highest)
         quantized = function(*operands, scales[0], zeros[0], scales[1], zeros[1], scales[2], zeros[2], highest)
-        in_float = exact(*(dequantize(*one) for one in zip(operands, scales, zeros, strict=False)))
+        in_float = exact(*(dequantize(*quantized) for quantized in zip(operands, scales, zeros, strict=False)))
         assert quantized.dtype is torch.uint8 and quantized.max() <= highest
         assert (quantized.int() - quantize(in_float, scales[2], zeros[2], highest).int()).abs().max() <= 1
 

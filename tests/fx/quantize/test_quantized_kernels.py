@@ -48,11 +48,11 @@ def make_everything_large(monkeypatch):
 
 
 def available_kernel():
-    return next(one for one in layer_kernels.LINEAR if one.is_available())
+    return next(kernel for kernel in layer_kernels.LINEAR if kernel.is_available())
 
 
 def results(layer, input):
-    """Return what a layer gives in each form of call."""
+    """Return the results of a layer in each form of call."""
     with torch.no_grad():
         return layer(input, 0.1, 101, 0.5, 90), layer(input, 0.1, 101), layer(dequantize(input, 0.1, 101))
 
@@ -62,7 +62,7 @@ def results(layer, input):
 def test_each_kernel_gives_what_the_reference_does_also_in_halves(kind, is_exact, monkeypatch):
     layer, input = layer_and_input(kind)
     expected = layer._reference(dequantize(input, 0.1, 101))
-    found = set()
+    kernel_names = set()
     for kernel in layer._kernels():
         if not kernel.is_available():
             continue
@@ -75,12 +75,12 @@ def test_each_kernel_gives_what_the_reference_does_also_in_halves(kind, is_exact
         names = set(layer.kernels.values())
         # one that saturates here is divided, or not taken
         assert names <= {used.name, f"{used.name} in halves", "reference"}
-        found |= names
+        kernel_names |= names
         assert quantized.dtype is torch.uint8 and in_float.dtype is dynamic.dtype is torch.float32
         assert (quantized.int() - quantize(expected, 0.5, 90).int()).abs().max() <= 1
         assert torch.allclose(in_float, expected, rtol=1e-4, atol=1e-4)
         assert torch.allclose(dynamic, expected, rtol=0.05, atol=0.05 * float(expected.abs().max()))
-    assert found
+    assert kernel_names
 
 
 @pytest.mark.parametrize("kind", ["linear", "conv1", "conv2", "conv3"])
@@ -161,7 +161,7 @@ def test_a_kernel_that_is_right_with_all_integers_is_used_as_it_is_for_seven_bit
     name = next(iter(layer.kernels.values()))
     if " in " not in name:
         layer(input // 2, 0.1, 3, input_highest=127)
-        assert not [one for one in layer.kernels.values() if " in " in one]
+        assert not [kernel for kernel in layer.kernels.values() if " in " in kernel]
 
 
 def test_an_input_highest_that_is_no_integer_is_refused():
@@ -279,7 +279,7 @@ def test_choices_are_made_where_a_program_runs_and_saved_with_none(tmp_path):
     expected = program(data)
     fx.save(program, tmp_path / "program.fx")
     for other in (fx.load(tmp_path / "program.fx"), copy.deepcopy(program)):
-        (layer,) = (one for one in other.modules() if isinstance(one, QuantizedLinear))
+        (layer,) = (module for module in other.modules() if isinstance(module, QuantizedLinear))
         assert layer.kernels == layer._packed == {}
         assert torch.equal(other(data), expected)
         assert layer.kernels
@@ -298,7 +298,7 @@ def rounding(layer, input, scale, zero_point):
     follow.
     """
     operands = dequantize(input, scale, zero_point).double(), layer.float_weight().double(), layer.bias.double()
-    return 8 * torch.finfo(torch.float32).eps * F.linear(*(one.abs() for one in operands))
+    return 8 * torch.finfo(torch.float32).eps * F.linear(*(operand.abs() for operand in operands))
 
 
 @pytest.mark.parametrize("rows", [1, 9, 25])
@@ -320,7 +320,7 @@ def test_large_results_are_those_of_small_ones(rows, monkeypatch):
         )
 
     in_float, quantized, *others = results()
-    layer.to("cpu")  # which lets go of the packed weight
+    layer.to("cpu")  # which frees the packed weight
     make_everything_large(monkeypatch)
     monkeypatch.setattr("fx.quantize.arithmetic._PART", 50)
     float_in_parts, quantized_in_parts, *others_in_parts = results()
@@ -334,10 +334,10 @@ def test_large_results_are_those_of_small_ones(rows, monkeypatch):
 
 
 def test_advice_is_given_on_whole_pages_of_large_results_alone(monkeypatch):
-    given = []
-    monkeypatch.setattr(pages, "_advise", lambda: lambda *advice: given.append(advice))
+    recorded = []
+    monkeypatch.setattr(pages, "_advise", lambda: lambda *advice: recorded.append(advice))
     small, large = pages.empty((3, 5), torch.float32), pages.empty((3, pages.LARGE // 4 + 1), torch.float32)
-    ((start, size, _),) = given
+    ((start, size, _),) = recorded
     end = large.data_ptr() + 4 * large.numel()
     assert small.shape == (3, 5) and start % pages.mmap.PAGESIZE == size % pages.mmap.PAGESIZE == 0
     assert 0 <= start - large.data_ptr() < pages.mmap.PAGESIZE and 0 <= end - (start + size) < pages.mmap.PAGESIZE
@@ -353,8 +353,8 @@ def test_advice_on_memory_is_taken():
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/maps"), reason="no table of what is mapped here")
 def test_memory_that_a_library_maps_is_moved_into_large_pages(monkeypatch):
-    given = []
-    monkeypatch.setattr(pages, "_advise", lambda: lambda *advice: given.append(advice))
+    recorded = []
+    monkeypatch.setattr(pages, "_advise", lambda: lambda *advice: recorded.append(advice))
 
     def mapped(size):  # as an allocator does that has no such memory left
         return torch.frombuffer(mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS), dtype=torch.uint8)
@@ -363,10 +363,10 @@ def test_memory_that_a_library_maps_is_moved_into_large_pages(monkeypatch):
     with pages.mapped_in_large_pages():
         large, small = mapped(2 * pages.LARGE), torch.ones(3)
     first, last = large.data_ptr(), large.data_ptr() + large.numel()
-    kinds = {kind for start, size, kind in given if start <= first and last <= start + size}
+    kinds = {kind for start, size, kind in recorded if start <= first and last <= start + size}
     assert kinds == {pages.mmap.MADV_HUGEPAGE, pages._COLLAPSE}
-    assert not [1 for start, size, _ in given if start <= before.data_ptr() < start + size]
-    assert all(size >= pages.LARGE for _, size, _ in given) and small.sum() == 3
+    assert not [1 for start, size, _ in recorded if start <= before.data_ptr() < start + size]
+    assert all(size >= pages.LARGE for _, size, _ in recorded) and small.sum() == 3
 
 
 def test_a_large_weight_is_packed_into_large_pages(monkeypatch):
@@ -419,8 +419,8 @@ def test_results_that_are_used_twice_are_not_written_over():
     model = Calling(lambda self, x: (F.selu(x := self.linear(x)), x), linear=torch.nn.Linear(6, 5))
     program = convert(prepare(fx.symbolic_trace(model), QuantizationScheme(Choice(precision="dynamic"))))
     values = torch.randn(3, 6)
-    for found, expected in zip(program(values), model(values), strict=True):
-        assert torch.allclose(found, expected, atol=0.1)
+    for actual, expected in zip(program(values), model(values), strict=True):
+        assert torch.allclose(actual, expected, atol=0.1)
 
 
 def test_a_convolution_is_packed_for_its_first_images_and_takes_others():
@@ -462,7 +462,7 @@ def test_programs_give_the_same_outputs_in_kept_memory(monkeypatch):
     expected = program(data)
     with memory.used():
         results = [program(data) for _ in range(3)]
-        addresses = {one.data_ptr() for one in results}
+        addresses = {result.data_ptr() for result in results}
         del results[1:]
         again = program(data)
     assert len(addresses) == 3 and again.data_ptr() in addresses - {results[0].data_ptr()}

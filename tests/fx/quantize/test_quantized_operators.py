@@ -1,4 +1,4 @@
-"""Which operations stay on integers between two layers, and what they are then."""
+"""Operations that stay on integers between two layers, and the operators that they become."""
 
 import copy
 import pickle
@@ -120,7 +120,7 @@ LEFT = {
 @pytest.mark.parametrize("reason", LEFT)
 def test_the_rest_stays_in_float_and_the_report_says_why(reason):
     program = converted(Between(LEFT[reason]), torch.randn(4, 3, 8, 8))
-    assert reason in [one.reason for one in report(program).remainders]
+    assert reason in [remainder.reason for remainder in report(program).remainders]
 
 
 @pytest.mark.parametrize("dims", [1, 2, 3])
@@ -138,7 +138,7 @@ def test_pools_of_all_dimensions_stay_quantized(dims):
         assert len(functions(program)) == 1 and report(program).remainders == ()
 
 
-def test_averages_are_of_what_integers_stand_for():
+def test_averages_are_of_what_integers_represent():
     quantized = torch.randint(0, 256, (2, 3, 6, 6), dtype=torch.uint8)
     in_float, settings = dequantize(quantized, 0.1, 100), {"input_scale": 0.1, "input_zero_point": 100}
     target = {"scale": 0.05, "zero_point": 90, "highest": 200}
@@ -157,7 +157,7 @@ def test_averages_are_of_what_integers_stand_for():
     "shapes",
     [((3, 4), (4, 5)), ((2, 3, 4), (2, 4, 5)), ((2, 1, 3, 4), (5, 4, 3)), ((4,), (4, 3)), ((0, 4), (4, 3))],
 )
-def test_products_are_those_of_what_integers_stand_for(shapes):
+def test_products_are_those_of_what_integers_represent(shapes):
     left, right = (torch.randint(0, 256, shape, dtype=torch.uint8) for shape in shapes)
     expected = dequantize(left, 0.1, 200) @ dequantize(right, 0.2, 7)
     output = matmul(left, right, 0.1, 200, 0.2, 7)
@@ -182,9 +182,9 @@ def test_attention_multiplies_float_values():
     layers = {name: nn.Linear(8, 8) for name in ("q", "k", "v", "out")}
     program = converted(Calling(attend, **layers), torch.randn(6, 5, 8))
     assert not program.graph.find_nodes(op="call_function", target=matmul)
-    reasons = [one.reason for one in report(program).remainders]
+    reasons = [remainder.reason for remainder in report(program).remainders]
     assert "there is no operation on integers for it" in reasons  # softmax
-    assert any("float values are multiplied faster than converted" in one for one in reasons)
+    assert any("float values are multiplied faster than converted" in reason for reason in reasons)
 
 
 class Embedded(nn.Module):
@@ -241,7 +241,7 @@ def test_rows_are_looked_up_in_steps_of_their_own():
 
 def test_embeddings_that_write_to_their_weight_stay_in_float():
     program = converted(Embedded(nn.EmbeddingBag, max_norm=1.0), INDICES)
-    assert "it writes to its weight" in [one.reason for one in report(program).remainders]
+    assert "it writes to its weight" in [remainder.reason for remainder in report(program).remainders]
 
 
 @pytest.mark.parametrize("by_name", [False, True])
@@ -266,9 +266,9 @@ def test_an_embedding_and_a_layer_that_share_a_weight_store_it_once(by_name, tmp
 
 @pytest.mark.parametrize("form", [convert, reference])
 def test_layers_that_share_a_weight_store_it_once(form):
-    one, other = nn.Linear(8, 8), nn.Linear(8, 8, bias=False)
-    other.weight = one.weight
-    prepared = calibrated(nn.Sequential(one, other, one, other), data := torch.randn(4, 8))
+    first, other = nn.Linear(8, 8), nn.Linear(8, 8, bias=False)
+    other.weight = first.weight
+    prepared = calibrated(nn.Sequential(first, other, first, other), data := torch.randn(4, 8))
     program = form(prepared)
     stored = {tensor.data_ptr() for tensor in program.state_dict().values() if tensor.dtype is torch.int8}
     assert len(stored) == 1 and decibels(program(data), prepared(data).detach()) > 25
@@ -281,7 +281,7 @@ def test_without_offsets_known_to_be_tensors_the_report_says_why():
 
     program = converted(Unknown(nn.EmbeddingBag), INDICES.flatten(), torch.tensor([0, 3]))
     assert "whether its input `offsets` is None is known only when the program runs" in [
-        one.reason for one in report(program).remainders
+        remainder.reason for remainder in report(program).remainders
     ]
 
 
@@ -304,7 +304,9 @@ def test_padding_that_keeps_sizes_is_of_integers(dims, size, dilation):
     program = converted(nn.Sequential(first, nn.Tanh(), last), torch.randn(4, 3, *[6] * dims) + 1)
     summary = report(program)
     assert (summary.layers, summary.float_layers, summary.share_of_operations) == (2, 0, 1.0)
-    assert {one.reason for one in summary.remainders} <= {"none of its inputs is a result in 8 bits"}  # what comes in
+    assert {remainder.reason for remainder in summary.remainders} <= {
+        "none of its inputs is a result in 8 bits"
+    }  # what comes in
     assert set(functions(program)) <= {"quantize", "pad", "lookup"}
 
 
@@ -331,7 +333,7 @@ def test_quantized_programs_are_captured_as_parts_of_others():
     traced = fx.symbolic_trace(Calling(lambda m, x: m.inner(x) + 1, inner=quantized))
     assert [str(node.target) for node in traced.graph.find_nodes(op="call_module")] == ["inner.first", "inner.second"]
     assert torch.equal(traced(data), quantized(data) + 1)
-    assert any(isinstance(one, QuantizedLayer) for one in copy.deepcopy(traced).modules())
+    assert any(isinstance(module, QuantizedLayer) for module in copy.deepcopy(traced).modules())
 
 
 @pytest.mark.parametrize("name", ["global", "avg_pool", "product", "largest", "difference"])
@@ -349,4 +351,4 @@ def test_operators_are_traced_by_jit_and_saved(name, tmp_path):
 def test_overrides_reach_operators_that_have_no_weight():
     scheme = QuantizationScheme().skip(operator="avg_pool2d")
     prepared = calibrated(Between(lambda x: F.avg_pool2d(x, 2)), torch.randn(4, 3, 8, 8), scheme=scheme)
-    assert "the scheme says so" in [one.reason for one in report(convert(prepared)).remainders]
+    assert "the scheme says so" in [remainder.reason for remainder in report(convert(prepared)).remainders]

@@ -30,8 +30,8 @@ pytestmark = pytest.mark.filterwarnings("ignore:LSTM with projections is not sup
 
 
 def flat(value):
-    parts = [value] if isinstance(value, torch.Tensor) else [flat(one) for one in value]
-    return torch.cat([one.flatten() for one in parts])
+    parts = [value] if isinstance(value, torch.Tensor) else [flat(part) for part in value]
+    return torch.cat([part.flatten() for part in parts])
 
 
 class Recurrent(nn.Module):
@@ -84,16 +84,18 @@ def test_recurrent_layers_compute_the_same_but_for_rounding(kind, settings):
     batch = 12 if layer.batch_first else 5
     state = first_state(layer, (batch,))
     sequences = torch.randn(12, 5, 16)
-    one_state = [one[:, 0] for one in state] if isinstance(state, tuple) else state[:, 0]
+    one_state = [part[:, 0] for part in state] if isinstance(state, tuple) else state[:, 0]
     program, meaning = converted(model, sequences, state)
     summary = report(program)
     assert (summary.layers, summary.float_layers, summary.share_of_operations, summary.remainders) == (1, 0, 1.0, ())
-    assert summary.bytes_in_8_bits == sum(one.numel() for one in layer.parameters() if one.dim() > 1)
+    assert summary.bytes_in_8_bits == sum(parameter.numel() for parameter in layer.parameters() if parameter.dim() > 1)
     for inputs in ((sequences,), (sequences, state), (sequences[0],), (sequences[:, 0], one_state)):
         expected = model(*inputs)
         output = program(*inputs)
         assert kernels_used(program)
-        assert [one.shape for one in (output[0], *output[1])] == [one.shape for one in (expected[0], *expected[1])]
+        assert [tensor.shape for tensor in (output[0], *output[1])] == [
+            tensor.shape for tensor in (expected[0], *expected[1])
+        ]
         assert decibels(flat(output), flat(expected)) > 33
         assert decibels(flat(meaning(*inputs)), flat(expected)) > 40
 
@@ -129,7 +131,7 @@ def test_cells_are_sequences_of_one_element(kind):
         program, _ = converted(model, inputs)
         assert decibels(program(inputs), model(inputs)) > 28
         assert (report(program).layers, report(program).float_layers) == (4, 0)
-        assert len([one for one in program.modules() if isinstance(one, QuantizedRecurrent)]) == 1
+        assert len([module for module in program.modules() if isinstance(module, QuantizedRecurrent)]) == 1
 
 
 @fx.wrap
@@ -205,8 +207,8 @@ def test_what_records_a_program_gets_it_on_float_values():
     traced = torch.jit.trace(program, WORDS)(WORDS)
     exported = torch.export.export(program, (WORDS,)).module()(WORDS)
     compiled = torch.compile(program, backend="eager", fullgraph=True)(WORDS)
-    for one in (traced, exported, compiled):
-        assert decibels(one, expected) > 30
+    for result in (traced, exported, compiled):
+        assert decibels(result, expected) > 30
 
 
 @pytest.mark.parametrize("precision", ["dynamic", "weight-only", "float", "bfloat16"])
@@ -217,10 +219,12 @@ def test_recurrent_layers_in_other_precisions(precision):
     assert decibels(program(WORDS), model(WORDS)) > 28
     summary = report(program)
     in_float = [
-        one for one in summary.remainders if one.bytes_of_state == sum(p.nbytes for p in model.layer.parameters())
+        remainder
+        for remainder in summary.remainders
+        if remainder.bytes_of_state == sum(p.nbytes for p in model.layer.parameters())
     ]
     expected = {"float": "the scheme says so", "bfloat16": "only layers can be bfloat16"}.get(precision)
-    assert [one.reason for one in in_float] == ([] if expected is None else [expected])
+    assert [entry.reason for entry in in_float] == ([] if expected is None else [expected])
     if precision == "weight-only":
         assert summary.weights_alone == 2
 
@@ -275,7 +279,7 @@ def test_values_that_are_not_finite_are_passed_on():
 @torch.no_grad()
 def test_weights_of_other_shapes_are_refused():
     program, _ = converted(Recurrent(made("gru")), torch.randn(4, 2, 16))
-    program.layer.hidden_l0.fill(*[one[:5] for one in program.layer.hidden_l0.buffers()])
+    program.layer.hidden_l0.fill(*[buffer[:5] for buffer in program.layer.hidden_l0.buffers()])
     program.layer._unpack()
     with pytest.raises(QuantizationError, match="holds tensors of other shapes or types"):
         program(torch.randn(4, 2, 16))
@@ -293,7 +297,7 @@ def test_inputs_and_states_of_other_sizes_are_refused_as_torch_does():
             program(*inputs)
 
 
-def test_what_stands_for_a_module_knows_its_place_in_the_program():
+def test_what_represents_a_module_knows_its_place_in_the_program():
     model = Tagger().eval()
     program = prepare(fx.symbolic_trace(model))
     node = next(node for node in program.graph.nodes if node.target is recurrent)

@@ -81,8 +81,8 @@ def test_results_that_are_stored_as_integers_are_rounded_for_all():
     _, training, _ = calibrated(model, data := torch.randn(64, 8))
     (norm,) = training.graph.find_nodes(op="call_function", target=F.layer_norm)
     assert str(norm.kwargs["input"].target) == "observers.relu"
-    for one, other in zip(convert(training)(data), training(data), strict=True):
-        assert torch.allclose(one, other, atol=1e-4)
+    for first, other in zip(convert(training)(data), training(data), strict=True):
+        assert torch.allclose(first, other, atol=1e-4)
 
 
 @pytest.mark.parametrize("precision", ["dynamic", "weight-only", "bfloat16"])

@@ -56,10 +56,10 @@ def test_kernels_compute_what_the_reference_does(dims):
         )  # fmt: skip
         layer = quantized_layer(model)
         input = torch.randint(0, 256, (2, 4, 5, 3, 4)[: dims + 2], dtype=torch.uint8, generator=generator)
-        for given in (input, input[0]):
-            expected = layer._reference(dequantize(given, 0.02, 100))
-            assert torch.allclose(layer(given, 0.02, 100), expected, atol=1e-4)
-            rounded = layer(given, 0.02, 100, 0.05, 128, low=0.0)
+        for value in (input, input[0]):
+            expected = layer._reference(dequantize(value, 0.02, 100))
+            assert torch.allclose(layer(value, 0.02, 100), expected, atol=1e-4)
+            rounded = layer(value, 0.02, 100, 0.05, 128, low=0.0)
             assert rounded.shape == expected.shape
             assert (rounded.int() - quantize(expected.clamp(0), 0.05, 128).int()).abs().max() <= 1
 

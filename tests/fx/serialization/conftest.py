@@ -1,4 +1,4 @@
-"""Where programs are saved."""
+"""A path for saved programs."""
 
 from pathlib import Path
 

@@ -12,7 +12,7 @@ from fx import serialization
 
 
 def reload(program: fx.GraphModule, path: Path) -> fx.GraphModule:
-    """Return what ``program`` is after it was saved and loaded."""
+    """Save ``program``, load it, and return the result."""
     serialization.save(program, path)
     return serialization.load(path)
 

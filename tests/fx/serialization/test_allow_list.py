@@ -1,4 +1,6 @@
-"""What files may name: single functions and classes, none of which opens files, runs code or changes the process."""
+"""Names that files may contain: single functions and classes, none of which opens files, runs code or changes the
+process.
+"""
 
 from __future__ import annotations
 
@@ -122,10 +124,10 @@ def test_operators_are_public_or_listed_one_by_one() -> None:
 
 
 def test_every_refused_operator_would_be_listed_otherwise_or_is_of_the_dispatcher() -> None:
-    known = {name.partition(".")[0] for name in safe_operators._overloads()}
+    namespaces = {name.partition(".")[0] for name in safe_operators._overloads()}
     names = [name for names in safe_operators.REFUSED.values() for name in names]
     assert len(names) == len(set(names))
-    assert {name for name in names if name not in known} <= {"backward", "data", "requires_grad_", "save", "set"}
+    assert {name for name in names if name not in namespaces} <= {"backward", "data", "requires_grad_", "save", "set"}
 
 
 @pytest.mark.parametrize(
@@ -150,12 +152,12 @@ def test_indices_of_sparse_tensors_cannot_be_had_to_write_them() -> None:
 
 
 def test_every_class_of_torch_nn_is_listed_or_known_not_to_be() -> None:
-    known = set(
+    allowed = set(
         "CTCLoss Container LinearCrossEntropyLoss LinearCrossEntropyOptions NLLLoss2d ParameterDict ParameterList "
         "RNNBase RNNCellBase Transformer TransformerDecoder TransformerEncoder TripletMarginWithDistanceLoss".split()
     )
     public = [name for name in torch.nn.modules.__all__ if not name.startswith("Lazy")]
-    assert {name for name in public if f"torch.nn.{name}" not in classes()} <= known
+    assert {name for name in public if f"torch.nn.{name}" not in classes()} <= allowed
 
 
 def test_names_lead_back_to_what_they_name() -> None:
@@ -208,14 +210,14 @@ def test_fields_of_allowed_named_tuples_may_be_read() -> None:
 
 
 def test_a_definition_that_ran_again_takes_the_place_of_the_first() -> None:
-    made = []
+    results = []
     for _ in range(2):
 
         @serialization.allow
         def again() -> None: ...
 
-        made.append(again)
-    assert find(name_of(made[1])) is made[1]
+        results.append(again)
+    assert find(name_of(results[1])) is results[1]
 
 
 def test_what_has_no_name_of_its_own_needs_one() -> None:
@@ -226,7 +228,7 @@ def test_what_has_no_name_of_its_own_needs_one() -> None:
         serialization.allow(3)
 
 
-def test_a_name_stands_for_one_thing() -> None:
+def test_a_name_represents_one_thing() -> None:
     def first() -> None: ...
 
     def second() -> None: ...
@@ -234,7 +236,7 @@ def test_a_name_stands_for_one_thing() -> None:
     serialization.allow(first, "one.thing")
     with pytest.raises(FxError, match=r"two allowed functions or classes are named 'one\.thing'"):
         serialization.allow(second, "one.thing")
-    with pytest.raises(FxError, match=r"'torch\.relu' stands for .* in saved programs"):
+    with pytest.raises(FxError, match=r"'torch\.relu' means .* in saved programs"):
         serialization.allow(second, "torch.relu")
 
 

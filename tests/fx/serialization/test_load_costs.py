@@ -288,9 +288,9 @@ def test_brackets_in_strings_do_not_nest(path: Path) -> None:
 
 def test_modules_of_users_are_saved_only_if_they_load(path: Path) -> None:
     def of(module: torch.nn.Module) -> fx.GraphModule:
-        made = fx.Graph()
-        made.output(made.call_module("part", (made.placeholder("x"),)))
-        return fx.GraphModule({"part": module}, made)
+        inner = fx.Graph()
+        inner.output(inner.call_module("part", (inner.placeholder("x"),)))
+        return fx.GraphModule({"part": module}, inner)
 
     stack = Stack(50)
     serialization.save(of(stack), path)

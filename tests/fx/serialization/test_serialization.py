@@ -1,4 +1,4 @@
-"""Programs through a data-only file and back: nothing that is data is lost, and what is tied stays tied."""
+"""Programs through a data-only file and back: no data is lost, and tied tensors stay tied."""
 
 from __future__ import annotations
 
@@ -554,7 +554,7 @@ def test_a_long_program_is_saved_and_loaded_in_linear_time(path: Path) -> None:
 
 
 AUDITED: list[str] | None = None
-"""What the interpreter reports while a test listens: hooks cannot be removed."""
+"""The audit events of the interpreter while a test listens: hooks cannot be removed."""
 
 
 def listen(event: str, arguments: tuple[Any, ...]) -> None:

@@ -1,4 +1,4 @@
-"""What cannot be saved, and files that are refused: one error each, which says what, where, why and what to try."""
+"""Programs that cannot be saved, and refused files: one error each, with what, where, why and what to try."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ NOT_SAVED: dict[str, tuple[Callable[[], Any], list[str]]] = {
          "try    if you trust what it does with any arguments, allow it first: fx.serialization.allow("],
     ),
     "an object": (lambda: of_call(torch.add, object()), ["a builtins.object is not data", "value  %add"]),
-    "getattr as a value": (lambda: of_call(torch.add, getattr), ["getattr stands as a value"]),
+    "getattr as a value": (lambda: of_call(torch.add, getattr), ["getattr is used as a value"]),
     "an attribute": (lambda: of_call(getattr, "grad_fn"), ["'grad_fn' is nothing that a saved program may read"]),
     "a default": (lambda: of_call(getattr, "shape", None), ["an attribute with a default"]),
     "a generator": (lambda: of_call(torch.add, torch.Generator()), ["a torch._C.Generator is not data"]),
@@ -394,7 +394,7 @@ BAD_NODES: dict[str, tuple[dict[str, Any], str]] = {
     "getattr by keyword": (
         {**CALLS, "target": "builtins.getattr", "args": [{"node": 1}, "shape"], "kwargs": {"a": 1}}, "may read",
     ),
-    "getattr as a value": ({**CALLS, "args": [{"name": "builtins.getattr"}]}, "getattr stands as a value"),
+    "getattr as a value": ({**CALLS, "args": [{"name": "builtins.getattr"}]}, "getattr is used as a value"),
     "a method with underscores": ({"op": "call_method", "target": "__reduce__"}, "the method '__reduce__'"),
     "a method that formats": ({"op": "call_method", "target": "format"}, "the method 'format'"),
     "a method on nothing": ({"op": "call_method", "target": "relu", "args": []}, "a method is called on nothing"),
@@ -414,8 +414,8 @@ BAD_NODES: dict[str, tuple[dict[str, Any], str]] = {
     "arguments that are not a list": ({"args": {}}, "a list is expected"),
     "keywords that are not an object": ({"kwargs": []}, "keyword arguments are not an object"),
     "an unknown field": ({"more": 1}, "a node is not an object with"),
-    "an unknown tag": ({"args": [{"eval": "1"}]}, "stands for no value"),
-    "two tags": ({"args": [{"node": 0, "int": "0x1"}]}, "stands for no value"),
+    "an unknown tag": ({"args": [{"eval": "1"}]}, "is not a value"),
+    "two tags": ({"args": [{"node": 0, "int": "0x1"}]}, "is not a value"),
     "a number out of range": ({"args": [float("1e308") * 10]}, "the number Infinity"),
     "an integer that is none": ({"args": [{"int": "1_0"}]}, "not in base 16"),
     "a float that is none": ({"args": [{"float": "1"}]}, "'1' is not a number"),

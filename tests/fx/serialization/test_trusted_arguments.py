@@ -1,4 +1,4 @@
-"""What torch does not check is not for files to choose: offsets of embedding bags, and divisions that truncate."""
+"""Arguments that torch does not check and files may not choose: offsets of embedding bags, truncating divisions."""
 
 from __future__ import annotations
 

@@ -24,16 +24,20 @@ def layers(*widths: int) -> Served:
 
 def test_a_range_of_batches_is_a_list_of_deployments() -> None:
     report = simulate_deployments([layers(512, 512)], [Deployment("V100", batch=batch) for batch in (1, 64, 4096)])
-    speeds = [one.throughput for one in report.services]
+    speeds = [service.throughput for service in report.services]
     assert speeds == sorted(speeds)
-    assert all(one.throughput == pytest.approx(one.deployment.batch / one.latency) for one in report.services)
+    assert all(
+        service.throughput == pytest.approx(service.deployment.batch / service.latency) for service in report.services
+    )
 
 
 def test_replicas_multiply_the_throughput_and_leave_the_latency() -> None:
-    one, many = simulate_deployments([layers(512, 512)], [Deployment("V100"), Deployment("V100", replicas=8)]).services
-    assert many.throughput == pytest.approx(8 * one.throughput)
-    assert many.latency == one.latency
-    assert (one.devices, many.devices) == (1, 8)
+    single, many = simulate_deployments(
+        [layers(512, 512)], [Deployment("V100"), Deployment("V100", replicas=8)]
+    ).services
+    assert many.throughput == pytest.approx(8 * single.throughput)
+    assert many.latency == single.latency
+    assert (single.devices, many.devices) == (1, 8)
 
 
 def test_stages_share_the_nodes_so_that_the_slowest_takes_least() -> None:
@@ -77,7 +81,7 @@ def test_programs_that_share_devices_take_turns() -> None:
     small, large = layers(64, 64), layers(2048, 2048)
     deployment = Deployment("EPYC 7763", batch=8)
     report = simulate_deployments([small, large], [deployment])
-    speeds = [one.throughput for one in report.services]
+    speeds = [service.throughput for service in report.services]
     assert report.mixed_throughput(deployment) == pytest.approx(2 / sum(1 / speed for speed in speeds))
 
 

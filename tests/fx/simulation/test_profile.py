@@ -31,7 +31,7 @@ def ticking(step: float = 1.0) -> Callable[[], float]:
 def test_each_node_takes_what_the_clock_says_between_its_call_and_its_return() -> None:
     program = fx.symbolic_trace(lambda x: torch.relu(x).neg() * 2)
     report = profile(program, torch.ones(3), rounds=3, clock=ticking())
-    assert [(str(one.node), one.seconds, one.least, one.most) for one in report.nodes] == [
+    assert [(str(node.node), node.seconds, node.least, node.most) for node in report.nodes] == [
         ("relu", 1.0, 1.0, 1.0), ("neg", 1.0, 1.0, 1.0), ("mul", 1.0, 1.0, 1.0),
     ]  # fmt: skip
     # A profiled run reads the clock at its ends, at its start, and twice a node.
@@ -55,18 +55,18 @@ def test_warm_up_does_not_count() -> None:
 
     report = profile(program, torch.ones(1), rounds=3, clock=clock)
     assert len(calls) == 2 * (2 + 3)
-    (one,) = report.nodes
-    assert (one.seconds, one.module) == (1.0, "slow")
-    assert (one.least, one.most) == (1.0, 1.0)
+    (node_time,) = report.nodes
+    assert (node_time.seconds, node_time.module) == (1.0, "slow")
+    assert (node_time.least, node_time.most) == (1.0, 1.0)
     assert report.seconds == 1.0
 
 
-def test_the_estimate_stands_beside_the_time() -> None:
+def test_the_estimate_is_beside_the_time() -> None:
     program = fx.symbolic_trace(nn.Sequential(nn.Linear(8, 8), nn.ReLU()))
     report = profile(program, torch.ones(2, 8), device=calibrated(), rounds=2, clock=ticking(1e-5))
     assert report.estimate is not None
     relu = report.nodes[1]
-    assert relu.estimated == next(one.seconds for one in report.estimate.nodes if one.node is relu.node)
+    assert relu.estimated == next(node.seconds for node in report.estimate.nodes if node.node is relu.node)
     text = str(report)
     assert "estimated" in text.splitlines()[1]
     assert text.splitlines()[3].split() == ["node", "time", "share", "estimated", "ratio"]
@@ -92,7 +92,7 @@ def test_the_table_is_sorted_and_fits_a_line() -> None:
     assert shares == sorted(shares, reverse=True)
     assert str(report).splitlines()[-1].startswith("and ")
     assert max(map(len, str(report).splitlines())) <= 80
-    assert all(one.least <= one.seconds <= one.most for one in report.nodes)
+    assert all(node.least <= node.seconds <= node.most for node in report.nodes)
 
 
 def test_no_rounds_are_refused() -> None:

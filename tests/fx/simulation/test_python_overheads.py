@@ -1,4 +1,4 @@
-"""What Python takes around kernels: how it is measured, and what a node of a program takes of it."""
+"""The time that Python takes around kernels: its measurement, and the share of a node in a program."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ def test_a_module_takes_what_it_takes_longer_than_its_function(
 ) -> None:
     monkeypatch.setattr(python_overheads, "MODULES", {name: MODULES[name] for name in names})
     with torch.no_grad():
-        found = dict(measure_overheads(Replay()))
-    assert {name: found.pop(name) for name in names} == dict.fromkeys(names, 1.0)
-    assert (found.pop("program"), found.pop("call_module")) == (1.0, 1.0)
-    assert found.pop("parametrization") == 2.0, "one for the list, one for what is in it"
-    assert found.pop("get_attr") == 1e-7
-    functions = {name for name in found if name.startswith("function ")}
+        seconds = dict(measure_overheads(Replay()))
+    assert {name: seconds.pop(name) for name in names} == dict.fromkeys(names, 1.0)
+    assert (seconds.pop("program"), seconds.pop("call_module")) == (1.0, 1.0)
+    assert seconds.pop("parametrization") == 2.0, "one for the list, one for what is in it"
+    assert seconds.pop("get_attr") == 1e-7
+    functions = {name for name in seconds if name.startswith("function ")}
     assert {name_of_function(function) for function, _ in FUNCTIONS} | {name_of_function(torch.conv2d)} <= functions
-    assert found == pytest.approx(dict.fromkeys(found, 0.0), abs=1e-6)
+    assert seconds == pytest.approx(dict.fromkeys(seconds, 0.0), abs=1e-6)
 
 
 OVERHEADS = {
@@ -102,7 +102,7 @@ def test_a_function_is_known_by_itself_or_else_by_its_kind(function: Callable[..
     assert python_around(node, program, OVERHEADS) == seconds
 
 
-def test_devices_that_know_no_more_are_asked_for_the_kind_of_node() -> None:
+def test_devices_that_know_no_more_are_asked_by_the_kind_of_node() -> None:
     program = fx.symbolic_trace(lambda x: torch.tanh(x) + F.softmax(x, -1))
-    found = [python_around(node, program, {"call_function": 1.0}) for node in program.graph.nodes]
-    assert found == [0.0, 1.0, 1.0, 1.0, 0.0]
+    seconds = [python_around(node, program, {"call_function": 1.0}) for node in program.graph.nodes]
+    assert seconds == [0.0, 1.0, 1.0, 1.0, 0.0]

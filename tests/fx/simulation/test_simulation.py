@@ -108,14 +108,14 @@ def test_training_takes_the_gradients_and_the_states_of_the_optimizer() -> None:
     assert momentum.memory - plain.memory == parameters
     assert adam.memory - plain.memory == 2 * parameters
     assert plain.seconds < momentum.seconds < adam.seconds
-    assert sum(one.backward for one in plain.nodes) > sum(one.forward for one in plain.nodes)
+    assert sum(node.backward for node in plain.nodes) > sum(node.forward for node in plain.nodes)
 
 
 def test_computing_values_again_saves_memory_and_takes_time() -> None:
-    kept, again = trained(), trained(recompute=True)
-    assert again.memory < kept.memory
-    assert again.seconds > kept.seconds
-    assert kept.memory - again.memory == kept.activations.peak - kept.activations.peak_recompute
+    stored, again = trained(), trained(recompute=True)
+    assert again.memory < stored.memory
+    assert again.seconds > stored.seconds
+    assert stored.memory - again.memory == stored.activations.peak - stored.activations.peak_recompute
 
 
 def test_inputs_are_those_that_shape_propagation_noted() -> None:
@@ -157,17 +157,17 @@ def test_each_figure_of_a_known_device_names_its_source(name: str) -> None:
 
 def test_fewer_processors_compute_less_and_get_less_of_the_memory() -> None:
     whole = get_device("Xeon Gold 6138")
-    one = whole.limited_to(1)
-    assert one.rate(torch.float32).value == pytest.approx(whole.rate(torch.float32).value / 20)
-    assert whole.memory.value / 20 < one.memory.value < whole.memory.value
+    limited = whole.limited_to(1)
+    assert limited.rate(torch.float32).value == pytest.approx(whole.rate(torch.float32).value / 20)
+    assert whole.memory.value / 20 < limited.memory.value < whole.memory.value
     with pytest.raises(AnalysisError, match="Xeon Gold 6138 has 20 processor\\(s\\), not 21\n  try    ask for at most"):
         whole.limited_to(21)
 
 
 def test_a_dtype_that_is_not_listed_takes_the_rate_of_the_next_wider_one_with_doubt() -> None:
-    found = simple().rate(torch.float16)
-    assert found.value == 1e12
-    assert found.spread >= 0.5
+    rate = simple().rate(torch.float16)
+    assert rate.value == 1e12
+    assert rate.spread >= 0.5
 
 
 def test_the_report_fits_a_line_and_names_what_is_uncertain() -> None:

@@ -18,7 +18,7 @@ from tests.fx.simulation.calibrated import calibrated
 
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder of its own for what is kept, and a machine that was measured."""
+    """Use a new folder for stored files, and a measured machine."""
     monkeypatch.setattr(time_commands, "_folder", lambda: tmp_path)
     monkeypatch.setattr(time_commands, "calibrated_here", lambda folder: calibrated())
     monkeypatch.setattr(Replay, "seconds", lambda self, call: 1e-3)
@@ -66,8 +66,8 @@ def test_each_batch_and_device_is_a_row(capsys: pytest.CaptureFixture[str]) -> N
 def test_kernels_are_measured_and_remembered(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["simulate", "mlp", "--times", "measured"]) == 0
     assert "on this machine, measured" in capsys.readouterr().out
-    (kept,) = home.glob("times-*.json")
-    assert json.loads(kept.read_text())["seconds"]
+    (file,) = home.glob("times-*.json")
+    assert json.loads(file.read_text())["seconds"]
     assert main(["simulate", "mlp", "--device", "V100", "--times", "measured"]) == 2
     assert "kernels cannot be run on V100 from here" in capsys.readouterr().err
 
@@ -82,7 +82,7 @@ def test_times_come_from_a_trace(home: Path, capsys: pytest.CaptureFixture[str])
     assert "none.json is not a trace that can be read" in capsys.readouterr().err
 
 
-def test_a_profile_stands_beside_the_estimate_and_is_saved(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_profile_is_beside_the_estimate_and_is_saved(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["profile", "mlp", "--rounds", "1", "--device", "here", "--save", str(home / "p.json")]) == 0
     assert "estimated" in capsys.readouterr().out
     assert json.loads((home / "p.json").read_text())["traceEvents"]
@@ -110,9 +110,9 @@ def test_a_calibration_is_kept_apart_for_each_machine(tmp_path: Path, monkeypatc
 
     monkeypatch.setattr(calibration, "_measure", calibrated)
     assert calibration.calibrated_here(tmp_path) == calibrated()
-    (kept,) = tmp_path.glob("machine-*.json")
+    (file,) = tmp_path.glob("machine-*.json")
     monkeypatch.setattr(calibration, "_measure", lambda: None)
     assert calibration.calibrated_here(tmp_path) == calibrated()
     other = calibrated(name="kept")
-    save_device(other, kept)
+    save_device(other, file)
     assert calibration.calibrated_here(tmp_path).name == "kept"

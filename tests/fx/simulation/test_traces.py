@@ -97,7 +97,7 @@ def test_on_an_accelerator_kernels_count_and_the_host_launches(written: Callable
     assert result.seconds == pytest.approx(70e-6)
 
 
-def test_convolutions_of_other_steps_are_told_apart(written: Callable[..., Path]) -> None:
+def test_convolutions_of_other_steps_are_distinguished(written: Callable[..., Path]) -> None:
     dims: list[Any] = [[1, 3, 8, 8], [4, 3, 3, 3], [4], [], [], [], [], [], []]
     concrete = ["", "", "", "[1, 1]", "[0, 0]", "[1, 1]", "False", "[0, 0]", "1"]
     wide = [*concrete[:3], "[2, 2]", *concrete[4:]]

@@ -1,1 +1,1 @@
-"""``make models``: models of torchvision, timm and transformers, one way in after the other; ``results/models.md``."""
+"""``make models``: the capture of models of torchvision, timm and transformers in each way; ``results/models.md``."""

@@ -35,20 +35,20 @@ of timm a small one of each file (the largest of them cut to two layers), of tra
 leaves out tokens of the third sample alone."""
 
 Known = dict[str, trial.Record]
-"""What was found out of models, by the names of their factories."""
+"""Results for models, by the names of their factories."""
 
 
 def read() -> Known:
-    """Return what was found out in runs before."""
-    known: Known = {}
+    """Return the results of earlier runs."""
+    records_by_model: Known = {}
     for line in KEPT.read_text().splitlines() if KEPT.exists() else ():
         record = json.loads(line)
-        known.setdefault(record["model"], {}).update(record)
-    return known
+        records_by_model.setdefault(record["model"], {}).update(record)
+    return records_by_model
 
 
 def keep(model: LibraryModel, record: trial.Record, known: Known) -> None:
-    """Note what was found out, at once."""
+    """Write a result to the file at once."""
     KEPT.parent.mkdir(exist_ok=True)
     record = {"model": model.attribute, **record}
     with KEPT.open("a") as file:
@@ -83,12 +83,12 @@ def _totals(models: Sequence[LibraryModel], known: Known) -> Iterator[str]:
         groups.setdefault(name, []).append(known[model.attribute])
     for name, records in groups.items():
         ways = [record.get("way") or "out" for record in records]
-        taken = ", ".join(f"{ways.count(way)} {way}" for way in (*WAYS, "out") if way in ways)
+        summary = ", ".join(f"{ways.count(way)} {way}" for way in (*WAYS, "out") if way in ways)
         alone = {way: {n for n, record in enumerate(records) if _is_in(record.get(way, {}))} for way in trial.ALONE}
-        counts = ", ".join(f"{len(found)} {way}" for way, found in alone.items())
+        counts = ", ".join(f"{len(models)} {way}" for way, models in alone.items())
         either = len(set[int]().union(*alone.values()))
         inside = sum(map(_is_in, records))
-        yield f"- **{name}: {inside} of {len(records)}** ({taken}); alone {counts}, one or the other {either}"
+        yield f"- **{name}: {inside} of {len(records)}** ({summary}); alone {counts}, one or the other {either}"
 
 
 def _is_in(record: trial.Record) -> bool:
@@ -116,7 +116,7 @@ def _row(model: LibraryModel, record: trial.Record) -> str:
 
 
 def _program(record: trial.Record, scale: int, unit: str) -> str:
-    """Return what is said of a program: its size, how long capture took, and its batch, or what is wrong with it."""
+    """Return a description of a program: its size, the time of its capture, its batch; or its fault."""
     if record.get("way") is None:
         return ""
     third = record["batch 3"]
@@ -166,16 +166,20 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=120, help="how long a model may take (120)")
     parser.add_argument("--suite", action="store_true", help="run the built-in suite on one model of each family, too")
     chosen = parser.parse_args()
-    known = read()
+    records_by_model = read()
     models = list(by_attribute().values())
     for model in models:
-        if chosen.only in model.attribute and (chosen.again or model.attribute not in known):
-            keep(model, trial.capture(model, chosen.seconds), known)
-    for model in _one_of_each_family(models, known) if chosen.suite else ():
-        if chosen.only in model.attribute and (chosen.again or "suite" not in known[model.attribute]):
-            keep(model, trial.suite(model, 5 * chosen.seconds), known)
-    write_atomically(RESULT, page(models, known))
-    tried = [one for record in known.values() for one in (record, *(record.get(way, {}) for way in trial.ALONE))]
+        if chosen.only in model.attribute and (chosen.again or model.attribute not in records_by_model):
+            keep(model, trial.capture(model, chosen.seconds), records_by_model)
+    for model in _one_of_each_family(models, records_by_model) if chosen.suite else ():
+        if chosen.only in model.attribute and (chosen.again or "suite" not in records_by_model[model.attribute]):
+            keep(model, trial.suite(model, 5 * chosen.seconds), records_by_model)
+    write_atomically(RESULT, page(models, records_by_model))
+    tried = [
+        attempt
+        for record in records_by_model.values()
+        for attempt in (record, *(record.get(way, {}) for way in trial.ALONE))
+    ]
     return int(any(record.get("way") is not None and not _is_in(record) for record in tried))
 
 

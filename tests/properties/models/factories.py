@@ -14,7 +14,7 @@ from torch import nn
 from models.libraries import LIBRARIES, LibraryModel, all_models
 
 PACKAGES = Path(__file__).parents[3] / ".venv-models"
-"""Where the Makefile puts the libraries: beside those that are installed, and after them."""
+"""The folder into which the Makefile installs the libraries; it comes last on the path."""
 
 
 @cache
@@ -38,9 +38,11 @@ def __getattr__(name: str) -> Callable[[], tuple[nn.Module, Any]]:
 
 def _smaller(model: nn.Module, inputs: Any) -> Any:
     """Return a part of each image, 96 pixels wide, and half of the frames of each film, where the model takes that."""
-    if not isinstance(inputs, tuple) or not all(isinstance(one, torch.Tensor) and one.ndim in (4, 5) for one in inputs):
+    if not isinstance(inputs, tuple) or not all(
+        isinstance(value, torch.Tensor) and value.ndim in (4, 5) for value in inputs
+    ):
         return inputs
-    parts = tuple((one[:, :, ::2] if one.ndim == 5 else one)[..., :96, :96].contiguous() for one in inputs)
+    parts = tuple((value[:, :, ::2] if value.ndim == 5 else value)[..., :96, :96].contiguous() for value in inputs)
     try:
         with torch.no_grad():
             model.eval()(*parts)

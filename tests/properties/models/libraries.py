@@ -1,4 +1,4 @@
-"""Which models of the libraries are tried, and with what inputs."""
+"""The models of the libraries that are tried, and their inputs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Inputs = Callable[[int], "tuple[Any, ...] | dict[str, Any]"]
 
 LIBRARIES = ("torchvision", "timm", "transformers")
 _VARIANTS = 4
-"""How many models of a file of torchvision are tried, the smallest first."""
+"""The number of models that are tried of a file of torchvision, the smallest first."""
 _LARGEST = 140e6
 """Parameters that one of them has at most."""
 _SMALL = "test_ atto femto pico nano xxtiny xxs mini xtiny tiny xs small lite b0 18 14 26 s0 _s base".split()
@@ -36,9 +36,9 @@ class LibraryModel:
     library: str
     """``"torchvision"``, ``"timm"`` or ``"transformers"``."""
     family: str
-    """What it is one of: a file of torchvision or of timm, an architecture of transformers."""
+    """Its family: a file of torchvision or of timm, an architecture of transformers."""
     name: str
-    """What the library calls it."""
+    """Its name in the library."""
     build: Callable[[], tuple[nn.Module, Inputs]]
     """Makes it, in evaluation mode, and what makes its inputs."""
 
@@ -120,12 +120,12 @@ def _build_torchvision(name: str, file: str) -> tuple[nn.Module, Inputs]:
 
 def _timm() -> Iterator[LibraryModel]:
     timm = import_module("timm")
-    seen: set[str] = set()
+    visited: set[str] = set()
     for file in timm.list_modules():
-        names = [name for name in timm.list_models(module=file) if name not in seen]
+        names = [name for name in timm.list_models(module=file) if name not in visited]
         if names:
             name = _NAMED.get(file) or min(names, key=_size_by_name)
-            seen.add(name)
+            visited.add(name)
             yield LibraryModel("timm", file, name, functools.partial(_build_timm, name))
 
 

@@ -1,4 +1,4 @@
-"""What becomes of one model, in a process of its own: the way that takes it, or why none does."""
+"""The trial of one model, in a process of its own: the way to capture it, or the reason why none works."""
 
 from __future__ import annotations
 
@@ -21,44 +21,44 @@ from fx.interop.capturing import refusal_of
 from models.libraries import Inputs, LibraryModel
 
 _RTOL = 1e-3
-"""How far the program's answers may be from eager's, relative to the largest."""
+"""The largest error of the program's answers against eager's, relative to the largest element."""
 
 ALONE = ("symbolic", "guided")
 """The ways that are also tried alone, whether ``auto`` needs them or not."""
 GUARDED = "guard"
-"""How it is said that a guard refuses a call."""
+"""The words for a call that a guard refuses."""
 
 Record = dict[str, Any]
 
 
 def capture(model: LibraryModel, seconds: float) -> Record:
-    """Try the ways in, in a new process that is ended after so many seconds."""
+    """Try the ways to capture, in a new process that is ended after so many seconds."""
     context = multiprocessing.get_context("fork")  # which has all libraries imported already
     ours, theirs = context.Pipe(duplex=False)
     process = context.Process(target=_send, args=(model, theirs), daemon=True)
     start = time.perf_counter()
     process.start()
     theirs.close()
-    found: Record = {"way": None, "why": [f"not done after {seconds:g} s"]}
+    record: Record = {"way": None, "why": [f"not done after {seconds:g} s"]}
     if ours.poll(seconds):
         try:
-            found = ours.recv()
+            record = ours.recv()
         except EOFError:
             process.join()
-            found = {"way": None, "why": [f"its process ended with {process.exitcode}"]}
+            record = {"way": None, "why": [f"its process ended with {process.exitcode}"]}
     process.kill()
     process.join()
-    return {"seconds": round(time.perf_counter() - start, 1), **found}
+    return {"seconds": round(time.perf_counter() - start, 1), **record}
 
 
 def _send(model: LibraryModel, pipe: Connection) -> None:
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     try:
-        found = _captured(model)
+        record = _captured(model)
     except Exception as error:
-        found = {"way": None, "why": [f"{type(error).__name__}: {_first_line(error)}"]}
-    pipe.send(found)
+        record = {"way": None, "why": [f"{type(error).__name__}: {_first_line(error)}"]}
+    pipe.send(record)
     os._exit(0)
 
 
@@ -70,7 +70,7 @@ def _captured(model: LibraryModel) -> Record:
 
 
 def _captured_by(how: str, comparison: _Comparison) -> Record:
-    """Return what one way makes of a model, or why it does not take it."""
+    """Return the result of one way to capture a model, or the reason why it refuses."""
     args, kwargs = _call(comparison.inputs(2))
     seconds = 0.0
     program: fx.GraphModule | None = None
@@ -110,22 +110,22 @@ class _Comparison:
         self._known: dict[str, Record] = {}
 
     def of(self, program: fx.GraphModule) -> Record:
-        """Return what the program does with two samples and with three."""
-        known = None if program.graph.constants else self._known.get(program.code)
-        if known is None:
-            known = {f"batch {samples}": self._compared(program, samples) for samples in (2, 3)}
-            self._known[program.code] = known
-        return known
+        """Return the results of the program with two samples and with three."""
+        earlier = None if program.graph.constants else self._known.get(program.code)
+        if earlier is None:
+            earlier = {f"batch {samples}": self._compared(program, samples) for samples in (2, 3)}
+            self._known[program.code] = earlier
+        return earlier
 
     def _compared(self, program: nn.Module, samples: int) -> str:
         if samples not in self._expected:
             self._expected[samples] = _answer(self.module, self.inputs(samples), "the model itself")
-        expected, found = self._expected[samples], _answer(program, self.inputs(samples), "the program")
-        if isinstance(expected, str) or isinstance(found, str):
-            return expected if isinstance(expected, str) else str(found)
-        if [leaf.shape for leaf in expected] != [leaf.shape for leaf in found]:
+        expected, actual = self._expected[samples], _answer(program, self.inputs(samples), "the program")
+        if isinstance(expected, str) or isinstance(actual, str):
+            return expected if isinstance(expected, str) else str(actual)
+        if [leaf.shape for leaf in expected] != [leaf.shape for leaf in actual]:
             return "other shapes"
-        return "same" if all(map(_same, expected, found)) else "other numbers"
+        return "same" if all(map(_same, expected, actual)) else "other numbers"
 
 
 def _answer(called: nn.Module, given: Any, whose: str) -> list[torch.Tensor] | str:

@@ -1,8 +1,7 @@
-"""What the harness says of passes, models and runs of pytest that were once judged wrongly.
+"""The verdicts of the harness on passes, models and runs of pytest that were once judged wrongly.
 
-A case has the verdict that is right: *red*, with the law that is broken, *green*, or *said*, with the words that must
-stand in what pytest prints. Each was the other way round, or silent, at some time; beside a red one stands a green one
-that does the same rightly.
+A case has the right verdict: *red* with the broken law, *green*, or *said* with words that pytest must print. Each was
+once judged the other way, or not at all. Each red case has a green one beside it, which does the same correctly.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ class Case:
     """One pass, or one run, and what is right to say of it."""
 
     item: str
-    """What it is about, in a few words."""
+    """The subject of the case, in a few words."""
     says: str
     """The pass, the model or the command."""
     expected: str
@@ -30,7 +29,7 @@ class Case:
     """Asks the harness."""
 
     def is_right(self, answer: str) -> bool:
-        """Whether that is right: where laws are to be reported, others may be reported with them."""
+        """Return True if the answer is right: beside the expected laws, others may be reported."""
         if not self.expected.startswith("red"):
             return answer == self.expected
         return answer.startswith("red") and _laws(self.expected) <= _laws(answer)

@@ -16,7 +16,7 @@ RESULT = Path("results/verdicts.md")
 
 def table(rows: list[tuple[Case, str]]) -> str:
     """The page: each case with what was reported of it."""
-    right = sum(one.is_right(reported) for one, reported in rows)
+    right = sum(row.is_right(reported) for row, reported in rows)
     lines = [
         "# Verdicts",
         "",
@@ -29,8 +29,8 @@ def table(rows: list[tuple[Case, str]]) -> str:
         "|---|---|---|---|",
     ]
     lines += [
-        f"| {one.item} | {one.says} | {one.expected} | {reported if one.is_right(reported) else f'**{reported}**'} |"
-        for one, reported in rows
+        f"| {row.item} | {row.says} | {row.expected} | {reported if row.is_right(reported) else f'**{reported}**'} |"
+        for row, reported in rows
     ]
     lines += ["", "## Every law by every kind of subject", "", laws_asked_table().rstrip()]
     return "\n".join(lines) + "\n"
@@ -39,20 +39,20 @@ def table(rows: list[tuple[Case, str]]) -> str:
 def main(wanted: str = "") -> int:
     """Write the page, or print the cases about one thing; 1 if a verdict is wrong."""
     rows: list[tuple[Case, str]] = []
-    for one in CASES:
-        if wanted in one.item:
-            rows.append((one, one.judge()))
+    for case in CASES:
+        if wanted in case.item:
+            rows.append((case, case.judge()))
             print(
-                "right" if one.is_right(rows[-1][1]) else "WRONG",
-                one.item,
-                one.says,
+                "right" if case.is_right(rows[-1][1]) else "WRONG",
+                case.item,
+                case.says,
                 rows[-1][1],
                 sep=" | ",
                 flush=True,
             )
     if not wanted:
         write_atomically(RESULT, table(rows))
-    return int(not all(one.is_right(reported) for one, reported in rows))
+    return int(not all(row.is_right(reported) for row, reported in rows))
 
 
 if __name__ == "__main__":

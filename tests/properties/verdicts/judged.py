@@ -1,4 +1,4 @@
-"""Passes and programs, judged in this process: those of the catalogue that were once judged wrongly, and others."""
+"""Passes and programs, judged in this process: rows of the catalogue once judged wrongly, and others."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ THEMES = ("fooling", "on_models", "made_elsewhere", "folding", "training")
 
 
 def found(pass_: Any, **options: Any) -> str:
-    """What ``check_pass`` says of a pass on random programs."""
+    """Return the verdict of ``check_pass`` on a pass, on random programs."""
     options = {"settings": hypothesis.settings(database=None), "max_examples": EXAMPLES, "seed": 0, **options}
     with tempfile.TemporaryDirectory() as folder:
         try:
@@ -47,7 +47,7 @@ def found(pass_: Any, **options: Any) -> str:
 
 
 def said_of(row: Wrong | Right) -> str:
-    """What a pass does, as the table has it."""
+    """Return the sentence of the table on a pass."""
     sentence = row.wrong if isinstance(row, Wrong) else row.does
     return f"{sentence[:1].lower()}{sentence[1:]}".removesuffix(".")
 
@@ -87,7 +87,7 @@ def _sets_an_item(self: Any, x: torch.Tensor) -> torch.Tensor:
 
 
 def judged(pass_: Any, witness: Case) -> str:
-    """What the suite says of a pass that is no row of the catalogue."""
+    """Return the verdict of the suite on a pass that is no row of the catalogue."""
     return verdict(Right("", "", "", "", pass_, ()), witness)
 
 
@@ -124,8 +124,8 @@ class _Calibrated:
 
 @case("torch.fx", "a class for torch.fx, by a local import, that is given data", "green")
 def _() -> str:
-    made = with_data(adapt(_Calibrated()), lambda: [Arguments((torch.ones(2, 3, 8, 8),))])
-    return judged(made, model()) if is_for_torch(_Calibrated) else "taken for one of ours"
+    calibrated = with_data(adapt(_Calibrated()), lambda: [Arguments((torch.ones(2, 3, 8, 8),))])
+    return judged(calibrated, model()) if is_for_torch(_Calibrated) else "taken for one of ours"
 
 
 @case("nothing to judge", "a pass that never matches", "nothing judged")

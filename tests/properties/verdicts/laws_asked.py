@@ -22,8 +22,11 @@ ASKED, NOT_ABOUT = "asked", "-"
 
 def _model(width: int = 8, how: str = "symbolic") -> Subject:
     torch.manual_seed(0)
-    module, given = nn.Sequential(nn.Linear(8, width), nn.ReLU(), nn.Linear(width, 4)), Arguments((torch.randn(4, 8),))
-    inputs = lambda number: given.shrunk(number) if number else given  # noqa: E731
+    module, arguments = (
+        nn.Sequential(nn.Linear(8, width), nn.ReLU(), nn.Linear(width, 4)),
+        Arguments((torch.randn(4, 8),)),
+    )
+    inputs = lambda number: arguments.shrunk(number) if number else arguments  # noqa: E731
     return Subject("model", module, inputs, tracing=Tracing(how=how))
 
 
@@ -57,7 +60,7 @@ KINDS: dict[str, Callable[[], PassRun]] = {
 
 def laws_asked() -> dict[str, dict[str, str]]:
     """Return for each kind of subject what is said of each law that need not be demanded."""
-    asked: dict[str, dict[str, str]] = {}
+    by_kind: dict[str, dict[str, str]] = {}
     for kind, make in KINDS.items():
         pass_run = make()
         laws = [law for law in TABLE if law.kind != "demanded"]
@@ -65,10 +68,10 @@ def laws_asked() -> dict[str, dict[str, str]]:
         if broken:
             raise broken[0]
         reasons, about = laws_not_asked(pass_run), ("all", "programs" if pass_run.before is None else "passes")
-        asked[kind] = {law.name: reasons.get(law.name, ASKED) if law.of in about else NOT_ABOUT for law in laws}
+        by_kind[kind] = {law.name: reasons.get(law.name, ASKED) if law.of in about else NOT_ABOUT for law in laws}
         if kind == "random program":
-            asked[kind] |= {law.name: f"asked of one in {ONE_IN}" for law in laws if law.kind == "sampled"}
-    return asked
+            by_kind[kind] |= {law.name: f"asked of one in {ONE_IN}" for law in laws if law.kind == "sampled"}
+    return by_kind
 
 
 def laws_asked_table() -> str:

@@ -95,7 +95,7 @@ def test_no_contract(fx_model, fx_equal):
 
 
 def _line(text: str) -> str:
-    """Where a line of a user's file is."""
+    """Return the place of a line of a user's file."""
     return f"mine.py:{MINE[: MINE.index(text)].count(chr(10)) + 1}"
 
 
@@ -127,10 +127,10 @@ class Folder:
 def folder(**files: str) -> Any:
     """A folder with files of Python."""
     with tempfile.TemporaryDirectory() as path:
-        made = Folder(Path(path))
+        folder = Folder(Path(path))
         for name, text in files.items():
-            made.write(f"{name}.py", text)
-        yield made
+            folder.write(f"{name}.py", text)
+        yield folder
 
 
 def says(text: str, *parts: str, never: tuple[str, ...] = ()) -> str:

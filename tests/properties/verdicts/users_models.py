@@ -1,4 +1,4 @@
-"""Runs of pytest on models of users: what is innocent in them, and what is said once where something is wrong."""
+"""Runs of pytest on models of users: harmless parts of them, and faults that are reported once."""
 
 from __future__ import annotations
 

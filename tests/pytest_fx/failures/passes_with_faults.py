@@ -1,7 +1,7 @@
 """Twenty faults, each planted in one block: ten by passes of ``torch.fx``, ten by passes of ours.
 
-Each is a mistake that engineers make. Beside it stands what is to be said: the operation that goes wrong as it is
-printed, in a few of its words, and the user's line.
+Each is a mistake that engineers make. Beside it is the expected report: words of the printed operation that goes wrong,
+and the user's line.
 """
 
 import operator
@@ -160,8 +160,8 @@ def mean_of_rows(graph_module: torch.fx.GraphModule) -> None:
 def sort_branches(graph_module: torch.fx.GraphModule) -> None:
     """Branches are put behind each other in another order."""
     node = _the(graph_module, torch.cat)
-    one, three, five, pooled = node.args[0]
-    _replace_by_call(node, torch.cat, [one, five, three, pooled], 1)
+    by_one, three, five, pooled = node.args[0]
+    _replace_by_call(node, torch.cat, [by_one, five, three, pooled], 1)
 
 
 @planted("resnet_tiny", "%mul = call_function[torch.mul](%layer2_0_downsample_1, 1.01)", "else self.downsample(x)")
@@ -175,7 +175,7 @@ def rescale_projection(graph_module: torch.fx.GraphModule) -> None:
 
 
 def _read_instead(node, new):
-    """Let the users of a node read another one, without a word to the graph of which stands for which."""
+    """Let the users of a node read another one, without telling the graph that it is a replacement."""
     for user in list(node.users):
         user.args = tuple(new if argument is node else argument for argument in user.args)
     node.graph.erase_node(node)
@@ -280,7 +280,7 @@ def fold_gain(graph_module):
 @planted(
     "planted_models:in_place",
     ("call_method[relu_]", "torch.sigmoid"),
-    ("hidden.relu_()", "kept = torch.sigmoid(hidden)"),
+    ("hidden.relu_()", "gated = torch.sigmoid(hidden)"),
 )
 def write_earlier(graph_module):
     """A write in place is moved to where the value is made, before it is read."""

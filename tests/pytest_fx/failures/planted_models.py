@@ -107,14 +107,14 @@ class Inception(nn.Module):
         self.pooled = nn.Conv2d(3, 4, 1)
 
     def forward(self, x):
-        one = torch.relu(self.one(x))
+        by_one = torch.relu(self.one(x))
         three = self.three(x)
         three = self.three_norm(three)
         three = torch.relu(three)
         five = torch.relu(self.five(x))
         pooled = functional.avg_pool2d(x, 3, stride=1, padding=1)
         pooled = torch.relu(self.pooled(pooled))
-        joined = torch.cat([one, three, five, pooled], 1)
+        joined = torch.cat([by_one, three, five, pooled], 1)
         return joined.mean((2, 3))
 
 
@@ -129,9 +129,9 @@ class InPlace(nn.Module):
         hidden = torch.relu(self.first(x))
         hidden.mul_(0.5)
         hidden = self.second(hidden)
-        kept = torch.sigmoid(hidden)
+        gated = torch.sigmoid(hidden)
         hidden.relu_()
-        hidden = hidden + kept
+        hidden = hidden + gated
         hidden.add_(1.0)
         return self.third(hidden)
 

@@ -102,8 +102,12 @@ def test_what_a_pass_changes_on_purpose_is_not_the_first_wrong_node(module, shap
         program.recompile()
 
     torch.manual_seed(0)
-    found = located(subject_of(module(), torch.randn(shape)), forget_the_bias).first_wrong
-    assert found.node.startswith(f"%{second} = ") and found.mismatch is None and found.difference is not None
+    localization = located(subject_of(module(), torch.randn(shape)), forget_the_bias).first_wrong
+    assert (
+        localization.node.startswith(f"%{second} = ")
+        and localization.mismatch is None
+        and localization.difference is not None
+    )
 
 
 @pytest.mark.parametrize("module, shape, change, second", TOGETHER)
@@ -163,10 +167,10 @@ def test_a_fault_in_the_backward_names_the_node_that_hands_back_a_wrong_gradient
         program.recompile()
 
     torch.manual_seed(0)
-    found = localize_gradient(PassRun(subject_of(Wide(), torch.randn(5, 8)), replace_tanh, contract=close))
-    assert found.node.startswith("%tanh = ")
-    assert found.where.text == "return self.last(torch.tanh(x))"
-    assert ("raises NotImplementedError: no backward of this kernel" in found.shown) == (
+    localization = localize_gradient(PassRun(subject_of(Wide(), torch.randn(5, 8)), replace_tanh, contract=close))
+    assert localization.node.startswith("%tanh = ")
+    assert localization.where.text == "return self.last(torch.tanh(x))"
+    assert ("raises NotImplementedError: no backward of this kernel" in localization.shown) == (
         function is tanh_without_backward
     )
 
@@ -186,8 +190,8 @@ def test_a_gradient_of_weights_alone_that_is_wrong_names_the_layer():
         program.set_submodule("last", Layer(program.get_submodule("last")))
 
     torch.manual_seed(0)
-    found = localize_gradient(PassRun(subject_of(Wide(), torch.randn(5, 8)), replace_layer, contract=close))
-    assert found.node.startswith("%last = ")
+    localization = localize_gradient(PassRun(subject_of(Wide(), torch.randn(5, 8)), replace_layer, contract=close))
+    assert localization.node.startswith("%last = ")
 
 
 fx.wrap("tanh_with_a_wrong_backward")

@@ -18,8 +18,8 @@ def test_a_fault_is_blamed_on_its_edit_and_node_in_a_file_that_fails_alone(pytes
     options = ("--fx-model", row.model, "--fx-pass", row.name, "--fx-batch", "8")
     result = pytester.runpytest(*options, "--fx-no-timing", "-k", "test_pass_keeps_its_contract")
     assert result.ret == 1
-    shown = str(result.stdout)
-    failure = shown[shown.index("LawViolation: law ") :]
+    output = str(result.stdout)
+    failure = output[output.index("LawViolation: law ") :]
     failure = failure[: failure.index("\n==")]
     assert len(failure.splitlines()) <= 26
     assert max(len(line) for line in failure.splitlines() if ".pytest_fx" not in line) <= 80
@@ -61,7 +61,7 @@ def scaled():
 
 
 @pytest.mark.parametrize("model", ["faults:flattened", "fixed:one"])
-def test_a_batch_size_baked_in_is_found_without_another_one_being_asked_for(pytester, model):
+def test_a_batch_size_baked_in_is_found_without_another_one_being_requested(pytester, model):
     pytester.makepyfile(faults=text_of("faults"), fixed=FIXED)
     options = ("--fx-model", model, "--fx-pass", "faults:OneSample", "--fx-no-timing")
     result = pytester.runpytest(*options, "-k", "test_pass")
@@ -74,7 +74,7 @@ def test_a_batch_size_baked_in_is_found_without_another_one_being_asked_for(pyte
     )
 
 
-def test_a_model_that_takes_one_number_of_samples_only_is_not_asked_for_another(pytester):
+def test_a_model_that_takes_one_number_of_samples_only_is_not_tried_with_another(pytester):
     pytester.makepyfile(faults=text_of("faults"), fixed=FIXED)
     options = ("--fx-model", "fixed:scaled", "--fx-pass", "canonicalize", "-k", "test_pass_keeps")
     pytester.runpytest(*options).assert_outcomes(passed=1)

@@ -1,4 +1,4 @@
-"""pytest_fx.failures.explanation: what is said about a failure, and what is written down."""
+"""pytest_fx.failures.explanation: the message of a failure, and the files about it."""
 
 import pytest
 import torch
@@ -28,8 +28,8 @@ def with_tanh(program):
 
 
 def explained(tmp_path, pass_, name=None, contract=close, module=None, inputs=None, **options):
-    given = Arguments((torch.rand(2, 3) if inputs is None else inputs,))
-    subject = Subject("own", module or Scaled(), lambda input_set: given)
+    arguments = Arguments((torch.rand(2, 3) if inputs is None else inputs,))
+    subject = Subject("own", module or Scaled(), lambda input_set: arguments)
     failure = Failure(subject, pass_, contract, violation_of(subject, pass_, contract), "own", name, test="here")
     explanation = FailureExplanation(failure)
     explanation.write(tmp_path, **options)
@@ -95,12 +95,12 @@ def test_the_pass_of_a_pipeline_that_goes_wrong_is_named_and_the_file_has_its_re
     ]  # fmt: skip
 
 
-def test_of_what_is_approximate_the_node_that_adds_most_is_shown(tmp_path):
+def test_under_approximate_the_node_that_adds_most_is_shown(tmp_path):
     text, _ = explained(tmp_path, with_tanh, contract=approximate(200))
     assert text.startswith("no node alone is wrong by more than is allowed; the one that adds most:\n  %sigmoid = ")
 
 
-def test_of_what_is_approximate_a_node_that_is_not_finite_is_wrong(tmp_path):
+def test_under_approximate_a_node_that_is_not_finite_is_wrong(tmp_path):
     def to_infinity(program):
         retarget(program, torch.sigmoid, torch.logit)
 
@@ -158,8 +158,8 @@ def test_hints_of_torch_are_shown_whole_where_a_program_raises(tmp_path):
             node.target = with_a_hint
         program.recompile()
 
-    given = Arguments((torch.rand(2, 3),))
-    subject = Subject("own", Scaled(), lambda input_set: given)
+    arguments = Arguments((torch.rand(2, 3),))
+    subject = Subject("own", Scaled(), lambda input_set: arguments)
     hint = "RuntimeError: the sizes differ\n         Hint: call contiguous() first"
     assert hint in str(violation_of(subject, raising))
     text, _ = explained(tmp_path, raising)
@@ -178,7 +178,7 @@ def test_the_table_of_errors_marks_those_that_are_wrong():
         NodeError("%b = g(%a)", "b", frozenset("b"), None, 0.25, 0.0, None, 1.0, mismatch="another shape"),
     )
     assert format_errors(errors).splitlines() == [
-        "     added here  ulp  by inputs  rounding  stands for  node",
-        "          1e-09    3          0     1e-08  a           %a = f()",
-        "*  another kind    -       0.25         -  b           %b = g(%a)",
+        "     added here  ulp  by inputs  rounding  original  node",
+        "          1e-09    3          0     1e-08  a         %a = f()",
+        "*  another kind    -       0.25         -  b         %b = g(%a)",
     ]

@@ -25,10 +25,10 @@ def zoo_subject(name):
 
 
 def test_a_correct_pass_has_no_wrong_node():
-    found = located(zoo_subject("resnet_tiny"), FuseConvBN())
-    assert found.first_wrong is None
-    assert len(found.errors) == 46  # all nodes of the fused program but its output
-    assert max(error.made for error in found.errors) < 1e-12
+    localization = located(zoo_subject("resnet_tiny"), FuseConvBN())
+    assert localization.first_wrong is None
+    assert len(localization.errors) == 46  # all nodes of the fused program but its output
+    assert max(error.made for error in localization.errors) < 1e-12
 
 
 def test_a_fusion_with_a_wrong_epsilon_is_found_at_its_convolution():
@@ -54,9 +54,9 @@ def test_swapped_operands_are_found_at_the_operator():
         node.args = node.args[::-1]
         program.recompile()
 
-    found = located(subject_of(Steps(), torch.rand(3), torch.rand(3)), swap)
-    assert found.first_wrong.node == "%sub = call_function[operator.sub](%sigmoid, %relu)"
-    behind = [error for error in found.errors if error.original in ("exp", "truediv")]
+    localization = located(subject_of(Steps(), torch.rand(3), torch.rand(3)), swap)
+    assert localization.first_wrong.node == "%sub = call_function[operator.sub](%sigmoid, %relu)"
+    behind = [error for error in localization.errors if error.original in ("exp", "truediv")]
     assert [error.wrong for error in behind] == [False, False]
     assert all(error.inherited > 0.01 and error.made == 0 for error in behind)
 
@@ -167,8 +167,8 @@ def test_only_values_that_are_still_needed_are_kept(monkeypatch):
     "name", ["two_heads", "shared_convnet", "transformer_encoder_small", "unet_small", "dlrm_small"]
 )
 def test_programs_that_nothing_changed_have_no_errors(name):
-    found = located(zoo_subject(name), lambda program: program)
-    assert found.errors and not any(error.made or error.inherited for error in found.errors)
+    localization = located(zoo_subject(name), lambda program: program)
+    assert localization.errors and not any(error.made or error.inherited for error in localization.errors)
 
 
 def test_a_baked_batch_size_is_found_where_it_is_used():
@@ -214,16 +214,16 @@ def test_a_node_whose_value_is_right_is_not_blamed_and_clears_what_only_it_reads
     assert [error.original for error in wrong.errors if error.wrong] == ["second"]
 
 
-def test_a_program_written_anew_under_other_names_is_compared_by_its_values():
+def test_a_program_written_again_under_other_names_is_compared_by_its_values():
     class Steps(nn.Module):
         def forward(self, x):
             return torch.exp(torch.sigmoid(x) - torch.tanh(x)).sum(1)
 
     def written_anew(program):
         graph = fx.Graph()
-        given = graph.placeholder("x")
-        a = graph.create_node("call_method", "sigmoid", (given,), name="a")
-        b = graph.create_node("call_method", "tanh", (given,), name="b")
+        new = graph.placeholder("x")
+        a = graph.create_node("call_method", "sigmoid", (new,), name="a")
+        b = graph.create_node("call_method", "tanh", (new,), name="b")
         c = graph.create_node("call_function", torch.sub, (a, b), name="c")
         d = graph.create_node("call_function", torch.expm1, (c,), name="d")
         graph.output(graph.create_node("call_function", torch.sum, (d, 1), name="e"))

@@ -24,8 +24,8 @@ class Noisy(nn.Module):
 
 class Keyed(nn.Module):
     def forward(self, x, *, mask=None, scale=2.0):
-        kept = x if mask is None else x * mask
-        return {"kept": kept, "parts": [kept * scale, (kept > 0, kept.argmax(-1))]}
+        masked = x if mask is None else x * mask
+        return {"kept": masked, "parts": [masked * scale, (masked > 0, masked.argmax(-1))]}
 
 
 class Shared(nn.Module):
@@ -65,9 +65,9 @@ def test_no_program_differs_from_itself(kind):
     subject = SUBJECTS[kind]()
     for contract in (exact, close):
         assert not violations_of(subject, unchanged, contract)
-    found = located(subject, unchanged)
-    assert found.errors
-    assert not any(error.wrong or error.made or error.inherited for error in found.errors)
+    localization = located(subject, unchanged)
+    assert localization.errors
+    assert not any(error.wrong or error.made or error.inherited for error in localization.errors)
 
 
 def test_random_states_buffers_hooks_and_code_are_as_they_were():
@@ -75,9 +75,9 @@ def test_random_states_buffers_hooks_and_code_are_as_they_were():
     original, eager = subject.capture(subject.fresh(torch.float64)), subject.capture()
     transformed = made_in_float64(subject, unchanged)
     programs = (original, transformed, eager)
-    seen = []
+    recorded = []
     for program in programs:
-        program.register_forward_hook(lambda *parts: seen.append(parts))
+        program.register_forward_hook(lambda *parts: recorded.append(parts))
 
     def state():
         return [
@@ -92,7 +92,7 @@ def test_random_states_buffers_hooks_and_code_are_as_they_were():
         assert (code, hooks) == (code_now, hooks_now)
         assert all(torch.equal(tensor, tensors_now[name]) for name, tensor in tensors.items())
     assert torch.get_default_dtype() == torch.float32
-    assert not seen
+    assert not recorded
 
 
 def test_values_are_let_go_as_the_walk_goes(monkeypatch):
@@ -118,8 +118,8 @@ def test_values_are_let_go_as_the_walk_goes(monkeypatch):
     transformed = made_in_float64(subject, unchanged)
     original_call = fx.Interpreter.call_function
     monkeypatch.setattr(fx.Interpreter, "call_function", lambda self, *parts: noted(original_call(self, *parts)))
-    found = localize(original, transformed, subject.arguments(), count, subject.capture())
-    assert len(found.errors) == 101
+    localization = localize(original, transformed, subject.arguments(), count, subject.capture())
+    assert len(localization.errors) == 101
     assert max(most) <= 10  # of more than 400 values
 
 
@@ -138,11 +138,11 @@ def test_the_node_that_raises_is_named_and_the_walk_ends_there():
         node.args = (node.args[0], 5)
         program.recompile()
 
-    found = located(subject_of(Steps(), torch.rand(2, 3)), to_five)
-    assert found.errors[-1] is found.first_wrong
-    assert found.first_wrong.node == "%reshape = call_method[reshape](%exp, 5)"
-    assert "why    it raises RuntimeError: shape '[5]' is invalid for input of size 6" in str(found.first_wrong)
-    assert "return torch.relu(torch.exp(x).reshape(6)) + 1" in str(found.first_wrong)
+    localization = located(subject_of(Steps(), torch.rand(2, 3)), to_five)
+    assert localization.errors[-1] is localization.first_wrong
+    assert localization.first_wrong.node == "%reshape = call_method[reshape](%exp, 5)"
+    assert "why    it raises RuntimeError: shape '[5]' is invalid for input of size 6" in str(localization.first_wrong)
+    assert "return torch.relu(torch.exp(x).reshape(6)) + 1" in str(localization.first_wrong)
 
 
 def test_errors_are_counted_in_steps_of_the_dtype():

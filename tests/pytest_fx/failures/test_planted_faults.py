@@ -13,7 +13,7 @@ QUICK = ("LinearToMatmul", "approximate_gelu")
 
 
 def told_of(pytester, name):
-    """Return what is printed of a fault: the node, what stands below it, and where the test is that shows it."""
+    """Return the printed report of a fault: the node, the lines below it, and the path of the test that shows it."""
     pytester.makepyfile(
         **{
             module: HERE.joinpath(f"{module}.py").read_text("utf-8")
@@ -23,19 +23,19 @@ def told_of(pytester, name):
     options = ("--fx-model", PLANTED[name].model, "--fx-pass", f"passes_with_faults:{name}")
     result = pytester.runpytest(*options, "--fx-no-timing", "-k", "test_pass_keeps_its_contract")
     assert result.ret == 1
-    shown = "\n".join(line.removeprefix("E").strip() for line in result.outlines)
-    node = re.search(r"the first node that goes wrong:\n(.*?)\na test of", shown, re.DOTALL)
-    test = re.search(r"that shows it alone:\s+(\S+)", shown)
-    return shown, node and re.sub(r"\s+", " ", node[1]), test and pytester.path / test[1]
+    output = "\n".join(line.removeprefix("E").strip() for line in result.outlines)
+    node = re.search(r"the first node that goes wrong:\n(.*?)\na test of", output, re.DOTALL)
+    test = re.search(r"that shows it alone:\s+(\S+)", output)
+    return output, node and re.sub(r"\s+", " ", node[1]), test and pytester.path / test[1]
 
 
 @pytest.mark.parametrize("name", thorough_except(QUICK, PLANTED))
 def test_a_planted_fault_is_blamed_on_its_node_and_line_and_shown_alone(pytester, name):
     fault = PLANTED[name]
-    shown, node, test = told_of(pytester, name)
-    assert node is not None, shown
+    text, node, test = told_of(pytester, name)
+    assert node is not None, text
     assert any(words in node.partition(" where ")[0] for words in fault.nodes), node
     assert any(line in node for line in fault.lines), node
-    assert test is not None, shown
+    assert test is not None, text
     os.chdir(pytester.mkdir("elsewhere"))
     pytester.runpytest("-p", "no:cacheprovider", test).assert_outcomes(failed=1)

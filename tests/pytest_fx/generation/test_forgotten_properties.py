@@ -63,7 +63,7 @@ FORMS: dict[str, tuple[tuple[Any, ...], str]] = {
     ),
     "results in another value": ((torch.exp,), r"torch\.exp\(\w+, out=\w+\)"),
 }  # fmt: skip
-"""What is asked for, and how the property reads in a source."""
+"""The options of each property, and its spelling in a source."""
 QUICK = [name for name in FORMS if FORMS[name][0] in (ANY, CONVOLUTIONS)]
 
 
@@ -79,9 +79,9 @@ def test_a_view_is_read_after_a_write_to_what_it_is_a_view_of() -> None:
         text, write = program.source, r"(\.\w+_\(| [-+*]=|\[.*\] [-+*]?=).*\n(.*\n)*.*[= (]"
         views = re.findall(r"(\w+) = (\w+)\.(?:mT|T|t\(|transpose\(|permute\()", text)
         return any(
-            re.search(rf"^ +(?:\w+ = )?{one}{write}{other}\b", text, re.MULTILINE)
+            re.search(rf"^ +(?:\w+ = )?{first}{write}{other}\b", text, re.MULTILINE)
             for view, base in views
-            for one, other in ((view, base), (base, view))
+            for first, other in ((view, base), (base, view))
         )
 
     assert sum(map(is_read, drawn(150))) >= 3
@@ -90,9 +90,11 @@ def test_a_view_is_read_after_a_write_to_what_it_is_a_view_of() -> None:
 @pytest.mark.parametrize("name", ["modules with hooks", "values of plain numbers", "frozen parameters"])
 def test_what_a_capture_keeps_of(name: str) -> None:
     ops, form = FORMS[name]
-    found = [program for program in drawn(150, *ops) if re.search(form, program.source) and not program.uses_random]
-    assert found
-    for program in found[:5]:
+    programs_found = [
+        program for program in drawn(150, *ops) if re.search(form, program.source) and not program.uses_random
+    ]
+    assert programs_found
+    for program in programs_found[:5]:
         captured = fx.symbolic_trace(program.build(), program.concrete_args)
         expected, actual = program.inputs.copies(), program.inputs.copies()
         wanted = program.build()(*expected.args, **expected.kwargs)

@@ -493,7 +493,7 @@ def test_what_an_attempt_that_fails_has_made_leaves_no_trace(data: st.DataObject
     """Its memory may soon be another value's: programs would depend on where values lie."""
     builder = ProgramBuilder(Choices(data.draw), "Program")
     builder.input(TensorRecipe((2, 3)))
-    known = (builder.kept, builder.read, builder.written)
+    known = (builder.buffers, builder.read, builder.written)
 
     def make_a_buffer_and_fail() -> bool:
         buffer = builder.attribute(TensorRecipe((2, 3)), buffer=True)

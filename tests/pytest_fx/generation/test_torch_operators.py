@@ -28,7 +28,7 @@ IN_ROWS = frozenset(
     for spelling in (*row.spellings, row.call)
     for target in targets_of(spelling, len(row.operands))
 )
-"""What rows of the grammar call."""
+"""The functions that rows of the grammar call."""
 OTHERS = [name for name, target in LISTED.items() if target not in IN_ROWS]
 
 
@@ -62,7 +62,7 @@ def test_every_operator_has_a_row_or_a_stated_reason() -> None:
 
 
 def never_drawn(names: list[str], count: int) -> list[str]:
-    """The operators of which none of some programs that are asked for them has a call."""
+    """Return the operators that no program calls, though the programs were requested with them."""
     missing: list[str] = []
     for name in names:
         bias = bias_toward([LISTED[name]])
@@ -71,7 +71,7 @@ def never_drawn(names: list[str], count: int) -> list[str]:
     return missing
 
 
-def test_operators_that_are_asked_for_are_drawn() -> None:
+def test_operators_that_are_requested_are_drawn() -> None:
     names = [name for name in OTHERS[5::40] if rows_of(LISTED[name])]
     assert len(names) > 10
     missing = never_drawn(names, 12)
@@ -79,7 +79,7 @@ def test_operators_that_are_asked_for_are_drawn() -> None:
 
 
 @pytest.mark.thorough
-def test_most_operators_are_drawn_where_they_are_asked_for() -> None:
+def test_most_operators_are_drawn_where_they_are_requested() -> None:
     names = [name for name in OTHERS[1::3] if rows_of(LISTED[name])]
     missing = never_drawn(names, 12)
     assert len(missing) < len(names) / 25, missing

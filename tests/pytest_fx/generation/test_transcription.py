@@ -61,8 +61,8 @@ def test_inputs_are_those_that_the_first_layer_takes(layer, shape):
 @pytest.mark.parametrize("layer", [nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Conv1d(4, 2, 3)])
 def test_layers_and_inputs_keep_their_dtype(layer, dtype):
     captured = fx.symbolic_trace(nn.Sequential(copy.deepcopy(layer).to(dtype), nn.ReLU()))
-    given = torch.ones(2, 4, 8, dtype=dtype) if isinstance(layer, nn.Conv1d) else torch.ones(2, 4, dtype=dtype)
-    for inputs in (None, (given,)):
+    x = torch.ones(2, 4, 8, dtype=dtype) if isinstance(layer, nn.Conv1d) else torch.ones(2, 4, dtype=dtype)
+    for inputs in (None, (x,)):
         program = transcribed(captured, inputs)
         assert program is not None
         assert program.build()(*program.inputs.args).dtype is dtype
@@ -113,10 +113,10 @@ def test_masks_indices_and_constants_are_written_as_they_are(tensor):
 )
 def test_other_values_are_of_the_same_shape_sign_and_range(tensor):
     written = eval(TensorRecipe.like(tensor).text, {"torch": torch})
-    known = tensor[tensor.isfinite()]
+    finite = tensor[tensor.isfinite()]
     assert (written.shape, written.dtype) == (tensor.shape, tensor.dtype)
-    assert known.min() <= 0 <= known.max() or bool((written.sign() == known[0].sign()).all())
-    assert written.max() <= max(1, known.max() * 1.01) and written.abs().max() >= min(0.9, known.abs().max() * 0.9)
+    assert finite.min() <= 0 <= finite.max() or bool((written.sign() == finite[0].sign()).all())
+    assert written.max() <= max(1, finite.max() * 1.01) and written.abs().max() >= min(0.9, finite.abs().max() * 0.9)
 
 
 class Tied(nn.Module):

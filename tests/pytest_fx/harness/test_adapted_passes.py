@@ -1,4 +1,4 @@
-"""Passes written for torch.fx are judged by what they do, not by what torch.fx does."""
+"""Passes written for torch.fx are judged by their own effects, not by those of torch.fx."""
 
 from __future__ import annotations
 
@@ -83,9 +83,9 @@ def breaks_the_code(graph_module: torch.fx.GraphModule):
 )
 @pytest.mark.parametrize("in_a_pipeline", [False, True], ids=["alone", "in a pipeline"])
 def test_what_a_pass_leaves_that_is_no_program_is_its_fault(pass_: Any, message: str, in_a_pipeline: bool) -> None:
-    made = fx.passes.PassPipeline([adapt(pass_)]) if in_a_pipeline else pass_
+    pipeline = fx.passes.PassPipeline([adapt(pass_)]) if in_a_pipeline else pass_
     with pytest.raises(LawViolation, match=message) as caught:
-        check(made)
+        check(pipeline)
     assert caught.value.law == "refusal"
 
 
@@ -97,8 +97,8 @@ def test_a_program_that_torch_fx_cannot_hold_is_refused() -> None:
     def give_up(graph_module: torch.fx.GraphModule):
         raise ValueError("never called")
 
-    for made in (give_up, fx.passes.PassPipeline([adapt(give_up)])):
-        check_program(made, KeywordsOnly, lambda: ((torch.ones(2),), {"z": torch.ones(2)}))
+    for pipeline in (give_up, fx.passes.PassPipeline([adapt(give_up)])):
+        check_program(pipeline, KeywordsOnly, lambda: ((torch.ones(2),), {"z": torch.ones(2)}))
 
 
 class SetsAnElement(nn.Module):
@@ -129,7 +129,7 @@ def search(pass_: Any, build: Any) -> Any:
 
 
 @pytest.mark.parametrize("pass_", [captured_again, edited_and_captured_again])
-def test_what_torch_fx_cannot_capture_again_is_not_held_against_passes(pass_):
+def test_passes_are_not_blamed_for_programs_that_torch_fx_cannot_capture_again(pass_):
     assert search(pass_, SetsAnElement).unjudged == 1
     assert search(pass_, AddsOne).unjudged == 0
 

@@ -143,12 +143,12 @@ def test_devices_and_layouts_must_agree(expected, actual, mismatch):
     ],
 )
 @pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta", "ignore:.*quantize_per_tensor")
-def test_sparse_and_quantized_tensors_are_compared_by_what_they_stand_for(kept):
-    one, other = torch.eye(2), torch.eye(2)
+def test_sparse_and_quantized_tensors_are_compared_by_what_they_represent(kept):
+    first, other = torch.eye(2), torch.eye(2)
     other[1, 1] = 2
-    (same,) = pair_leaves(kept(one), kept(one))
+    (same,) = pair_leaves(kept(first), kept(first))
     assert not same.bits_differ.any()
-    (pair,) = pair_leaves(kept(one), kept(other))
+    (pair,) = pair_leaves(kept(first), kept(other))
     assert pair.errors.tolist() == [[0, 0], [0, 1]]
 
 
@@ -197,26 +197,26 @@ LAID_OUT = {
 @pytest.mark.filterwarnings("ignore:.*(beta|ComplexHalf|TypedStorage|deprecated).*")
 @pytest.mark.parametrize("lay_out", LAID_OUT.values(), ids=LAID_OUT.keys())
 def test_tensors_of_any_layout_are_compared_by_layout_and_then_by_values(lay_out):
-    one, equal, other = lay_out(VALUES), lay_out(VALUES.clone()), lay_out(VALUES + 1)
-    assert same_tensor(one, equal)
-    assert not same_tensor(one, other)
-    assert not same_tensor(one, VALUES)
-    assert identical(one, equal)
-    assert not identical(one, other)
-    (leaf,) = pair_leaves(one, equal)
+    first, equal, other = lay_out(VALUES), lay_out(VALUES.clone()), lay_out(VALUES + 1)
+    assert same_tensor(first, equal)
+    assert not same_tensor(first, other)
+    assert not same_tensor(first, VALUES)
+    assert identical(first, equal)
+    assert not identical(first, other)
+    (leaf,) = pair_leaves(first, equal)
     assert not leaf.errors.any()
-    (leaf,) = pair_leaves(one, other)
+    (leaf,) = pair_leaves(first, other)
     assert torch.equal(leaf.errors, torch.ones(2, 3, dtype=torch.float64))
-    assert isinstance(pair_leaves(one, VALUES), Mismatch)
-    arguments = Arguments((one,))
-    assert same_tensor(arguments.copies().args[0], one)
-    for made in (arguments.copies(torch.float64), arguments.shrunk(0)):
-        assert made.args[0].layout == one.layout
+    assert isinstance(pair_leaves(first, VALUES), Mismatch)
+    arguments = Arguments((first,))
+    assert same_tensor(arguments.copies().args[0], first)
+    for copied in (arguments.copies(torch.float64), arguments.shrunk(0)):
+        assert copied.args[0].layout == first.layout
     assert arguments.samples == 2
-    assert not overlaps(one)
-    seen = Runner(nn.Identity())(arguments, torch.float32)
-    assert seen.error is None
-    assert layout_notes(seen.output, seen.output) == []
+    assert not overlaps(first)
+    observed = Runner(nn.Identity())(arguments, torch.float32)
+    assert observed.error is None
+    assert layout_notes(observed.output, observed.output) == []
 
 
 def test_zeros_of_tensors_of_another_layout_have_signs():
@@ -231,24 +231,24 @@ def test_tensors_without_values_are_the_same_if_their_shapes_are():
 @pytest.mark.filterwarnings("ignore:.*prototype.*")
 @pytest.mark.parametrize("layout", [torch.strided, torch.jagged], ids=str)
 def test_nested_tensors_are_the_same_if_their_parts_are(layout):
-    one, other = (torch.nested.nested_tensor([VALUES, last], layout=layout) for last in (VALUES[:1], VALUES[1:]))
-    assert same_tensor(one, one.clone())
-    assert not same_tensor(one, other)
+    first, other = (torch.nested.nested_tensor([VALUES, last], layout=layout) for last in (VALUES[:1], VALUES[1:]))
+    assert same_tensor(first, first.clone())
+    assert not same_tensor(first, other)
 
 
 def test_errors_and_limits_are_where_the_tensors_are():
     for dtype in (torch.int64, torch.bool):
         there = torch.ones(2, 3, dtype=dtype, device="meta")
         leaf = Leaf("", there, there)
-        assert {one.device.type for one in (leaf.errors, leaf.limits(1e-5, 1e-8), leaf.bits_differ)} == {"meta"}
+        assert {value.device.type for value in (leaf.errors, leaf.limits(1e-5, 1e-8), leaf.bits_differ)} == {"meta"}
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("value", [1.0, -1.0, 0.0, 100.0])
 def test_neighbours_are_one_step_apart(dtype, value):
-    one = torch.tensor(value, dtype=dtype)
-    assert ulps_apart(one, torch.nextafter(one, torch.tensor(math.inf, dtype=dtype))) == 1
-    assert ulps_apart(one, one) == 0
+    x = torch.tensor(value, dtype=dtype)
+    assert ulps_apart(x, torch.nextafter(x, torch.tensor(math.inf, dtype=dtype))) == 1
+    assert ulps_apart(x, x) == 0
 
 
 def test_steps_are_counted_through_zero_and_to_infinity():

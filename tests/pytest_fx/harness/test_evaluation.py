@@ -49,7 +49,7 @@ def test_what_the_user_allows_of_all_products_is_not_allowed_while_programs_are_
     assert precisions() == original
 
 
-def test_precisions_that_were_set_one_by_one_are_put_back():
+def test_precisions_that_were_set_one_by_one_are_restored():
     cudnn = torch.backends.cudnn
     with cudnn.flags(fp32_precision="ieee"):
         cudnn.rnn.fp32_precision = "tf32"

@@ -65,17 +65,17 @@ def test_a_model_that_makes_float32_tensors_has_a_reference_in_float64_and_so_ha
     assert expected.error is None
     assert expected.output.dtype == torch.float64
     program = subject.capture(subject.shared_copy(float64=True), float64=True)
-    found = subject.runner(program, float64=True)(subject.arguments(float64=True), torch.float64)
-    assert torch.equal(found.output, expected.output)
+    run_result = subject.runner(program, float64=True)(subject.arguments(float64=True), torch.float64)
+    assert torch.equal(run_result.output, expected.output)
 
 
 @pytest.mark.parametrize("name", [name for name in MADE if name != "an array"])
 def test_nothing_is_rounded_to_float32_in_that_reference(name):
     subject = subject_of(Making(MADE[name]))
     (x,) = subject.arguments(float64=True).args
-    made = torch.arange(3).double() / 3 if MADE[name](x).dim() == 1 else (x > 0).double()
+    factor = torch.arange(3).double() / 3 if MADE[name](x).dim() == 1 else (x > 0).double()
     weight = subject.fresh(torch.float64).weight
-    assert torch.equal(subject.eager(float64=True).output, x + made @ weight)
+    assert torch.equal(subject.eager(float64=True).output, x + factor @ weight)
 
 
 def test_a_model_of_bfloat16_that_computes_in_float32_inside_has_a_reference_in_float64():
@@ -141,8 +141,8 @@ def test_a_pass_is_judged_in_float64_on_such_a_model_and_its_wrong_node_is_named
     assert run.has_float64
     error = (run.actual(float64=True).output - run.eager(float64=True).output).abs()
     assert torch.allclose(error, torch.full_like(error, 1e-5))
-    given = PassRun.given(subject, run.after)
-    assert "add" in str(locate_in(given, "contract")[0])
+    given_run = PassRun.given(subject, run.after)
+    assert "add" in str(locate_in(given_run, "contract")[0])
 
 
 def test_such_a_model_is_differentiated_in_float64():

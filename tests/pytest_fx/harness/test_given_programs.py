@@ -86,8 +86,8 @@ def subject() -> Subject:
     generator = torch.Generator().manual_seed(0)
     torch.manual_seed(0)
     x, mask = torch.randn(2, 8, 4, generator=generator), torch.randn(8, 8, generator=generator)
-    given = Arguments((x, mask))
-    return Subject("attention", Attention(), lambda number: given.shrunk(number) if number else given)
+    arguments = Arguments((x, mask))
+    return Subject("attention", Attention(), lambda number: arguments.shrunk(number) if number else arguments)
 
 
 def laws_broken_by(make) -> list[str]:
@@ -97,7 +97,7 @@ def laws_broken_by(make) -> list[str]:
         inner = program.attention if isinstance(program, Wrapped) else program
         inner.load_state_dict(judged.fresh().state_dict())
     pass_run = PassRun.given(judged, program.eval())
-    return [one.law for one in broken_laws(affordable(choose_laws(), pass_run), pass_run)]
+    return [law.law for law in broken_laws(affordable(choose_laws(), pass_run), pass_run)]
 
 
 @pytest.mark.parametrize(
@@ -144,18 +144,18 @@ def test_a_program_that_a_pass_made_before_may_have_folded_parameters():
 
 
 def test_sizes_change_along_a_dimension_and_wherever_they_occur():
-    given = Arguments((torch.arange(16).reshape(2, 8),), {"mask": torch.ones(8, 8)})
-    assert other_sizes(given, longer=False) == [
+    arguments = Arguments((torch.arange(16).reshape(2, 8),), {"mask": torch.ones(8, 8)})
+    assert other_sizes(arguments, longer=False) == [
         "inputs of size 4 in dimension 1 of input[0]",
         "inputs of size 4 in dimension 1 of input['mask']",
         "inputs of size 4 in dimension 1",
         "inputs of size 4 in place of 8",
     ]
-    alone = with_other_size(given, "inputs of size 4 in dimension 1 of input['mask']")
+    alone = with_other_size(arguments, "inputs of size 4 in dimension 1 of input['mask']")
     assert [list(tensor.shape) for tensor in alone.tensors] == [[2, 8], [8, 4]]
-    along = with_other_size(given, "inputs of size 4 in dimension 1")
+    along = with_other_size(arguments, "inputs of size 4 in dimension 1")
     assert [list(tensor.shape) for tensor in along.tensors] == [[2, 4], [8, 4]]
-    everywhere = with_other_size(given, "inputs of size 16 in place of 8")
+    everywhere = with_other_size(arguments, "inputs of size 16 in place of 8")
     assert [list(tensor.shape) for tensor in everywhere.tensors] == [[2, 16], [16, 16]]
     assert everywhere.tensors[0][0].tolist() == [*range(8), *range(8)]
     assert other_sizes(Arguments((torch.ones(6),))) == [

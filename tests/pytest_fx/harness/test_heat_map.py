@@ -13,24 +13,28 @@ def mapped(errors: torch.Tensor, limit: float = 0.0) -> HeatMap:
 
 
 def test_cells_have_levels_by_the_logarithm_of_the_error_and_zero_where_nothing_is_wrong():
-    found = mapped(torch.tensor([[0.0, 1e-6, 1e-5], [1e-4, 1e-3, 1e-8]]), limit=1e-7)
-    assert found.cells == ("014", "690")
-    assert [found.smallest, found.largest] == pytest.approx([1e-6, 1e-3])
+    heat_map = mapped(torch.tensor([[0.0, 1e-6, 1e-5], [1e-4, 1e-3, 1e-8]]), limit=1e-7)
+    assert heat_map.cells == ("014", "690")
+    assert [heat_map.smallest, heat_map.largest] == pytest.approx([1e-6, 1e-3])
 
 
 def test_one_wrong_element_of_a_large_tensor_is_seen():
     errors = torch.zeros(1, 256, 56, 56)
     errors[0, 255, 0, 0] = 0.5
-    found = mapped(errors)
-    assert len(found.cells) == MOST_ROWS and {len(row) for row in found.cells} == {MOST_COLUMNS}
-    assert [row.count(str(LEVELS)) for row in found.cells] == [0] * (MOST_ROWS - 1) + [1]
-    assert found.cells[-1][0] == str(LEVELS)
-    assert (found.shape, found.down) == ((1, 256, 56, 56), (1, 256))
+    heat_map = mapped(errors)
+    assert len(heat_map.cells) == MOST_ROWS and {len(row) for row in heat_map.cells} == {MOST_COLUMNS}
+    assert [row.count(str(LEVELS)) for row in heat_map.cells] == [0] * (MOST_ROWS - 1) + [1]
+    assert heat_map.cells[-1][0] == str(LEVELS)
+    assert (heat_map.shape, heat_map.down) == ((1, 256, 56, 56), (1, 256))
 
 
 def test_a_number_that_is_missing_has_the_highest_level_and_an_infinite_error():
-    found = mapped(torch.tensor([1e-3, math.inf, 1e-1, 0.0]))
-    assert found.cells == ("1990",) and found.largest == math.inf and math.isclose(found.smallest, 1e-3, rel_tol=1e-6)
+    heat_map = mapped(torch.tensor([1e-3, math.inf, 1e-1, 0.0]))
+    assert (
+        heat_map.cells == ("1990",)
+        and heat_map.largest == math.inf
+        and math.isclose(heat_map.smallest, 1e-3, rel_tol=1e-6)
+    )
     assert mapped(torch.tensor([math.inf])).cells == ("9",)
 
 

@@ -53,7 +53,7 @@ def large():
 SIZE = 8 * (192 * 192 * 9 + 4 * 192) * 4
 """Bytes of its parameters and buffers."""
 MOST = 4.0
-"""How often what the parameters take may be there, beside the values of one call."""
+"""The largest memory as a multiple of the parameters, beside the values of one call."""
 
 
 def peak_bytes(run) -> int:
@@ -82,7 +82,7 @@ def large_memories():
 
 
 class AfterEachTest:
-    """Adds up the large tensors that are there after each test, but those that were there before."""
+    """Adds up the large tensors that exist after each test, except older ones."""
 
     def __init__(self):
         self.left = []
@@ -212,15 +212,15 @@ def test_copies_of_a_large_model_lie_in_memory_as_it_does():
 
 
 @pytest.mark.thorough
-def test_of_a_large_model_one_program_is_in_float64_at_a_time():
+def test_a_large_model_has_one_program_in_float64_at_a_time():
     subject = large()
     subject.eager(0, float64=True)
     shared_weights = weakref.ref(next(iter(subject.shared_weights(float64=True).values())).tensor)
     pass_run = PassRun(subject, FuseConvBN())
-    made = weakref.ref(pass_run.after_float64.get_submodule("0").weight)
+    reference = weakref.ref(pass_run.after_float64.get_submodule("0").weight)
     assert shared_weights() is None
     subject.shared_weights(float64=True)
-    assert made() is None
+    assert reference() is None
     assert pass_run.after_float64 is not None, "it is made again"
 
 
@@ -234,7 +234,7 @@ def test_a_program_in_float64_lets_its_tensors_go_although_somebody_holds_it():
 
 
 @pytest.mark.thorough
-def test_what_is_heavy_is_judged_in_float64_before_it_is_there():
+def test_heavy_results_of_a_pass_are_made_after_the_run_in_float64():
     subject = large()
     pass_run = PassRun(subject, FuseConvBN())
     first = weakref.ref(pass_run.after)
@@ -249,12 +249,12 @@ def test_what_is_heavy_is_judged_in_float64_before_it_is_there():
 
 def test_tensors_that_were_set_aside_are_there_again():
     subject = large()
-    held = tensors_of(subject.shared_copy())
-    before = {name: tensor.detach().clone() for name, tensor in held.items()}
+    tensors = tensors_of(subject.shared_copy())
+    before = {name: tensor.detach().clone() for name, tensor in tensors.items()}
     with subject.set_aside():
-        assert held["0.weight"].numel() == 0
-    assert all(torch.equal(held[name], values) for name, values in before.items())
-    assert not any(kept.written for kept in subject.shared_weights().values())
+        assert tensors["0.weight"].numel() == 0
+    assert all(torch.equal(tensors[name], values) for name, values in before.items())
+    assert not any(weight.written for weight in subject.shared_weights().values())
 
 
 def test_a_runner_copies_no_large_tensor_in_memory():
@@ -293,12 +293,12 @@ def test_where_there_is_no_room_for_a_file_tensors_stay_in_memory(monkeypatch):
 
 
 def test_large_tensors_are_compared_in_pieces():
-    one = torch.full((2**12, 2**12), torch.nan)
-    other = one.clone()
-    assert peak_bytes(lambda: same_tensor(one, other)) < one.nbytes / 3
+    x = torch.full((2**12, 2**12), torch.nan)
+    other = x.clone()
+    assert peak_bytes(lambda: same_tensor(x, other)) < x.nbytes / 3
     other[-1, -1] = 0
-    assert not same_tensor(one, other)
-    assert sum(piece.numel() for (piece,) in in_pieces(one)) == one.numel()
+    assert not same_tensor(x, other)
+    assert sum(piece.numel() for (piece,) in in_pieces(x)) == x.numel()
 
 
 def test_batch_norms_are_folded_without_keeping_what_is_replaced():
@@ -359,7 +359,9 @@ def test_what_timed_calls_write_to_a_large_model_is_undone_also_where_they_end_i
     torch.manual_seed(0)
     subject = Subject("rewriting", Rewriting(), lambda input_set: Arguments((torch.randn(16, 1024),)))
     assert subject.is_large
-    (mean,) = (kept.tensor for kept in subject.shared_weights().values() if same_tensor(kept.tensor, torch.zeros(1024)))
+    (mean,) = (
+        weight.tensor for weight in subject.shared_weights().values() if same_tensor(weight.tensor, torch.zeros(1024))
+    )
     with subject.to_be_timed() as program:
         program(torch.randn(16, 1024))
         assert mean.any()

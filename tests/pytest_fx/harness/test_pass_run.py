@@ -38,7 +38,7 @@ def test_without_leaf_modules_a_pass_sees_functions_only():
     assert "call_module" not in operations
 
 
-def test_a_pass_sees_a_capture_in_the_dtype_asked_for():
+def test_a_pass_sees_a_capture_in_the_dtype_requested():
     dtypes = []
 
     def look(program):
@@ -138,8 +138,8 @@ def test_a_graph_that_is_not_well_formed_is_reported():
     def call_what_is_not_there(program):
         next(node for node in program.graph.nodes if node.op == "call_module").target = "missing"
 
-    found = {violation.law: str(violation) for violation in violations_of(subject(), call_what_is_not_there)}
-    assert "missing" in found["well formed"]
+    by_law = {violation.law: str(violation) for violation in violations_of(subject(), call_what_is_not_there)}
+    assert "missing" in by_law["well formed"]
 
 
 def rename_the_input(program):
@@ -148,8 +148,8 @@ def rename_the_input(program):
 
 
 def test_another_signature_is_reported_unless_the_pass_says_that_it_may_change():
-    found = {violation.law: str(violation) for violation in violations_of(subject(), rename_the_input)}
-    assert found["signature"].startswith("law 'signature': the program's inputs are (renamed) instead of (input)")
+    by_law = {violation.law: str(violation) for violation in violations_of(subject(), rename_the_input)}
+    assert by_law["signature"].startswith("law 'signature': the program's inputs are (renamed) instead of (input)")
 
     def allowed(program):
         rename_the_input(program)
@@ -186,21 +186,21 @@ def test_complex_parameters_that_a_pass_makes_are_compared_with_both_their_parts
         program.weight = nn.Parameter(program.weight.detach().conj().resolve_conj().conj().resolve_conj())
         return program
 
-    given = Arguments((torch.randn(2, 3, dtype=torch.complex64),))
-    assert not violations_of(Subject("rotated", Rotated(), lambda input_set: given), conjugate_twice)
+    arguments = Arguments((torch.randn(2, 3, dtype=torch.complex64),))
+    assert not violations_of(Subject("rotated", Rotated(), lambda input_set: arguments), conjugate_twice)
 
 
 def test_a_program_that_a_pass_keeps_stays_whole():
-    made = {}
+    cache = {}
 
     def memoized(program):
-        return made.setdefault(program.code, program)
+        return cache.setdefault(program.code, program)
 
     subject = Subject("linear", nn.Linear(3, 3), lambda input_set: Arguments((torch.ones(1, 3),)))
     for pass_ in (memoized, lambda program: program, memoized):
         pass_run = applied(subject, pass_)
         assert pass_run.actual().error is None
-    (program,) = made.values()
+    (program,) = cache.values()
     assert program(torch.ones(1, 3)).shape == (1, 3)
 
 
@@ -227,13 +227,13 @@ print(PassRun(Subject("linear", nn.Linear(3, 3), None), {pass_}).disturbance)
         ("fork", ["a copy of it, made by os.fork, was left behind"]),
     ],
 )
-def test_only_copies_of_the_process_that_go_on_with_the_pass_are_held_against_it(pass_, changes):
+def test_only_copies_of_the_process_that_go_on_with_the_pass_are_blamed_on_it(pass_, changes):
     code = FORKING + APPLIED.replace("{pass_}", pass_)
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ran.stdout.strip() == str(changes)
 
 
-def test_a_child_that_was_there_before_is_not_held_against_a_pass_that_forks():
+def test_a_child_that_was_there_before_is_not_blamed_on_a_pass_that_forks():
     def forking(program):
         child = os.fork()
         if child == 0:

@@ -140,7 +140,7 @@ CHANGES = {
     "the recursion limit is 5000, was 1000": lambda: sys.setrecursionlimit(5000),
     "garbage collection is off, was on": gc.disable,
 }
-"""What a pass may do, by what is said of it; a space behind tells two apart of which the same is said."""
+"""Changes that a pass may make, by the words of the message; a space at the end separates two with the same words."""
 
 
 @pytest.fixture
@@ -154,7 +154,7 @@ def usual_process():
 
 
 @pytest.mark.parametrize("sentence", CHANGES)
-def test_a_change_of_the_process_is_named_and_put_back(usual_process, sentence):
+def test_a_change_of_the_process_is_named_and_restored(usual_process, sentence):
     before = ProcessState.now()
     CHANGES[sentence]()
     changes = before.changes()
@@ -163,7 +163,7 @@ def test_a_change_of_the_process_is_named_and_put_back(usual_process, sentence):
     assert before.changes() == []
 
 
-def test_what_is_put_back_works_as_before(usual_process):
+def test_what_is_restored_works_as_before(usual_process):
     before = ProcessState.now()
     for change in CHANGES.values():
         if change is not CHANGES["builtins.len is another function"]:
@@ -179,7 +179,7 @@ def test_what_is_put_back_works_as_before(usual_process):
     assert before.changes() == []
 
 
-def test_a_change_that_only_names_it_once_is_said_once():
+def test_a_change_that_only_names_it_once_is_reported_once():
     before = ProcessState.now()
     nn.Module.__call__ = other
     changes = before.changes()
@@ -248,7 +248,7 @@ def test_a_block_that_keeps_the_process_keeps_random_numbers():
 
 
 class Interrupted(BaseException):
-    """What a handler of signals raises."""
+    """The exception that a handler of signals raises."""
 
 
 class Network(nn.Module):
@@ -268,13 +268,13 @@ FILES = tuple(
 
 def raising_at(step):
     """A trace function that raises at a step of the code that changes the process, as a handler of signals may."""
-    left = step
+    remaining = step
 
     def in_file(frame, event, arg):
-        nonlocal left
+        nonlocal remaining
         if event == "line":
-            left -= 1
-            if left == 0:
+            remaining -= 1
+            if remaining == 0:
                 sys.settrace(None)
                 raise Interrupted
         return in_file
@@ -320,7 +320,7 @@ def test_an_exception_at_any_step_leaves_the_process_as_it_was(quick_collection)
         assert before.changes() == [], step
         if interrupted is None:
             break
-        del interrupted  # and with it what it held, which may put back something else
+        del interrupted  # and with it the objects that it held, whose end may restore something else
         gc.collect()
         assert before.changes() == [], step
         assert fx.symbolic_trace(Network()).code == code

@@ -47,8 +47,8 @@ def test_inputs_are_known_as_the_call_left_them_and_are_copies():
         return x + 1
 
     x, mask = torch.ones(2), torch.zeros(2, dtype=torch.bool)
-    found = seen(program, x, (torch.ones(1), torch.ones(1)), mask=mask)
-    assert {place: tensor.tolist() for place, tensor in found.inputs.items()} == {
+    observed = seen(program, x, (torch.ones(1), torch.ones(1)), mask=mask)
+    assert {place: tensor.tolist() for place, tensor in observed.inputs.items()} == {
         "[0]": [1.0, 1.0],
         "[1][0]": [1.0],
         "[1][1]": [3.0],
@@ -62,8 +62,8 @@ def test_outputs_that_share_memory_with_inputs_and_with_each_other_are_known():
         z = y * 2
         return {"view": x.view(-1), "first": z[0], "second": z, "own": y + 1, "empty": x[:0]}
 
-    found = seen(program, torch.ones(2, 2), torch.ones(2))
-    assert found.shared == (("['view']", "input[0]"), ("['second']", "output['first']"))
+    observed = seen(program, torch.ones(2, 2), torch.ones(2))
+    assert observed.shared == (("['view']", "input[0]"), ("['second']", "output['first']"))
 
 
 def test_a_program_that_draws_random_numbers_gives_the_same_output_twice():
@@ -83,7 +83,7 @@ def test_no_gradients_are_recorded_and_an_error_is_what_came_of_the_call():
     assert isinstance(seen(lambda x: x.no_such_method(), torch.ones(1)).error, AttributeError)
 
 
-def test_new_tensors_have_the_dtype_asked_for():
+def test_new_tensors_have_the_dtype_requested():
     assert seen(lambda: torch.zeros(1), dtype=torch.float64).output.dtype == torch.float64
     assert torch.get_default_dtype() == torch.float32
 
@@ -105,18 +105,18 @@ def test_what_a_call_writes_to_the_state_is_reported_and_undone(elements):
     module.factor.data
     runner = Runner(module)
     for _ in range(2):
-        found = runner(Arguments((torch.ones(1),)), torch.float32)
-        assert found.output[0].item() == 1
-        assert found.state["calls"].item() == 1
+        run_result = runner(Arguments((torch.ones(1),)), torch.float32)
+        assert run_result.output[0].item() == 1
+        assert run_result.state["calls"].item() == 1
     assert module.calls.item() == 0
-    assert ("factor" in found.state) == (elements == 2)  # of a large one only what torch counts is seen
+    assert ("factor" in run_result.state) == (elements == 2)  # of a large one only what torch counts is seen
 
 
 def test_layouts_that_differ_are_put_into_sentences():
     x = torch.ones(2, 3)
-    one, other = (x.t(), x), (x.t().contiguous(), x.clone())
-    assert layout_notes(one, one) == []
-    assert layout_notes(one, other) == ["output[0] is not contiguous in eager and contiguous in the program"]
+    first, other = (x.t(), x), (x.t().contiguous(), x.clone())
+    assert layout_notes(first, first) == []
+    assert layout_notes(first, other) == ["output[0] is not contiguous in eager and contiguous in the program"]
 
 
 @pytest.mark.parametrize(
@@ -165,7 +165,9 @@ def write_more(program):
 @pytest.mark.parametrize("pass_", [lose_the_write, write_more])
 @pytest.mark.parametrize("contract", [exact, close, approximate(60)])
 def test_what_is_written_to_inputs_is_held_to_the_contract_as_well(pass_, contract):
-    (violation, *_) = [found for found in violations_of(writing(), pass_, contract, "own") if "inputs" in found.law]
+    (violation, *_) = [
+        candidate for candidate in violations_of(writing(), pass_, contract, "own") if "inputs" in candidate.law
+    ]
     message = str(violation)
     assert message.startswith("law 'inputs untouched': own changes what writing writes to its inputs")
     assert "\n  where  input['state']" in message

@@ -40,7 +40,7 @@ def test_a_leaf_alone_has_an_empty_path():
     assert list(leaves(3)) == [("", 3)]
 
 
-def test_lists_tuples_and_dicts_are_told_apart_but_subclasses_are_not():
+def test_lists_tuples_and_dicts_are_distinguished_but_subclasses_are_not():
     class OwnList(list):
         pass
 

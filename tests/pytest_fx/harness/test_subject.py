@@ -36,13 +36,13 @@ def test_without_parameters_the_working_dtype_is_that_of_the_inputs():
     assert Subject("own", nn.Identity(), lambda input_set: inputs).dtype == torch.float16
 
 
-def test_an_output_of_few_elements_is_asked_for_several_times_with_other_inputs():
+def test_an_output_of_few_elements_is_computed_several_times_with_other_inputs():
     subject = linear(outputs=40)
     assert subject.input_set_count == 7
     assert not torch.equal(subject.eager(0).output, subject.eager(1).output)
 
 
-def test_an_output_of_many_elements_is_asked_for_twice():
+def test_an_output_of_many_elements_is_computed_twice():
     assert linear(outputs=256).input_set_count == 2
 
 
@@ -141,9 +141,9 @@ def test_a_model_of_many_elements_is_of_full_size():
 
 
 def test_what_is_in_float64_already_is_known():
-    given = Arguments((torch.ones(2, 4, dtype=torch.float64),))
-    assert Subject("float64", nn.Linear(4, 2).double(), lambda input_set: given).is_float64
-    assert not Subject("float32", nn.Linear(4, 2), lambda input_set: given).is_float64
+    arguments = Arguments((torch.ones(2, 4, dtype=torch.float64),))
+    assert Subject("float64", nn.Linear(4, 2).double(), lambda input_set: arguments).is_float64
+    assert not Subject("float32", nn.Linear(4, 2), lambda input_set: arguments).is_float64
 
 
 def test_a_copy_in_another_dtype_keeps_what_is_tied_and_what_is_frozen():

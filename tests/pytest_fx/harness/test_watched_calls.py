@@ -58,7 +58,7 @@ def test_an_output_of_a_class_that_runs_operators_itself_is_of_another_structure
     assert "an output is a tensor of another class" in str(violation)
 
 
-def test_contents_are_replaced_at_addresses_that_stay_and_state_is_put_back_after_the_last_call():
+def test_contents_are_replaced_at_addresses_that_stay_and_state_is_restored_after_the_last_call():
     class Counting(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -71,8 +71,8 @@ def test_contents_are_replaced_at_addresses_that_stay_and_state_is_put_back_afte
             return x + self.count + torch.rand(1) * 0
 
     program = Counting()
-    one, other = Arguments((torch.ones(2),)), Arguments((torch.zeros(2),))
-    runs = Runner(program).in_a_row([other, one], torch.float32)
+    ones, zeros = Arguments((torch.ones(2),)), Arguments((torch.zeros(2),))
+    runs = Runner(program).in_a_row([zeros, ones], torch.float32)
     assert [run.output.tolist() for run in runs] == [[1, 1], [3, 3]]
     assert [run.state["count"].item() for run in runs] == [1, 2]
     assert program.count.item() == 0
@@ -85,8 +85,8 @@ def test_a_program_that_changes_the_shape_of_its_input_gets_a_new_one():
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return x.t_() + 1
 
-    one, other = Arguments((torch.ones(2, 3),)), Arguments((torch.zeros(2, 3),))
-    assert Runner(Turning()).in_a_row([other, one], torch.float32)[1].output.shape == (3, 2)
+    first, other = Arguments((torch.ones(2, 3),)), Arguments((torch.zeros(2, 3),))
+    assert Runner(Turning()).in_a_row([other, first], torch.float32)[1].output.shape == (3, 2)
 
 
 def test_a_model_that_returns_its_parameter_is_judged():
@@ -140,7 +140,7 @@ def test_what_the_compiler_of_torch_wraps_when_it_first_compiles_is_no_change_of
             mutation_guard.install_generation_tagging_init()
             return self.model(x)
 
-    monkeypatch.setattr(nn.Module, "__init__", nn.Module.__init__)  # put back after the test
+    monkeypatch.setattr(nn.Module, "__init__", nn.Module.__init__)  # restored after the test
     monkeypatch.setattr(nn.Module, "__setstate__", nn.Module.__setstate__)
     monkeypatch.delattr(nn.Module, "___needs_generation_tag_patch", raising=False)
     before = nn.Module.__init__

@@ -20,7 +20,7 @@ from pytest_fx.laws.conditioning import Perturbed
 
 def subject_of(module: nn.Module, *inputs: torch.Tensor) -> Subject:
     return Subject(
-        "model", module.eval(), lambda input_set: Arguments(tuple(given.roll(input_set, -1) for given in inputs))
+        "model", module.eval(), lambda input_set: Arguments(tuple(tensor.roll(input_set, -1) for tensor in inputs))
     )
 
 
@@ -73,13 +73,13 @@ def test_boxes_behind_a_threshold_are_judged_box_by_box():
     scores[5] = 0.5  # at the threshold, where rounding decides
 
     def detect(self, boxes, scores):
-        kept = (scores * 3.0 / 3.0 - 0.5).mul(1e6).round().ge(0)
-        return torch.where(kept[:, None], boxes, torch.zeros_like(boxes))
+        chosen = (scores * 3.0 / 3.0 - 0.5).mul(1e6).round().ge(0)
+        return torch.where(chosen[:, None], boxes, torch.zeros_like(boxes))
 
     def wrong(self, boxes, scores):
-        found = detect(self, boxes, scores)
-        found[100:110] = found[100:110] + 187 * (found[100:110] > 0)
-        return found
+        detected = detect(self, boxes, scores)
+        detected[100:110] = detected[100:110] + 187 * (detected[100:110] > 0)
+        return detected
 
     judge(made(detect), made(detect), boxes, scores)
     with pytest.raises(LawViolation):
@@ -95,22 +95,22 @@ def test_what_rounding_alone_decides_may_be_decided_otherwise():
 
 
 def test_a_difference_of_nearly_equal_numbers_may_be_off_by_the_rounding_of_these():
-    given = 1000 + torch.rand(2, 500, generator=torch.Generator().manual_seed(0))
+    value = 1000 + torch.rand(2, 500, generator=torch.Generator().manual_seed(0))
     module = made(lambda self, x: (x * 1.1 - x.mean() * 1.1) * 50)
     program = made(lambda self, x: (x - x.mean()) * 1.1 * 50)
-    judge(module, program, given)
+    judge(module, program, value)
     with pytest.raises(LawViolation):
-        judge(module, made(lambda self, x: (x - x.mean()) * 1.1 * 50 + 0.1), given)
+        judge(module, made(lambda self, x: (x - x.mean()) * 1.1 * 50 + 0.1), value)
 
 
 def test_an_element_next_to_an_ill_conditioned_one_is_not():
-    given = torch.tensor([[1.0, 2.0, 3.0, 4.0]]).repeat(16, 1)
+    value = torch.tensor([[1.0, 2.0, 3.0, 4.0]]).repeat(16, 1)
     module = made(lambda self, x: torch.cat([torch.round(x[:, :1] * 0.1 * 5), torch.sqrt(x[:, 1:])], 1))
     near = made(lambda self, x: torch.cat([torch.round(x[:, :1] / 10 * 5) + 0, torch.sqrt(x[:, 1:])], 1))
     wrong = made(lambda self, x: torch.cat([torch.round(x[:, :1] / 10 * 5), torch.sqrt(x[:, 1:]) * 1.0001], 1))
-    judge(module, near, given)
+    judge(module, near, value)
     with pytest.raises(LawViolation):
-        judge(module, wrong, given)
+        judge(module, wrong, value)
 
 
 def test_noise_of_an_approximate_program_is_excused_where_rounding_decides_and_nowhere_else():

@@ -1,4 +1,4 @@
-"""pytest_fx.laws.counterparts: the tensors that stand for a parameter, under any name, and what they may not become."""
+"""pytest_fx.laws.counterparts: tensors that replace a parameter, under any name, and forbidden changes of them."""
 
 import copy
 
@@ -31,8 +31,8 @@ def subject(module, mode="eval", shape=(3, 4)):
 def violation(judged, pass_):
     pass_run = PassRun(judged, pass_)
     assert pass_run.error is None and pass_run.after is not None
-    found = broken_laws([law_called("gradients")], pass_run) if pass_run.changed else []
-    return str(found[0]) if found else None
+    violations = broken_laws([law_called("gradients")], pass_run) if pass_run.changed else []
+    return str(violations[0]) if violations else None
 
 
 class Wrapper(nn.Module):
@@ -109,7 +109,7 @@ def with_equal_layers(mode):
 
 
 @pytest.mark.parametrize("mode", ["eval", "train"])
-def test_one_of_several_layers_with_equal_weights_is_told_from_the_others(mode):
+def test_one_of_several_layers_with_equal_weights_is_distinguished_from_the_others(mode):
     assert violation(with_equal_layers(mode), wrapped("wrapper", detached=False)) is None
     assert "first.weight" in violation(with_equal_layers(mode), wrapped("wrapper"))
 
@@ -127,9 +127,9 @@ def as_parameters(program):
 
 
 def test_a_frozen_parameter_stays_frozen():
-    said = violation(model(first=0), unfrozen)
-    assert "the parameter 'first.weight', which is frozen in eager, can be trained in the program" in said
-    assert "requires_grad of the old ones" in said
+    message = violation(model(first=0), unfrozen)
+    assert "the parameter 'first.weight', which is frozen in eager, can be trained in the program" in message
+    assert "requires_grad of the old ones" in message
     assert violation(model(first=0, second=0), unfrozen) is not None  # nothing but inputs has gradients in eager
     assert violation(model(first=0), wrapped("wrapper", detached=False)) is None
 
@@ -201,5 +201,5 @@ class Renamed(nn.Module):
 def test_parameters_of_a_program_made_elsewhere_are_known_by_their_values(detached):
     judged = model()
     pass_run = PassRun.given(judged, Renamed(judged.fresh(), detached=detached))
-    found = broken_laws([law_called("gradients")], pass_run)
-    assert [violation.law for violation in found] == ["gradients"] * detached
+    violations = broken_laws([law_called("gradients")], pass_run)
+    assert [violation.law for violation in violations] == ["gradients"] * detached

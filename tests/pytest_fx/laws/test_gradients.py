@@ -115,15 +115,15 @@ def test_sparse_gradients_of_a_large_table_are_compared():
 
 
 def test_gradients_of_the_model_itself_are_found_out_once_for_all_passes(monkeypatch):
-    asked = []
-    found = differentiation.gradients_of
+    recorded = []
+    original = differentiation.gradients_of
     monkeypatch.setattr(
-        differentiation, "gradients_of", lambda *given, **named: asked.append(1) or found(*given, **named)
+        differentiation, "gradients_of", lambda *given, **named: recorded.append(1) or original(*given, **named)
     )
     subject = deep(nn.Embedding(20_000, 64), nn.Linear(64, 8), inputs=torch.randint(0, 20_000, (4, 6)))
     for _ in range(2):
         gradients(PassRun(subject, scaled, contract=close))
-    assert len(asked) == 1
+    assert len(recorded) == 1
 
 
 def frozen(program):

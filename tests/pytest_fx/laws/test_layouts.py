@@ -1,4 +1,4 @@
-"""What a pass changes of how values lie in memory: kernels of another layout are no fault of it, other values are."""
+"""Changes of memory layout by a pass: other rounding by kernels of that layout is no fault, other values are."""
 
 import copy
 
@@ -17,8 +17,8 @@ def subject(forward, inputs, mode="eval", dtype=torch.float32, **layers):
     torch.manual_seed(0)
     for layer in layers.values():
         layer.reset_parameters()
-    given = Arguments((inputs,))
-    shrunk = lambda number: given.shrunk(number) if number else given  # noqa: E731
+    arguments = Arguments((inputs,))
+    shrunk = lambda number: arguments.shrunk(number) if number else arguments  # noqa: E731
     return Subject("model", Calling(forward, **layers), shrunk, mode=mode, working_dtype=dtype)
 
 
@@ -40,8 +40,8 @@ def in_channels_last(program):
 
 def judged(model, pass_):
     pass_run = PassRun(model, pass_)
-    found = broken_laws(affordable(choose_laws(), pass_run), pass_run)
-    return [violation.law for violation in found], pass_run.waivers
+    violations = broken_laws(affordable(choose_laws(), pass_run), pass_run)
+    return [violation.law for violation in violations], pass_run.waivers
 
 
 CONSTANT = {

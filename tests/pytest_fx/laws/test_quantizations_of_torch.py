@@ -106,9 +106,9 @@ def test_a_program_that_torchao_quantized_by_pt2e_is_right():
     assert judged(quantize_pt2e, how="export", form="aten") == ([], None)
 
 
-def test_methods_and_notes_that_a_pass_of_torch_leaves_on_its_program_are_not_held_against_it():
+def test_methods_and_notes_that_a_pass_of_torch_leaves_on_its_program_are_not_blamed_on_it():
     assert judged(as_pt2e_leaves_it) == ([], None)
 
 
-def test_a_module_of_the_users_that_cannot_be_pickled_is_held_against_the_pass():
+def test_a_module_of_the_users_that_cannot_be_pickled_is_blamed_on_the_pass():
     assert judged(with_a_module_of_the_users) == (["round trips"], None)

@@ -10,11 +10,11 @@ from pytest_fx.parallel.distribution import LOCK, is_timing, plain_name, reason_
 
 def worker(pytestconfig: pytest.Config, **options: bool) -> SimpleNamespace:
     """The configuration of a worker whose options are those of this run."""
-    given = {"benchmark_disable": False, "benchmark_enable": False, **options}
+    options_given = {"benchmark_disable": False, "benchmark_enable": False, **options}
     return SimpleNamespace(
         stash={OPTIONS: pytestconfig.stash[OPTIONS]},
         workerinput={"testrunuid": "a run of test_distribution"},
-        getoption=lambda name, default=None: given.get(name, default),
+        getoption=lambda name, default=None: options_given.get(name, default),
     )
 
 

@@ -22,7 +22,7 @@ sys.stdin.read()
 
 
 class Holder:
-    """Another process that holds the lock until it is told to stop."""
+    """Another process that holds the lock until ``stop`` is called."""
 
     def __init__(self, run: str, how: str) -> None:
         self.process = subprocess.Popen(
@@ -53,8 +53,8 @@ def holder(tmp_path):
 
     start.lock = MachineLock(f"{tmp_path}a run")
     yield start
-    for one in started:
-        one.stop()
+    for trained_module in started:
+        trained_module.stop()
 
 
 def test_many_share_and_one_that_wants_to_be_alone_waits_for_all(holder):

@@ -83,8 +83,8 @@ def test_checks_run_side_by_side_and_timings_alone_on_one_worker_and_all_is_writ
     assert {record["worker"] for record in records(user.path)} == {"gw0", "gw1"}
     assert len(list((user.path / ".pytest_fx" / "runs").iterdir())) == 1
     benchmarks = json.loads((user.path / "out.json").read_text())["benchmarks"]
-    assert len(benchmarks) == len({one["fullname"] for one in benchmarks}) == 8
-    assert {one["stats"]["rounds"] for one in benchmarks} == {3}
+    assert len(benchmarks) == len({benchmark["fullname"] for benchmark in benchmarks}) == 8
+    assert {benchmark["stats"]["rounds"] for benchmark in benchmarks} == {3}
     for program in programs:
         result.stdout.fnmatch_lines(f"mine:pair *{program} *")
 

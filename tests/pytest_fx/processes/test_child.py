@@ -42,7 +42,7 @@ def ending_of(act, limits=PLENTY):
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_an_end_that_was_not_asked_for_is_told_apart_from_others(act, limits, kind):
+def test_an_end_that_was_not_requested_is_distinguished_from_others(act, limits, kind):
     assert ending_of(act, limits).kind == kind
 
 

@@ -111,8 +111,8 @@ def test_a_baseline_arrives_whole_in_another_process():
 def test_records_journals_and_benchmark_files_are_read(tmp_path, text):
     path = tmp_path / "file"
     path.write_text(text)
-    (found,) = read_baseline(path, "file").measurements.values()
-    assert found == replace(THEN, machine="a processor, torch 2.13.0, commit abc1234")
+    (measurement,) = read_baseline(path, "file").measurements.values()
+    assert measurement == replace(THEN, machine="a processor, torch 2.13.0, commit abc1234")
 
 
 @pytest.mark.parametrize(
@@ -131,8 +131,8 @@ def test_a_row_without_all_that_is_compared_is_no_row(tmp_path, damage):
 def test_the_host_is_that_of_the_worker_that_measured(tmp_path, info, machine):
     path = tmp_path / "file"
     path.write_text(json.dumps({"timing": {"info": {**INFO, **info}}, "machine": {**MACHINE, **machine}}))
-    (found,) = read_baseline(path, "file").measurements.values()
-    assert found.host == "one"
+    (measurement,) = read_baseline(path, "file").measurements.values()
+    assert measurement.host == "one"
 
 
 def test_a_machine_is_described_by_what_is_known_of_it():
@@ -151,13 +151,13 @@ def test_a_machine_is_described_by_what_is_known_of_it():
         ((0.97, 1.03), None, False),
     ],
 )
-def test_an_interval_that_holds_no_change_and_the_limit_is_too_noisy_to_tell(interval, limit, noisy):
+def test_an_interval_that_holds_no_change_and_the_limit_is_too_noisy_to_decide(interval, limit, noisy):
     exactly = replace(THEN, speedup=1.0, low=1.0, high=1.0)
     now = replace(exactly, low=interval[0], high=interval[1])
     assert Change(exactly, now).too_noisy(limit) is noisy
 
 
-def test_what_is_shown_to_be_slower_is_not_too_noisy_to_tell():
+def test_a_program_shown_to_be_slower_is_not_too_noisy_to_decide():
     assert not change_to(1.0, 0.15).too_noisy(0.05)
 
 

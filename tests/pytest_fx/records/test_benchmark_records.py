@@ -31,9 +31,9 @@ def test_eager_and_transformed_are_in_the_json_with_all_samples(pytester, timing
     for benchmark, role in ((eager, "eager"), (transformed, "transformed")):
         assert benchmark["stats"]["rounds"] == len(benchmark["stats"]["data"]) == 5
         assert 1e-6 < benchmark["stats"]["median"] < 60  # seconds, on a machine that does much else
-        known = benchmark["extra_info"]
-        assert (known["role"], known["batch"], known["threads"]) == (role, 2, 1)
-        assert (known["model"], known["pass"], known["dtype"], known["device"]) == ("mlp", "capture", "float32", "cpu")
+        info = benchmark["extra_info"]
+        assert (info["role"], info["batch"], info["threads"]) == (role, 2, 1)
+        assert (info["model"], info["pass"], info["dtype"], info["device"]) == ("mlp", "capture", "float32", "cpu")
     low, high = transformed["extra_info"]["speedup_interval"]
     assert low <= transformed["extra_info"]["speedup"] <= high
     pairs = zip(eager["stats"]["data"], transformed["stats"]["data"], strict=True)
@@ -83,8 +83,8 @@ def benchmarks_shown(pytester, *options):
     path = pytester.makepyfile(OWN_BENCHMARK)
     result = pytester.runpytest("--fx-model", "mlp", "--fx-rounds", "2", *options, path)
     result.assert_outcomes(passed=2)
-    shown = [line.partition("  ")[0].split(" (")[0] for line in result.outlines]
-    return "test_own" in shown, "mlp eager, beside capture" in shown
+    names = [line.partition("  ")[0].split(" (")[0] for line in result.outlines]
+    return "test_own" in names, "mlp eager, beside capture" in names
 
 
 def test_the_table_of_pytest_benchmark_has_the_users_own_benchmarks_alone(pytester):
@@ -92,11 +92,11 @@ def test_the_table_of_pytest_benchmark_has_the_users_own_benchmarks_alone(pytest
 
 
 @pytest.mark.parametrize("option", ["-v", "--benchmark-sort=name", "--benchmark-columns=min,median"])
-def test_it_has_timings_too_if_it_is_asked_for(pytester, option):
+def test_it_has_timings_too_if_it_is_requested(pytester, option):
     assert benchmarks_shown(pytester, option) == (True, True)
 
 
-def test_it_is_asked_for_in_the_ini_file_or_the_environment_too(pytester, monkeypatch):
+def test_it_is_requested_in_the_ini_file_or_the_environment_too(pytester, monkeypatch):
     pytester.makeini("[pytest]\naddopts = --benchmark-sort=name")
     assert benchmarks_shown(pytester)[1]
     pytester.makeini("[pytest]")

@@ -114,8 +114,8 @@ def test_only_the_last_journals_are_kept(tmp_path):
         journal = Journal(tmp_path)
         journal.append({"number": number})
         os.utime(journal.path, (0, 0))
-    kept = [record["number"] for journal in journals(tmp_path) for record in read_records(journal)]
-    assert kept == list(range(3, KEPT_RUNS + 3))
+    numbers = [record["number"] for journal in journals(tmp_path) for record in read_records(journal)]
+    assert numbers == list(range(3, KEPT_RUNS + 3))
 
 
 def test_the_journal_of_a_run_that_goes_on_is_kept_whatever_runs_beside_it(tmp_path):
@@ -136,7 +136,7 @@ def test_the_folder_hides_itself_from_git(tmp_path):
 
 
 @pytest.mark.thorough
-def test_a_folder_that_cannot_be_written_stops_no_test_and_is_said(pytester):
+def test_a_folder_that_cannot_be_written_stops_no_test_and_is_reported(pytester):
     (pytester.path / ".pytest_fx").write_text("a file of somebody else's")
     path = pytester.makepyfile(TWO_ROWS_AND_A_STOP.format(stop=""))
     result = pytester.runpytest(*OPTIONS, path)

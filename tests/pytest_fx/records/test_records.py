@@ -47,9 +47,11 @@ def test_processes_that_append_at_the_same_time_do_not_mix_their_lines(tmp_path)
         writer.start()
     for writer in writers:
         writer.join()
-    found = read_records(path)
-    assert [[one["number"] for one in found if one["writer"] == writer] for writer in range(2)] == [list(range(50))] * 2
-    assert [json.loads(line) for line in path.read_text().splitlines()] == found  # with no line between
+    records = read_records(path)
+    assert [[record["number"] for record in records if record["writer"] == writer] for writer in range(2)] == [
+        list(range(50))
+    ] * 2
+    assert [json.loads(line) for line in path.read_text().splitlines()] == records  # with no line between
 
 
 def test_numbers_that_json_has_no_word_for_come_back(tmp_path):
@@ -89,15 +91,15 @@ def test_a_measurement_says_on_what_it_was_made():
 
 def test_hidden_files_of_others_beside_a_file_that_is_replaced_stay(tmp_path):
     path = tmp_path / "evaluation.md"
-    left = tmp_path / ".evaluation.md.abc.pytest-fx"
+    leftover = tmp_path / ".evaluation.md.abc.pytest-fx"
     others = [tmp_path / f".evaluation.md{suffix}" for suffix in (".swp", ".bak", ".un~")]
-    for file in (left, *others):
+    for file in (leftover, *others):
         file.write_text("theirs")
         os.utime(file, (0, 0))
     write_atomically(path, "new")
     assert path.read_text() == "new"
     assert all(file.exists() for file in others)
-    assert not left.exists()
+    assert not leftover.exists()
 
 
 def test_a_record_names_the_build_of_torch_which_its_package_may_leave_out(monkeypatch):

@@ -22,20 +22,20 @@ def made_up_run(rows: int = 40, failures: int = 3, seed: int = 0, name: str = "r
     lines: list[dict[str, Any]] = []
     for number in range(rows):
         errors = {"dtype": "float32", "float64_error": 1.234e-14, "error": 3.21e-6, "eager_error": 2.13e-6}
-        known = {"nodes_before": 50, "nodes_after": 40, "changed": True, **errors}
-        row = SummaryRow(f"model{number // 20}", f"pass-{number % 20}", **known)
+        fields = {"nodes_before": 50, "nodes_after": 40, "changed": True, **errors}
+        row = SummaryRow(f"model{number // 20}", f"pass-{number % 20}", **fields)
         kind = number % 10
-        known = asdict(row) | {"kept": True, **({"changed": False} if kind == 8 else {})}
-        known |= {9: {"outcome": "refuses"}, 7: {"outcome": "wrong: contract"}}.get(kind, {})
+        fields = asdict(row) | {"kept": True, **({"changed": False} if kind == 8 else {})}
+        fields |= {9: {"outcome": "refuses"}, 7: {"outcome": "wrong: contract"}}.get(kind, {})
         line = {"kind": "row", "test": f"fx::test_{number}", "worker": "gw1", "machine": MACHINE, "timing": None}
         if number % 3 == 0:
             eager = [chance.lognormvariate(0, 0.05) * 1.2e-3 for _ in range(pairs)]
             transformed = [chance.lognormvariate(0, 0.05) * 1e-3 for _ in range(pairs)]
             line["timing"] = {"eager": eager, "transformed": transformed}
-            middle = sorted(one / other for one, other in zip(eager, transformed, strict=True))[pairs // 2]
-            known |= {"speedup": middle, "speedup_low": middle * 0.97, "speedup_high": middle * 1.03, "noisy": False}
-            known |= {"verdict": "faster", "eager_seconds": 1.2e-3, "seconds": 1e-3, "peak_memory": 5000}
-        lines.append({**line, "row": {field: value for field, value in known.items() if value is not None}})
+            middle = sorted(first / other for first, other in zip(eager, transformed, strict=True))[pairs // 2]
+            fields |= {"speedup": middle, "speedup_low": middle * 0.97, "speedup_high": middle * 1.03, "noisy": False}
+            fields |= {"verdict": "faster", "eager_seconds": 1.2e-3, "seconds": 1e-3, "peak_memory": 5000}
+        lines.append({**line, "row": {field: value for field, value in fields.items() if value is not None}})
     wrong = [line for line in lines if line["row"].get("outcome") == "wrong: contract"]
     for line in wrong[:failures]:
         lines.append(made_up_failure(line["test"], line["row"]["model"], line["row"]["program"]))

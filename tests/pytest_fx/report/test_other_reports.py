@@ -18,17 +18,17 @@ RUN = ("--fx-model", "mlp", "--fx-size", "small", "--fx-no-timing", "-k", "pass_
 
 def properties_of(path):
     (case,) = ElementTree.parse(path).getroot().iter("testcase")
-    return {one.get("name"): one.get("value") for one in case.iter("property")}
+    return {element.get("name"): element.get("value") for element in case.iter("property")}
 
 
 def test_junit_has_the_verdict_and_the_numbers_of_a_test_as_properties(pytester):
     pytester.makepyfile(mine=PASS)
     pytester.runpytest(*RUN, "--fx-pass", "mine:shifted", "--junitxml", "junit.xml", "--fx-report", "report")
-    found = properties_of(pytester.path / "junit.xml")
-    assert (found["fx model"], found["fx program"], found["fx result"]) == ("mlp", "shifted", "wrong")
-    assert float(found["fx error"]) > 1e-3 and found["fx law"] == "contract"
-    assert found["fx first wrong node"].startswith("%") and ":" in found["fx where"]
-    assert not any("{" in name or name == "fx" for name in found)
+    properties = properties_of(pytester.path / "junit.xml")
+    assert (properties["fx model"], properties["fx program"], properties["fx result"]) == ("mlp", "shifted", "wrong")
+    assert float(properties["fx error"]) > 1e-3 and properties["fx law"] == "contract"
+    assert properties["fx first wrong node"].startswith("%") and ":" in properties["fx where"]
+    assert not any("{" in name or name == "fx" for name in properties)
     assert (pytester.path / "junit.xml").stat().st_size < 20_000
 
 
@@ -52,8 +52,8 @@ def test_pytest_html_is_given_a_text(pytester):
         """
     )
     pytester.inline_run(*RUN, "--fx-pass", "mine:shifted", plugins=[collector])
-    (shown,) = collector.extras
-    assert shown["format_type"] == "text" and shown["content"].startswith("fx model: mlp\nfx program: shifted\n")
+    (failure,) = collector.extras
+    assert failure["format_type"] == "text" and failure["content"].startswith("fx model: mlp\nfx program: shifted\n")
 
 
 def test_properties_of_the_users_own_tests_stay(pytester):

@@ -41,8 +41,8 @@ def test_paths_are_those_of_the_checkout_where_tests_run_below_it(monkeypatch):
     monkeypatch.setenv("GITHUB_WORKSPACE", "/checkout")
     run = made_up_run(0, 0)
     run.lines.append(made_up_failure("t.py::test", "m", "p") | {"facts": None})
-    (said,) = annotations_of(run, [], ROOT / "part")
-    assert said == (
+    (message,) = annotations_of(run, [], ROOT / "part")
+    assert message == (
         "::error file=part/test_it.py,line=3,title=t.py%3A%3Atest failed::LawViolation: p changes what m computes"
     )
 
@@ -51,14 +51,18 @@ def test_names_cannot_give_commands_of_their_own():
     run = made_up_run(0, 0)
     hostile = "a\n::add-mask::b\r::error::c,d:e%0A"
     run.lines.append(made_up_failure(hostile, hostile, hostile))
-    (said,) = annotations_of(run, [], ROOT)
-    assert "\n" not in said and "\r" not in said and said.startswith("::error file=net.py,line=7,title=a%0A%3A%3Aadd-")
-    assert "%250A" in said
+    (message,) = annotations_of(run, [], ROOT)
+    assert (
+        "\n" not in message
+        and "\r" not in message
+        and message.startswith("::error file=net.py,line=7,title=a%0A%3A%3Aadd-")
+    )
+    assert "%250A" in message
 
 
-def test_of_many_failures_ten_are_annotated_the_last_of_which_counts_the_others():
-    said = annotations_of(made_up_run(400, 40), [], ROOT)
-    assert len(said) == 10 and said[-1] == "::error title=pytest-fx::31 more failures are in the summary"
+def test_of_many_failures_ten_are_annotated_and_the_last_counts_the_others():
+    messages = annotations_of(made_up_run(400, 40), [], ROOT)
+    assert len(messages) == 10 and messages[-1] == "::error title=pytest-fx::31 more failures are in the summary"
 
 
 def test_the_summary_has_failures_changes_and_rows_with_the_earlier_run_beside_them():

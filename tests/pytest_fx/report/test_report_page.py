@@ -104,8 +104,8 @@ def test_what_does_not_fit_is_left_out_and_the_page_says_so():
     assert first["leftOut"] == ["the single pairs of timings"]
     assert "programs, maps and drawings of 20 of 40 failures" in second["leftOut"]
     assert third["leftOut"][-1].endswith("of 400 rows, first those that are right or change nothing")
-    kept = [row_of(third, place)["judged"] for place in range(len(third["rows"]))]
-    assert kept.count("wrong") == min(40, len(kept)) and third["verdicts"]["wrong"] == 40
+    verdicts = [row_of(third, place)["judged"] for place in range(len(third["rows"]))]
+    assert verdicts.count("wrong") == min(40, len(verdicts)) and third["verdicts"]["wrong"] == 40
 
 
 def test_a_run_without_rows_or_failures_has_a_page():
@@ -178,7 +178,7 @@ for (const element of document.querySelectorAll("body *")) {
 def test_nothing_overflows_is_missing_or_faint(tmp_path, width, scheme):
     run = made_up_run(60, 3)
     own = ("calls", lambda row: row.nodes_after), ("a longer heading", lambda row: f"{row.program} " * 9)
-    run.add_columns([SummaryColumn(*one) for one in own])
+    run.add_columns([SummaryColumn(*column) for column in own])
     page = page_of(run, history(1, 2, rows=60))
     flags = ("--blink-settings=preferredColorScheme=0", "--force-dark-mode") if scheme == "dark" else ()
     is_dark = "matchMedia('(prefers-color-scheme: dark)').matches"
@@ -226,13 +226,13 @@ def test_rows_are_found_sorted_and_opened_and_everything_is_reached_by_keyboard(
       drawn: failure.querySelector(".drawing img").complete };
     """
     page = page_of(made_up_run(60, 9), history(1, 2, rows=60))
-    found = in_browser(page, script, tmp_path)
-    assert isinstance(found, dict), found
-    assert (found["errors"], found["found"], found["wrong"]) == ([], ["row-27"], 6)
-    assert found["sorted"] and found["down"] and found["open"] and found["drawn"]
-    assert "what went wrong" in found["opened"] and found["id"] == "failure-2"
-    assert found["marked"] == ["a30 = self.layer30(a", "a30 = self.other30(a"]
-    assert (found["unreachable"], found["maps"]) == (0, 1)
+    answer = in_browser(page, script, tmp_path)
+    assert isinstance(answer, dict), answer
+    assert (answer["errors"], answer["found"], answer["wrong"]) == ([], ["row-27"], 6)
+    assert answer["sorted"] and answer["down"] and answer["open"] and answer["drawn"]
+    assert "what went wrong" in answer["opened"] and answer["id"] == "failure-2"
+    assert answer["marked"] == ["a30 = self.layer30(a", "a30 = self.other30(a"]
+    assert (answer["unreachable"], answer["maps"]) == (0, 1)
 
 
 @in_chromium
@@ -262,8 +262,8 @@ def test_columns_of_users_are_sorted_by_their_numbers_and_found_by_their_words(t
     return [errors, up, down, calls()];
     """
     run = made_up_run(4, 0)
-    shown = iter(("9 calls", "11 calls", "-", "100 calls"))
-    run.add_columns([SummaryColumn("calls", lambda row: next(shown))])
+    cells = iter(("9 calls", "11 calls", "-", "100 calls"))
+    run.add_columns([SummaryColumn("calls", lambda row: next(cells))])
     up = ["9 calls", "11 calls", "100 calls", "\u2013"]
     assert in_browser(page_of(run), script, tmp_path) == [[], up, [*up[2::-1], "\u2013"], ["11 calls"]]
 
@@ -287,7 +287,7 @@ def test_hostile_names_run_no_script(tmp_path):
 
 
 @in_chromium
-def test_ten_thousand_rows_stand_in_two_seconds_and_are_found_by_filter(tmp_path):
+def test_ten_thousand_rows_are_there_in_two_seconds_and_can_be_filtered(tmp_path):
     page = page_of(made_up_run(10_000, 300), history(1, 2, 3, rows=10_000))
     script = """
     const stands = performance.getEntriesByType("navigation")[0].loadEventEnd;

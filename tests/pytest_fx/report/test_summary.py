@@ -58,7 +58,7 @@ def test_what_no_test_found_out_is_a_dash_and_no_error_is_a_zero():
 
 
 def full_row() -> SummaryRow:
-    """A row that has every part, each of a type that it may have."""
+    """A row with every part, each of a permitted type."""
     samples = {str: "guided", bool: False, int: 7, float: 0.5}
     hints = {name: get_args(hint) or (hint,) for name, hint in get_type_hints(SummaryRow).items()}
     parts = {name: next((samples[kind] for kind in kinds if kind in samples), ()) for name, kinds in hints.items()}
@@ -82,8 +82,8 @@ def test_every_part_of_a_row_is_shown_or_listed_as_only_recorded():
 
 def test_every_part_of_a_row_is_set_somewhere():
     files = Path(report_folder.__path__[0]).parent.rglob("*.py")
-    given = {name for path in files for name in re.findall(r"\b(\w+)=(?!=)", path.read_text("utf-8"))}
-    assert {field.name for field in fields(SummaryRow)} - given == set()
+    names = {name for path in files for name in re.findall(r"\b(\w+)=(?!=)", path.read_text("utf-8"))}
+    assert {field.name for field in fields(SummaryRow)} - names == set()
 
 
 def timed(*ratios: float) -> SummaryRow:
@@ -105,7 +105,7 @@ def test_times_on_contents_that_repeat_say_so():
     assert "2.000 (2.000 to 2.000), faster; contents of inputs repeat" in format_table([row])[1]
 
 
-def test_a_loaded_machine_is_told_once_with_how_much_of_a_processor_there_was():
+def test_a_loaded_machine_is_reported_once_with_how_much_of_a_processor_there_was():
     timing = PairedTiming((0.2,) * 5, (0.1,) * 5, threads=1, iterations=1, processors=0.62)
     loaded = SummaryRow("model", "fuse").with_timing(timing)
     assert "loaded" not in format_table([loaded])[1]
@@ -120,8 +120,8 @@ def test_a_change_is_no_ratio_where_the_times_of_either_run_are_too_noisy():
     before = Measurement("model", "fuse", 1, "float32", "cpu", 1, 1.0, 0.99, 1.01, "here")
     noisy = Change(replace(before, low=0.7, high=1.4), before)
     assert CHANGE.cell(timed(1.0, 1.0).with_change(noisy)) == "too noisy to tell (-30.0% to +40.0%)"
-    shown = Change(before, replace(before, speedup=0.5, low=0.49, high=0.51))
-    cell = CHANGE.cell(timed(0.3, 0.5, 0.7, 0.4, 0.6).with_change(shown))
+    change = Change(before, replace(before, speedup=0.5, low=0.49, high=0.51))
+    cell = CHANGE.cell(timed(0.3, 0.5, 0.7, 0.4, 0.6).with_change(change))
     assert re.fullmatch(r"slower, too noisy to tell by how much \(\+9\d\.\d% to \+10\d\.\d%\)", cell)
 
 
@@ -202,7 +202,7 @@ def test_a_run_without_rows_prints_no_table(pytester):
     pytester.runpytest("--fx-model", "mlp", path).stdout.no_fnmatch_line("*fx: verdicts*")
 
 
-def test_passes_that_found_nothing_to_change_are_one_line_unless_all_is_asked_for(pytester):
+def test_passes_with_nothing_to_change_are_one_line_unless_all_rows_are_requested(pytester):
     options = (
         "--fx-model",
         "mlp",

@@ -77,7 +77,7 @@ def test_a_wrong_program_is_marked_and_not_praised():
     assert "wrong: contract" in table([WRONG], verbose=True)[1]
 
 
-def test_rows_stand_below_their_models_where_names_are_long():
+def test_rows_are_below_their_models_where_names_are_long():
     assert table([RIGHT, replace(LONG, program="fuse-gelu, no leaf modules"), replace(LONG, program="p")], 70) == [
         "  program                     verdict  speed-up (95 % interval)",
         "resnet_tiny",

@@ -50,7 +50,7 @@ def verdicts(pytester, *options):
     """The verdicts of a run on the faulty models and passes, by program."""
     pytester.makepyfile(faults=text_of("faults"))
     result = pytester.inline_run("--fx-no-timing", "-p", "no:cacheprovider", *options)
-    reports = [found.report for found in result.getcalls("pytest_runtest_logreport")]
+    reports = [getcall.report for getcall in result.getcalls("pytest_runtest_logreport")]
     return {row.program: verdict_of(row) for row in collect_rows(reports)}
 
 

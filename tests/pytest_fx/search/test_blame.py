@@ -1,4 +1,4 @@
-"""Whose fault a broken law is: a pass of torch.fx is not blamed for what torch's clean-up alone does alike."""
+"""The blame for a broken law: a pass of torch.fx is not blamed for effects of torch's clean-up alone."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""check_pass: the search for a program on which a pass breaks a law, and what it says of it."""
+"""check_pass: the search for a program on which a pass breaks a law, and its report."""
 
 import importlib
 import math
@@ -46,8 +46,8 @@ def check(tmp_path):
     """check_pass without Hypothesis's database, which would remember failures from run to run."""
 
     def check(pass_, **options):
-        given = {"settings": QUICK, "seed": 1, "folder": tmp_path, "max_examples": 24, "min_changed": 0, **options}
-        return check_pass(pass_, **given)
+        arguments = {"settings": QUICK, "seed": 1, "folder": tmp_path, "max_examples": 24, "min_changed": 0, **options}
+        return check_pass(pass_, **arguments)
 
     return check
 
@@ -291,9 +291,9 @@ def pad_before_conv_by_reflection(graph_module):
     """Rare: of all the ways to pad, one before one kind of layer."""
     for node in graph_module.graph.find_nodes(op="call_module"):
         if isinstance(graph_module.get_submodule(node.target), nn.Conv1d):
-            (given,) = node.all_input_nodes
-            if given.target is F.pad and given.kwargs.get("mode") == "reflect":
-                given.target = pad_by_reflection
+            (operand,) = node.all_input_nodes
+            if operand.target is F.pad and operand.kwargs.get("mode") == "reflect":
+                operand.target = pad_by_reflection
     graph_module.recompile()
 
 
@@ -304,10 +304,10 @@ def pad_by_reflection(x, pad, mode, value=None):
 def linear_to_the_same_size_on_three_dimensions(graph_module):
     """Rare: a layer of one size, on what was just transposed."""
     for node in graph_module.graph.find_nodes(op="call_module"):
-        layer, given = graph_module.get_submodule(node.target), node.all_input_nodes[0]
+        layer, operand = graph_module.get_submodule(node.target), node.all_input_nodes[0]
         is_square = isinstance(layer, nn.Linear) and layer.in_features == layer.out_features
-        if is_square and given.target == "transpose":
-            given.args = (given.args[0], *reversed(given.args[1:]))
+        if is_square and operand.target == "transpose":
+            operand.args = (operand.args[0], *reversed(operand.args[1:]))
     graph_module.recompile()
 
 
@@ -321,7 +321,7 @@ def test_programs_come_nearer_to_what_a_pass_rarely_finds(check, pass_):
     assert often.changed >= seldom + 3
 
 
-# What it can be told.
+# Its options.
 
 
 def test_passes_of_every_kind_are_taken(check):
@@ -357,8 +357,8 @@ def test_laws_are_switched_off_demanded_and_added(check):
 
     assert "contract" not in check(leave_alone, without=("contract",), max_examples=3).laws
     assert violation_of(check, relu_method_as_function, demand=("shrinks the graph",)).law == "shrinks the graph"
-    found = violation_of(check, relu_method_as_function, demand=(Law("no change", no_change),))
-    assert found.law == "no change"
+    violation = violation_of(check, relu_method_as_function, demand=(Law("no change", no_change),))
+    assert violation.law == "no change"
 
 
 def test_a_law_that_reports_another_one_is_named_with_it(check):
@@ -497,10 +497,10 @@ def helper(x):
 
 
 def test_what_a_pass_mentions_is_found_in_code_tables_defaults_and_helpers():
-    found = references_of(uses_a_table_and_a_pattern)
+    references = references_of(uses_a_table_and_a_pattern)
     expected = {nn.GELU, F.gelu, "permute", torch.permute, nn.Conv2d, F.silu, torch.clamp, torch.sigmoid, torch.relu}
-    assert expected <= set(found.operations)
-    (program,) = found.patterns
+    assert expected <= set(references.operations)
+    (program,) = references.patterns
     assert [node.target for node in program.graph.nodes][1:3] == [torch.neg, torch.relu]
 
 
@@ -525,9 +525,9 @@ def test_what_a_pass_mentions_has_functions_of_linear_algebra_attributes_and_inf
         for node in program.graph.find_nodes(op="call_function", target=torch.linalg.vector_norm):
             node.args = (-math.inf, "mT", "act", "norm")
 
-    found = references_of(masks)
-    assert {torch.linalg.vector_norm, "mT", "norm"} <= set(found.operations)
-    assert {math.inf, -math.inf, "act", "norm"} <= set(found.constants)
+    references = references_of(masks)
+    assert {torch.linalg.vector_norm, "mT", "norm"} <= set(references.operations)
+    assert {math.inf, -math.inf, "act", "norm"} <= set(references.constants)
 
 
 def test_checks_are_found_by_their_names_and_where_a_pass_asks_what_must_not_be_erased():
@@ -551,8 +551,8 @@ def test_what_a_set_names_is_found_in_the_same_order_in_every_process():
         return program.graph.find_nodes(op="call_function", target=wanted)
 
     wanted = {torch.tanh, torch.relu, torch.sin, torch.cos, torch.exp, F.gelu, torch.neg, torch.abs}
-    found = references_of(activations).operations
-    assert [operation.__name__ for operation in found if operation in wanted] == [
+    references = references_of(activations).operations
+    assert [operation.__name__ for operation in references if operation in wanted] == [
         *("gelu", "abs", "cos", "exp", "neg", "relu", "sin", "tanh")
     ]
 
@@ -577,8 +577,8 @@ def test_constants_that_a_pass_mentions_are_found():
     def eighths(graph_module):
         return [node for node in graph_module.graph.nodes if node.args[1] in (8.5, 8) or node.kwargs == "reflect"]
 
-    found = references_of(eighths).constants
-    assert {8.5, 8, "reflect"} <= set(found)
+    references = references_of(eighths).constants
+    assert {8.5, 8, "reflect"} <= set(references)
 
 
 def silu_in_torch(graph_module: torch.fx.GraphModule):
@@ -596,8 +596,8 @@ def silu_before_its_user(graph_module: torch.fx.GraphModule):
         if node.target == torch.sigmoid:
             (product,) = node.users
             with graph_module.graph.inserting_before(next(iter(product.users))):
-                made = graph_module.graph.call_function(F.silu, node.args)
-            product.replace_all_uses_with(made)
+                call = graph_module.graph.call_function(F.silu, node.args)
+            product.replace_all_uses_with(call)
             graph_module.graph.erase_node(product)
             graph_module.graph.erase_node(node)
     graph_module.recompile()
@@ -645,7 +645,7 @@ def relu_in_torch(graph_module: torch.fx.GraphModule):
         (relu_in_torch, ReturnsASize),
     ],
 )
-def test_what_tools_of_torch_fx_do_wrong_is_not_held_against_passes(check, pass_, program):
+def test_what_tools_of_torch_fx_do_wrong_is_not_blamed_on_passes(check, pass_, program):
     report = check(pass_, programs=program_given(program), max_examples=1)
     assert report.unjudged == 1
 
@@ -655,7 +655,7 @@ class CubesOfBooleans(nn.Module):
         return torch.erf(torch.pow(x > 0, 3))
 
 
-def test_a_kernel_that_torch_lacks_for_a_dtype_of_the_program_is_not_held_against_a_pass(check):
+def test_a_kernel_that_torch_lacks_for_a_dtype_of_the_program_is_not_blamed_on_a_pass(check):
     def erf_as_gelu(graph_module):
         for node in graph_module.graph.find_nodes(op="call_function", target=torch.erf):
             node.target = F.gelu
@@ -709,24 +709,24 @@ def test_a_program_that_returns_no_finite_number_is_not_counted_as_changed(check
     assert "1 were not judged: what they return is empty or not finite" in str(report)
 
 
-def test_what_a_pass_for_torch_fx_does_wrong_itself_is_held_against_it(check):
+def test_what_a_pass_for_torch_fx_does_wrong_itself_is_blamed_on_it(check):
     violation = violation_of(check, silu_before_its_user, programs=program_given(WrittenAfterwards), max_examples=1)
     assert violation.law == "contract"
 
 
 def test_what_a_pass_added_goes_back_to_where_the_nodes_were_that_it_replaced():
     def forward(x, y):
-        one = y * torch.sigmoid(y)
+        first = y * torch.sigmoid(y)
         y.neg_()
-        two = y * torch.sigmoid(y)
-        return x + one, two
+        second = y * torch.sigmoid(y)
+        return x + first, second
 
     program = PutBack(load_pass(silu_in_torch))(fx.symbolic_trace(forward))
     called = [node.target for node in program.graph.nodes if node.op.startswith("call")]
     assert called == [F.silu, "neg_", F.silu, operator.add]
-    given = torch.arange(3.0), torch.arange(3.0)
-    for found, expected in zip(program(*(part.clone() for part in given)), forward(*given), strict=True):
-        assert torch.allclose(found, expected)
+    inputs = torch.arange(3.0), torch.arange(3.0)
+    for actual, expected in zip(program(*(part.clone() for part in inputs)), forward(*inputs), strict=True):
+        assert torch.allclose(actual, expected)
 
 
 def test_as_many_programs_are_tried_as_there_are_and_none_twice(check):
@@ -748,7 +748,7 @@ def test_programs_are_the_same_ones_in_each_run_where_hypothesis_is_told_so(chec
     for _ in range(2):
         runs.append([])
         settings = hypothesis.settings(QUICK, derandomize=derandomize)
-        # Messages of checks name the file of a drawn program, each of which has a number of its own.
+        # Messages of checks name the file of a drawn program, and each file has another number.
         keep = lambda program: runs[-1].append(re.sub(r"<program \d+>", "", program.code))  # noqa: E731
         check(keep, settings=settings, seed=None, without=("deterministic",))
     assert runs[0] == runs[1] and len(set(runs[0])) > 20
@@ -757,10 +757,10 @@ def test_programs_are_the_same_ones_in_each_run_where_hypothesis_is_told_so(chec
 @pytest.mark.parametrize("given", [None, programs(steps=4)], ids=["drawn", "of a strategy"])
 def test_programs_of_a_seed_do_not_depend_on_what_other_modules_mention(check, tmp_path, monkeypatch, given):
     def run():
-        seen = []
-        keep = lambda program: seen.append((program.training, re.sub(r"<program \d+>", "", program.code)))  # noqa: E731
+        recorded = []
+        keep = lambda program: recorded.append((program.training, re.sub(r"<program \d+>", "", program.code)))  # noqa: E731
         check(keep, programs=given, without=("deterministic",), max_examples=40)
-        return seen
+        return recorded
 
     def modes(seen):
         return [mode for mode, _ in seen]
@@ -797,8 +797,8 @@ def only_two_dimensions(graph_module: torch.fx.GraphModule):
 
 @pytest.mark.parametrize("seed", thorough_except([0, 1], range(6)))
 def test_a_fold_that_is_right_for_other_sizes_is_found_wrong_where_two_are_equal(check, seed):
-    found = violation_of(check, only_two_dimensions, seed=seed, max_examples=100, min_changed=0.05)
-    assert found.law in ("contract", "gradients", "batch sizes", "other values")
+    violation = violation_of(check, only_two_dimensions, seed=seed, max_examples=100, min_changed=0.05)
+    assert violation.law in ("contract", "gradients", "batch sizes", "other values")
 
 
 def relu_of_the_first():
@@ -906,7 +906,7 @@ def test_functions_of_torch_that_are_written_in_python_are_mentioned():
 
 
 def marked(graph_module):
-    """Changes a setting of a module that it was not given to change, and in evaluation mode what is computed, too."""
+    """Change a setting of a module that the pass was not given; in evaluation mode change the results, too."""
     for module in graph_module.children():
         module.mark = 1
     if not graph_module.training:

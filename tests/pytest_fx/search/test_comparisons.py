@@ -1,4 +1,4 @@
-"""What a pass compares the nodes of a program with, and programs in which both are equal."""
+"""The values that a pass compares the nodes of a program with, and programs in which both are equal."""
 
 import operator
 import sys
@@ -285,12 +285,12 @@ def texts_after(pass_):
     captured = Subject.of(program, "eval").capture()
     with comparisons.recording():
         pass_(captured)
-    seen, random = Observed.of(PROGRAM, "eval"), Random(0)
+    observed, random = Observed.of(PROGRAM, "eval"), Random(0)
     operations = [torch.sigmoid, "chunk", "unsqueeze", torch.tanh, nn.Dropout]
     for mismatch in comparisons.latest.values():
         for _ in range(20):
-            if edits := agreed(seen, mismatch, operations, random):
-                yield written(edited(seen.tree, edits))
+            if edits := agreed(observed, mismatch, operations, random):
+                yield written(edited(observed.tree, edits))
 
 
 @pytest.mark.parametrize(
@@ -353,18 +353,18 @@ def test_comprehensions_inside_of_a_comparison_do_no_harm():
 
 
 def test_comparisons_with_effects_are_not_evaluated_again():
-    taken = []
+    appended = []
 
     def take(graph_module):
         nodes = list(graph_module.graph.nodes)
-        if taken.append(1) == nodes.pop():
+        if appended.append(1) == nodes.pop():
             return graph_module
         return graph_module
 
     comparisons = PassComparisons([take.__code__])
     with comparisons.recording():
         take(Subject.of(running(PROGRAM), "eval").capture())
-    assert taken == [1]
+    assert appended == [1]
     assert not comparisons.latest
 
 

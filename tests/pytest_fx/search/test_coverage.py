@@ -1,4 +1,4 @@
-"""How much of a pass's own code random programs reach, and how the search is led by it."""
+"""The part of a pass's own code that random programs reach, and its use in the search."""
 
 import inspect
 import itertools
@@ -23,17 +23,17 @@ pytestmark = pytest.mark.usefixtures("little_explored")
 
 
 def branching(numbers):
-    found = []
+    results = []
     for number in numbers:
         if number > 3 and number != 7:
-            found.append(number)
+            results.append(number)
         elif number is None:
-            found.append(
+            results.append(
                 0,
             )
         assert number != 100
     try:
-        return max(found)
+        return max(results)
     except ValueError:
         return None
 
@@ -50,14 +50,14 @@ def coverage_of(*calls):
 
 
 def places(code):
-    """Return what was not reached, by the line below that of ``def``."""
-    found = code.coverage().unreached
-    return [(int(text.split(":")[1].split("-")[0]) - FIRST, text.split(": ", 1)[1]) for text in found]
+    """Return the unreached places, by the line below that of ``def``."""
+    unreached = code.coverage().unreached
+    return [(int(text.split(":")[1].split("-")[0]) - FIRST, text.split(": ", 1)[1]) for text in unreached]
 
 
 def test_lines_and_the_ways_of_conditions_are_reached_or_not():
     assert coverage_of([1, 4], [7], []).is_whole is False
-    assert places(coverage_of([1, 4], [7], [])) == [(6, "found.append(")]
+    assert places(coverage_of([1, 4], [7], [])) == [(6, "results.append(")]
     missing = places(coverage_of([1, 4]))
     assert (12, "except ValueError:") in missing
     # Python 3.10 does not say which part of a line a condition is
@@ -89,9 +89,9 @@ def halves(a, b):
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="Python 3.10 does not say which part of a line a condition is")
 def test_of_a_statement_in_a_line_the_half_is_named_that_was_not_reached():
     code = PassCode([halves.__code__])
-    for given in (1, 1.5):
+    for value in (1, 1.5):
         with code.recording():
-            halves(given, 1)
+            halves(value, 1)
     first = halves.__code__.co_firstlineno
     unreached = [text.split(":", 1)[1].strip() for text in code.coverage().unreached]
     ways = {(int(line) - first, way.strip()) for line, way in (text.split(":", 1) for text in unreached)}
@@ -228,10 +228,10 @@ def test_the_report_does_not_list_what_runs_in_programs_alone(isolate):
 @pytest.mark.parametrize("isolate", [False, True])
 def test_the_report_lists_what_no_program_reached(isolate):
     report = check_pass(with_helper, seed=0, max_examples=20, min_changed=0, isolate=isolate)
-    found = report.coverage
-    assert found is not None and found.reached == found.total - 2  # the line and the way to it
+    coverage = report.coverage
+    assert coverage is not None and coverage.reached == coverage.total - 2  # the line and the way to it
     first, second = str(report).splitlines()
-    assert first.endswith(f"{found.reached} of {found.total} lines and branches of its code were reached")
+    assert first.endswith(f"{coverage.reached} of {coverage.total} lines and branches of its code were reached")
     assert second.endswith("raise RuntimeError(node)") and "test_coverage.py:" in second
 
 
@@ -321,8 +321,8 @@ def inputs():
 
 def test_variations_read_other_values_repeat_some_box_results_and_have_constants_of_the_pass():
     reached = {NEAR: frozenset({Point("pass.py", 1)})}
-    made = itertools.islice(variations(reached, ("max", 8.25), Random(0)), 40)
-    text = "\n".join(program.source for program in made)
+    variants = itertools.islice(variations(reached, ("max", 8.25), Random(0)), 40)
+    text = "\n".join(program.source for program in variants)
     for form in (r"cat\(\[(x, x|y, y)\]", r"cat\(\[\w, \w, \w\]", r"return \(\w,\)", r"min=8\.25", r"max=8\.25"):
         assert re.search(form, text), form
 
@@ -355,7 +355,7 @@ def erase_some(graph, nodes):
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="code has no columns in Python 3.10")
 @pytest.mark.parametrize("name, edits", [("keep", False), ("erase", True)])
-def test_two_lambdas_of_one_line_are_told_apart(name, edits):
+def test_two_lambdas_of_one_line_are_distinguished(name, edits):
     code = PassCode(references_of(erase_some).codes)
     graph = fx.Graph()
     with code.recording():

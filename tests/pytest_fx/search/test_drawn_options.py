@@ -27,7 +27,7 @@ QUICK = hypothesis.settings(database=None, phases=[hypothesis.Phase.generate])
 
 @dataclass(frozen=True)
 class SkipReLU:
-    """A wrong pass, which skips what it is told to."""
+    """A wrong pass, which skips the operations in its option."""
 
     at: tuple[str, ...] = ()
     modules: bool = False

@@ -171,7 +171,7 @@ def test_properties_of_several_tensors_and_of_their_types_are_varied(name, texts
 def test_a_group_that_no_size_divides_comes_with_another_size(varied):
     texts = varied["argument groups of Conv2d"]
     groups = [re.search(r"nn\.Conv2d\((\d+), (\d+), 3, groups=(\d)\)", text) for text in texts]
-    assert {"2", "3"} <= {found[3] for found in groups if found}
+    assert {"2", "3"} <= {group[3] for group in groups if group}
 
 
 def test_a_module_may_be_in_another_mode_than_the_rest(varied):
@@ -256,7 +256,7 @@ def test_several_properties_follow_of_those_on_which_the_pass_acted():
     assert seldom > often, "what was varied often comes less often"
 
 
-def test_other_operations_of_the_pass_stand_in_the_place_of_a_call():
+def test_other_operations_of_the_pass_replace_a_call():
     near = trials([(CONVOLUTION, "eval")], ("eval",), (), Random(0), {}, operations=(torch.tanh, nn.Sigmoid))
     texts: dict[str, list[str]] = {}
     for trial in itertools.islice(near, 400):
@@ -265,19 +265,21 @@ def test_other_operations_of_the_pass_stand_in_the_place_of_a_call():
     assert any("nn.Sigmoid()" in text for text in texts["Sigmoid instead"])
 
 
-def test_a_layer_that_updates_its_buffers_stands_in_the_place_of_a_call():
+def test_a_layer_that_updates_its_buffers_replaces_a_call():
     names = {variation.name for variation in operation_variations(Observed.of(CONVOLUTION, "eval"), ())}
     assert {"BatchNorm1d instead", "BatchNorm2d instead"} <= names
 
 
 def test_a_line_that_fits_no_new_value_is_left_out_and_the_new_value_returned():
-    seen = Observed.of(
+    observed = Observed.of(
         CONVOLUTION.replace("return torch.softmax(b + y, 1)", "c = a[y.long()]\n        return c"), "eval"
     )
-    index = seen.lines[-2]
-    (reader,) = uses_of(seen.lines[-1], {ast.unparse(index.targets[0])})
-    several = [operated(seen, [(seen.lines[-1], reader)], choices_for(torch.tanh), Random(seed)) for seed in range(20)]
-    texts = [written(edited(seen.tree, edits)) for edits in several if edits is not None]
+    index = observed.lines[-2]
+    (reader,) = uses_of(observed.lines[-1], {ast.unparse(index.targets[0])})
+    several = [
+        operated(observed, [(observed.lines[-1], reader)], choices_for(torch.tanh), Random(seed)) for seed in range(20)
+    ]
+    texts = [written(edited(observed.tree, edits)) for edits in several if edits is not None]
     left_out = [text for text in texts if "a[" not in text]
     assert left_out and all("more1 = torch.tanh(" in text and "return more1" in text for text in left_out)
 
@@ -316,12 +318,12 @@ def test_arguments_that_the_pass_does_not_mention_come_first():
 
 
 def test_a_program_with_one_call_a_line_computes_the_same():
-    seen = Observed.of(CONVOLUTION, "eval")
-    assert seen is not None
-    lines = written(seen.tree)
+    observed = Observed.of(CONVOLUTION, "eval")
+    assert observed is not None
+    lines = written(observed.tree)
     assert "t0 = self.conv(x)" in lines and "a = t2 * 2.0" in lines
-    assert written(flattened(seen.tree)) == lines
-    assert seen.values["b"].shape == (2, 8, 3, 4)
+    assert written(flattened(observed.tree)) == lines
+    assert observed.values["b"].shape == (2, 8, 3, 4)
 
 
 # Wrong passes that forget one property each.
@@ -341,10 +343,10 @@ def relu_of_what_is_detached(graph_module):
 
 def reuse_products(graph_module):
     """Merge equal multiplications, where 2 and 2.0 are equal."""
-    known = {}
+    first_calls = {}
     for node in graph_module.graph.find_nodes(op="call_function", target=operator.mul):
         if len(node.all_input_nodes) == 1 and not any(n.op == "call_method" for n in graph_module.graph.nodes):
-            first = known.setdefault(node.args, node)
+            first = first_calls.setdefault(node.args, node)
             if first is not node:
                 node.replace_all_uses_with(first)
                 graph_module.graph.erase_node(node)
@@ -549,16 +551,16 @@ REPEATED = PERMUTED.replace("permute(0, 1, 2)", "relu()").replace(
 )
 
 
-def test_an_operation_stands_in_the_place_of_all_calls_that_compute_the_same():
-    seen = Observed.of(REPEATED, "eval")
-    texts = [written(edited(seen.tree, each.edits)) for each in operation_variations(seen, [torch.tanh])]
+def test_an_operation_replaces_all_calls_that_compute_the_same():
+    observed = Observed.of(REPEATED, "eval")
+    texts = [written(edited(observed.tree, each.edits)) for each in operation_variations(observed, [torch.tanh])]
     assert any(text.count("tanh(") == 2 and "relu" not in text for text in texts), "\n".join(texts)
 
 
 def test_a_wider_program_names_the_new_dimension_too():
     matrix = PERMUTED.replace("0, 1, 2", "0, 1").replace("arange(72.0)", "arange(18.0)").replace("6, 3, 4", "6, 3")
-    seen = Observed.of(matrix, "eval")
-    text = written(edited(seen.tree, wider(seen)))
+    observed = Observed.of(matrix, "eval")
+    text = written(edited(observed.tree, wider(observed)))
     assert "permute(0, 1, 2)" in text and "permute((0, 1, 2))" in text and running(text) is not None
 
 
@@ -574,20 +576,20 @@ def test_an_argument_that_was_made_a_keyword_cannot_be_left_out_by_its_value():
 
 
 def test_random_numbers_are_drawn_at_two_places_in_training():
-    acted, found = Counter(), []
+    acted, results = Counter(), []
     for trial in itertools.islice(trials([(PERMUTED, "eval")], ("eval", "train"), (), Random(0), acted), 700):
         acted.update(trial.properties)
         if trial.properties == ("dropout at two places",):
-            found.append(trial)
-    assert found and {trial.mode for trial in found} == {"train"}
-    assert all(trial.program.source.count("dropout(") == 2 for trial in found)
+            results.append(trial)
+    assert results and {trial.mode for trial in results} == {"train"}
+    assert all(trial.program.source.count("dropout(") == 2 for trial in results)
 
 
 def test_tensors_get_a_further_dimension_where_one_is_counted_from_the_end():
-    acted, found = Counter(), []
+    acted, results = Counter(), []
     text = PERMUTED.replace("permute(0, 1, 2)", "relu()").replace("b.permute((0, 1, 2))", "b")
     for trial in itertools.islice(trials([(text, "eval")], ("eval",), (), Random(0), acted), 900):
         acted.update(trial.properties)
         if trial.properties == ("rank of all inputs",):
-            found += re.findall(r"softmax\(\w+, (-?\d)\)", trial.program.source)
-    assert any(dim.startswith("-") for dim in found), found
+            results += re.findall(r"softmax\(\w+, (-?\d)\)", trial.program.source)
+    assert any(dim.startswith("-") for dim in results), results

@@ -19,7 +19,7 @@ ONCE = hypothesis.settings(
 
 
 QUICK = None if hypothesis.settings().max_examples > 100 else 3  # 100 is Hypothesis's own default
-"""How many are tried where no profile asks for more programs: the first of each kind, and ``make properties`` all."""
+"""The number of passes that are tried: the first of each kind; with ``make properties`` all."""
 UNCHECKED = of_theme("formulas")[:QUICK]
 CHECKED = [row for row in RIGHT.values() if row.theme == "formulas"][:QUICK]
 

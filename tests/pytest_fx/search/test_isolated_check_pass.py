@@ -90,12 +90,12 @@ def test_a_law_that_is_broken_in_the_child_is_reported_as_without_one(tmp_path):
             node.target = torch.neg
         program.recompile()
 
-    said = []
+    printed = []
     for isolate in (False, True):
         with pytest.raises(LawViolation) as raised:
             check_pass(negated, isolate=isolate, seed=0, max_examples=60, folder=tmp_path, settings=UNSHRUNK)
-        said.append((raised.value.law, raised.value.kind, str(raised.value)))
-    assert said[0] == said[1]
+        printed.append((raised.value.law, raised.value.kind, str(raised.value)))
+    assert printed[0] == printed[1]
 
 
 def test_a_pass_that_changes_nothing_is_not_judged_in_a_child_either():
@@ -125,7 +125,7 @@ def test_the_test_that_is_written_fails_and_does_not_end_pytest(pytester, monkey
     result.stdout.fnmatch_lines("E*law 'process untouched': exits ended its process with status 7*")
 
 
-def test_a_program_that_ends_the_process_without_the_pass_is_not_held_against_the_pass(monkeypatch):
+def test_a_program_that_ends_the_process_without_the_pass_is_not_blamed_on_the_pass(monkeypatch):
     real = isolated_search._Crash._ending
     tried = []
 

@@ -68,12 +68,12 @@ def test_a_fault_that_changes_what_programs_compute_is_killed_by_the_contract(re
     assert {"contract"} <= {each.by for each in report.of("killed")}
 
 
-def test_a_fault_that_makes_no_difference_is_not_told_apart(report):
+def test_a_fault_that_makes_no_difference_is_not_distinguished(report):
     (guard,) = fates(report, line_of('if node.op != "call_function"'), "guard removed")
     assert guard.fate == "not told apart"
 
 
-def test_a_fault_in_a_line_that_no_program_reaches_is_said_to_be_so(report):
+def test_a_fault_in_a_line_that_no_program_reaches_is_reported_as_unreached(report):
     (constant,) = fates(report, line_of("999"), "edit removed")
     assert (constant.fate, constant.by) == ("not told apart", "no program reached it")
     assert "`graph_module.meta['unusual'] = 999` (no program reached it)" in str(report)
@@ -121,8 +121,8 @@ def negation_as_new_product(graph_module: fx.GraphModule) -> None:
 
 def test_a_fault_that_leaves_dead_code_behind_acts_less():
     report = mutate_pass(negation_as_new_product, max_examples=4)
-    (left,) = fates(report, line_of("graph_module.graph.erase_node(node)"), "edit removed")
-    assert left.fate == "acts less"
+    (mutant,) = fates(report, line_of("graph_module.graph.erase_node(node)"), "edit removed")
+    assert mutant.fate == "acts less"
     (metadata,) = fates(report, line_of("product.meta.update(node.meta)"), "edit removed")
     assert metadata.fate == "survived"  # no law is about metadata of new nodes
 

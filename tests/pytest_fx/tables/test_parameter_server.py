@@ -24,26 +24,26 @@ from pytest_fx.tables.parameter_server import parameter_servers
 pytestmark = pytest.mark.skipif(parameter_server.unavailable() is not None, reason=str(parameter_server.unavailable()))
 
 SECONDS = 0.5
-"""How long programs wait for an answer."""
+"""The time that programs wait for an answer."""
 FINE, OTHER = "fine", "other"
 IDS = torch.tensor([[1, 2], [3, 4]])
 
 
 def as_client(work):
-    """Return what ``work`` returns in a process of its own, which is the client of servers that it starts."""
+    """Run ``work`` in a new process, the client of servers that it starts itself, and return its result."""
 
     def report(channel):
         torch.set_num_threads(1)
         try:
-            said = {"found": work()}
+            answer = {"found": work()}
         except BaseException:
-            said = {"failed": traceback.format_exc()}
-        channel.send(json.dumps(said).encode())
+            answer = {"failed": traceback.format_exc()}
+        channel.send(json.dumps(answer).encode())
 
     with Child(report) as child:
-        said = json.loads(child.receive(Limits(seconds=60)))
-    assert "failed" not in said, said["failed"]
-    return said["found"]
+        answer = json.loads(child.receive(Limits(seconds=60)))
+    assert "failed" not in answer, answer["failed"]
+    return answer["found"]
 
 
 def doubled(ids):
@@ -67,13 +67,13 @@ def answer(number=0):
 
 
 def attempt(program, number=0):
-    """Return what a call returns, or what its error says with its notes, and how long it took."""
+    """Return the result of a call, or its error with its notes, and the seconds that it took."""
     started = time.monotonic()
     try:
-        said = program(*query(number)).tolist()
+        answer = program(*query(number)).tolist()
     except Exception as error:
-        said = "\n".join([type(error).__name__, str(error), *error.__notes__])
-    return said, time.monotonic() - started
+        answer = "\n".join([type(error).__name__, str(error), *error.__notes__])
+    return answer, time.monotonic() - started
 
 
 def overlapped():
@@ -88,14 +88,14 @@ def try_against(table, meanwhile=lambda server: None, after=lambda server: None,
 
     def work():
         with parameter_servers({FINE: {"rows": doubled}, OTHER: {"rows": table}}) as servers:
-            program, found = overlapped(), []
+            program, results = overlapped(), []
             for number in numbers:
                 if number == 1:
                     meanwhile(servers[OTHER].pid)
-                found.append(attempt(program, number))
+                results.append(attempt(program, number))
                 if number == 1:
                     after(servers[OTHER].pid)
-            return found
+            return results
 
     return as_client(work)
 
@@ -142,10 +142,10 @@ def test_a_server_that_dies_mid_call_is_an_error_at_the_wait_with_the_users_line
             os._exit(3)
         return doubled(ids)
 
-    (first, _), (second, taken), (third, _) = try_against(dies)
+    (first, _), (second, seconds), (third, _) = try_against(dies)
     assert first == answer(0)
     assert_says(second, "why    RuntimeError: ")
-    assert taken < 10
+    assert seconds < 10
     assert_says(third, "why    RuntimeError: ")
 
 
@@ -160,10 +160,10 @@ def test_a_server_that_hangs_is_an_error_in_bounded_time_and_serves_later_querie
     def go_on(server):
         os.kill(server, signal.SIGCONT)
 
-    (first, _), (second, taken), (third, _) = try_against(doubled, stop, go_on)
+    (first, _), (second, seconds), (third, _) = try_against(doubled, stop, go_on)
     assert (first, third) == (answer(0), answer(2))
     assert_says(second, "timeout", "answers within 0.5 s")
-    assert SECONDS * 0.9 < taken < 10
+    assert SECONDS * 0.9 < seconds < 10
 
 
 def test_a_slow_server_is_waited_for():
@@ -171,7 +171,7 @@ def test_a_slow_server_is_waited_for():
         time.sleep(0.2)
         return doubled(ids)
 
-    assert [said for said, _ in try_against(slow, numbers=(0, 2))] == [answer(0), answer(2)]
+    assert [message for message, _ in try_against(slow, numbers=(0, 2))] == [answer(0), answer(2)]
 
 
 def raises(ids):
@@ -199,8 +199,8 @@ def test_a_server_that_nobody_knows_is_an_error_at_the_wait():
         with parameter_servers({FINE: {"rows": doubled}}):
             return attempt(overlapped())
 
-    said, _ = as_client(work)
-    assert_says(said, "why    RuntimeError: ")
+    message, _ = as_client(work)
+    assert_says(message, "why    RuntimeError: ")
 
 
 @pytest.mark.thorough
@@ -213,14 +213,14 @@ def test_whenever_a_server_is_killed_each_query_has_its_result_or_an_error_in_bo
             program = overlapped()
             killer = threading.Timer(delay, os.kill, (servers[OTHER].pid, signal.SIGKILL))
             killer.start()
-            found = []
-            while not found or isinstance(found[-1][0], list):
-                found.append(attempt(program, len(found)))
+            results = []
+            while not results or isinstance(results[-1][0], list):
+                results.append(attempt(program, len(results)))
             killer.join()
-            return [*found, attempt(program, len(found))]
+            return [*results, attempt(program, len(results))]
 
-    *fine, (failed, taken), (later, _) = as_client(work)
-    assert [said for said, _ in fine] == [answer(number) for number in range(len(fine))]
-    assert taken < 10
-    for said in (failed, later):
-        assert_says(said, "why    RuntimeError: ")
+    *fine, (failed, seconds), (later, _) = as_client(work)
+    assert [message for message, _ in fine] == [answer(number) for number in range(len(fine))]
+    assert seconds < 10
+    for message in (failed, later):
+        assert_says(message, "why    RuntimeError: ")

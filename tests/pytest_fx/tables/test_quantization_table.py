@@ -48,7 +48,7 @@ def test_float_ours_and_torch_ao_run_in_the_same_rounds(name, peer):
 
 
 @pytest.mark.parametrize("dynamic", [False, True])
-def test_torch_ao_finds_scales_in_each_call_where_that_is_asked_for(dynamic):
+def test_torch_ao_finds_scales_in_each_call_where_that_is_requested(dynamic):
     prepared = ao_prepare(torch.nn.Sequential(torch.nn.Linear(4, 4)), (torch.ones(2, 4),), "x86", dynamic=dynamic)
     prepared(torch.ones(2, 4))
     layer = ao_convert(prepared, "x86").get_submodule("0")
@@ -70,7 +70,7 @@ def test_phases_are_timed_beside_those_of_torch_ao():
         assert cells_of(phase, values).keys() == {"phase, s: fx, torch.ao"}
 
 
-def test_on_a_gpu_nothing_is_measured_and_the_reason_is_told(monkeypatch):
+def test_on_a_gpu_nothing_is_measured_and_the_reason_is_reported(monkeypatch):
     row = rows()["deep_recommender_small, GPU, batch 256"]
     for available, reason in ((False, "no GPU"), (True, "the kernels on integers are the CPU's")):
         monkeypatch.setattr(torch.cuda, "is_available", lambda answer=available: answer)

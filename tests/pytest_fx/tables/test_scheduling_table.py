@@ -88,12 +88,12 @@ def test_one_query_is_watched_before_and_after_for_the_timeline():
     assert second_begins < first_ends
 
 
-def test_fewer_fetches_in_flight_are_asked_for_by_the_row():
+def test_fewer_fetches_in_flight_are_requested_by_the_row():
     numbers = get_table("scheduling").numbers(rows()[f"{SMALL}, 2 in flight"].measure())
     assert (numbers["moved"], numbers["fetches_count"]) == (2, 3)
 
 
-def test_without_rpc_the_reason_stands_in_the_row(monkeypatch):
+def test_without_rpc_the_reason_is_in_the_row(monkeypatch):
     monkeypatch.setattr(parameter_server.rpc, "is_available", lambda: False)
     with pytest.raises(NotRun, match=r"^not run: this build of torch has no torch\.distributed\.rpc$"):
         rows()[SMALL].measure()

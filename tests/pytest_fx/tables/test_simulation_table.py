@@ -101,8 +101,8 @@ def test_small_siblings_are_the_same_model():
 def test_programs_are_called_in_turns_and_long_ones_less_often(monkeypatch):
     order, clock = [], iter(range(10_000))
     monkeypatch.setattr("pytest_fx.tables.estimates.time.thread_time", lambda: float(next(clock)))
-    found = seconds_in_turns([lambda: order.append("a"), lambda: order.append("b")], 30)
-    assert [len(one) for one in found] == [5, 5]
+    times = seconds_in_turns([lambda: order.append("a"), lambda: order.append("b")], 30)
+    assert [len(of_program) for of_program in times] == [5, 5]
     turns = order[4:]  # behind the warm-up
     assert turns[:4] in (["a", "b", "b", "a"], ["b", "a", "a", "b"])
 
@@ -115,12 +115,12 @@ def test_a_turn_of_a_short_program_is_long_enough_to_tell_passes_apart(monkeypat
         calls.append(now[0])
         now[0] += 1e-3
 
-    (found,) = seconds_in_turns([program], 30)
-    assert found == pytest.approx([1e-3] * 30)
+    (times,) = seconds_in_turns([program], 30)
+    assert times == pytest.approx([1e-3] * 30)
     assert len(calls) == 2 + 30 * 50
     calls.clear()
     seconds_in_turns([program, lambda: calls.append(-1.0)], 3)
-    assert [one < 0 for one in calls[4:8]] == [True, False, False, True], (
+    assert [call < 0 for call in calls[4:8]] == [True, False, False, True], (
         "a millisecond each, in another order each time"
     )
 
@@ -129,9 +129,9 @@ def test_a_turn_of_a_short_program_is_long_enough_to_tell_passes_apart(monkeypat
 def test_what_is_reachable_is_what_a_perfect_estimate_has(noise, least, most):
     drawn = random.Random(0)
     truth = [drawn.gauss(0, 2) for _ in range(400)]
-    first, second = ([one + drawn.gauss(0, noise) for one in truth] for _ in range(2))
+    first, second = ([value + drawn.gauss(0, noise) for value in truth] for _ in range(2))
     halves, reachable = reachable_rank(first, second)
-    measured = [(one + other) / 2 for one, other in zip(first, second, strict=True)]
+    measured = [(first + other) / 2 for first, other in zip(first, second, strict=True)]
     assert least <= reachable <= most
     assert reachable == pytest.approx(rank_correlation(truth, measured), abs=0.03)
     assert halves <= reachable
@@ -173,11 +173,11 @@ def test_a_row_has_measured_and_estimated_times(estimator):
 
 def test_passes_that_change_nothing_are_left_out(estimator):
     rows = get_table("simulation").rows(Scale(rounds=2))
-    found = next(row for row in rows if row.name == "two_heads, passes").measure()["passes"]
-    assert "fuse-conv-bn" in found
-    assert found["fuse-conv-bn"]["kernels"] > 1
-    found = next(row for row in rows if row.name == "mlp, passes").measure()["passes"]
-    assert list(found) == ["canonicalize"]
+    passes_measured = next(row for row in rows if row.name == "two_heads, passes").measure()["passes"]
+    assert "fuse-conv-bn" in passes_measured
+    assert passes_measured["fuse-conv-bn"]["kernels"] > 1
+    passes_measured = next(row for row in rows if row.name == "mlp, passes").measure()["passes"]
+    assert list(passes_measured) == ["canonicalize"]
 
 
 def test_the_v100_is_estimated_beside_the_papers_figure():

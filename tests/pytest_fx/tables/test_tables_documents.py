@@ -1,4 +1,4 @@
-"""What was measured, as Markdown and CSV."""
+"""The documents made of measurements, as Markdown and CSV."""
 
 import re
 from dataclasses import replace
@@ -56,7 +56,7 @@ def test_a_row_that_was_not_run_shows_the_reason_and_no_number(documents, write)
     assert "| 34 | not run: no \\| garden |" in documents()["README.md"]
 
 
-def test_the_last_record_of_a_row_is_told(documents, write):
+def test_the_last_record_of_a_row_is_reported(documents, write):
     write("daisy", {"petals": 33})
     write("daisy", {"petals": 34})
     assert "| daisy | 34 | 34 |" in documents()["petals.md"]
@@ -89,22 +89,22 @@ def test_a_row_that_the_table_has_no_more_is_left_out(documents, write):
     assert "tulip" not in documents()["petals.md"]
 
 
-def test_rows_of_small_models_are_told_only_where_they_were_measured(documents, write):
+def test_rows_of_small_models_are_reported_only_where_they_were_measured(documents, write):
     write("small daisy", {"petals": 8})
     page = documents()["petals.md"]
     assert "| small daisy | 8 | - |" in page and "rose" not in page
     assert "| not measured |" in documents()["README.md"]
 
 
-def test_a_cell_without_its_number_cannot_be_told():
+def test_a_cell_without_its_number_cannot_be_shown():
     entry = Entry("rose", {"petals": 5}, {}, None)
     assert entry.format("{petals}") == "5"
     assert entry.format("{paper_petals}") is None
 
 
-def test_rows_that_are_worked_out_of_others_stand_below_them(petals, register, write, tmp_path):
+def test_rows_that_are_worked_out_of_others_are_below_them(petals, register, write, tmp_path):
     def sum_up(entries):
-        return [Entry("all", {"petals": sum(one.numbers.get("petals", 0) for one in entries)}, {}, None)]
+        return [Entry("all", {"petals": sum(entry.numbers.get("petals", 0) for entry in entries)}, {}, None)]
 
     register(replace(petals, totals=sum_up))
     write("daisy", {"petals": 30})
@@ -113,7 +113,7 @@ def test_rows_that_are_worked_out_of_others_stand_below_them(petals, register, w
     assert "| rose | 5 | - |\n| all | 35 | - |\n\nMeasured" in text
 
 
-def test_rows_of_a_gpu_are_told_under_the_machine_that_has_one(petals, register, write, tmp_path):
+def test_rows_of_a_gpu_are_reported_under_the_machine_that_has_one(petals, register, write, tmp_path):
     register(
         replace(petals, rows=lambda scale: [Row("daisy", dict), Row("rose", dict, on_gpu=True), Row("lily", dict)])
     )

@@ -42,12 +42,12 @@ def test_the_same_numbers_give_the_same_file_without_a_date(section):
 
 
 def test_title_machine_axis_series_rows_numbers_and_reasons_are_written(section):
-    said = texts(figure.draw(section(reference=(20.0, "a dozen and a half"))))
+    labels = texts(figure.draw(section(reference=(20.0, "a dozen and a half"))))
     for text in (
         *("Petals by flower", "Abacus, 2 cores", "petals", "here", "the paper", "a dozen and a half"),
         *("daisy", "rose", "33", "34", "not run: no garden"),
     ):
-        assert text in said
+        assert text in labels
 
 
 def test_ours_and_the_papers_look_different_and_only_ours_has_an_error_bar(section):
@@ -66,7 +66,7 @@ def test_on_a_logarithmic_axis_numbers_are_dots(section):
     assert [line.get_xdata()[0] for line in axes.lines if line.get_marker() == "o"] == [33, 34]
 
 
-def test_only_rows_that_are_asked_for_are_drawn_if_there_are_any(section):
+def test_only_rows_that_are_requested_are_drawn_if_there_are_any(section):
     assert "rose" not in texts(figure.draw(section(rows="^dai")))
     assert "rose" in texts(figure.draw(section(rows="^tulip")))
 

@@ -1,4 +1,4 @@
-"""Which measurements still hold, and what is not a record."""
+"""Valid and outdated measurements, and lines that are no records."""
 
 import pytest
 

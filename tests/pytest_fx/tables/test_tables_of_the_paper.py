@@ -25,7 +25,7 @@ def names(table, size="full"):
 
 @pytest.fixture(scope="module")
 def committed():
-    """What the committed records say."""
+    """Return the committed records."""
     return read_sections(RESULTS)
 
 

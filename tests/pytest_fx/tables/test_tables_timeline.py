@@ -12,8 +12,8 @@ from pytest_fx.tables import timeline
 
 
 def test_a_timeline_is_drawn_of_the_first_row_that_has_one_and_shown(petals, register, write, tmp_path):
-    shown = Timeline("When petals fall", ("rose", "daisy"), {"work": "ours", "fetch": "paper"})
-    register(replace(petals, timeline=shown, numbers=lambda values: {"petals": values["petals"]}))
+    chart = Timeline("When petals fall", ("rose", "daisy"), {"work": "ours", "fetch": "paper"})
+    register(replace(petals, timeline=chart, numbers=lambda values: {"petals": values["petals"]}))
 
     def documents(figures=()):
         return write_documents(read_sections(tmp_path), frozenset(figures))

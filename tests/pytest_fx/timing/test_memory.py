@@ -41,8 +41,8 @@ def test_a_program_that_frees_early_has_the_lower_peak():
 
 def test_no_gradients_are_recorded_and_nothing_stays_watched():
     linear = nn.Linear(4, 4)
-    seen = []
-    peak_memory(lambda: seen.append(linear(torch.ones(1, 4))))
-    assert not seen[0].requires_grad
-    seen.clear()
+    recorded = []
+    peak_memory(lambda: recorded.append(linear(torch.ones(1, 4))))
+    assert not recorded[0].requires_grad
+    recorded.clear()
     assert peak_memory(lambda: None) == 0

@@ -138,7 +138,7 @@ def test_a_cache_by_contents_finds_no_integers_in_it_also_where_there_is_one_set
     assert (len(program.known) < program.calls) == timing.contents_repeat
 
 
-def test_it_is_said_where_integers_repeat():
+def test_it_is_reported_where_integers_repeat():
     tokens = torch.full((4,), 7)
     assert timed(Embedded(), Embedded(), lambda number: Arguments((tokens,))).contents_repeat
     assert not timed(Work(), Work()).contents_repeat
@@ -146,21 +146,21 @@ def test_it_is_said_where_integers_repeat():
 
 def test_integers_change_in_a_way_that_the_model_accepts():
     """Offsets begin with zero and do not fall; rows may come in another order."""
-    given = torch.tensor([[0, 1, 5], [0, 3, 4], [0, 0, 2], [0, 7, 9]])
+    x = torch.tensor([[0, 1, 5], [0, 3, 4], [0, 0, 2], [0, 7, 9]])
 
     def accepts(arguments: Arguments) -> bool:
         (offsets,) = arguments.tensors
         return bool((offsets[:, 0] == 0).all() and (offsets.diff(dim=1) >= 0).all())
 
-    contents = Contents(lambda number: Arguments((given,)), accepts)
+    contents = Contents(lambda number: Arguments((x,)), accepts)
     ring = contents.ring(3)
     contents.fill(ring, 0)
-    seen = {str(args[0].tolist()) for args, _ in ring.calls}
-    assert len(seen) == 3 and all(map(accepts, ring.arguments))
-    assert {str(sorted(args[0].tolist())) for args, _ in ring.calls} == {str(sorted(given.tolist()))}
+    distinct = {str(args[0].tolist()) for args, _ in ring.calls}
+    assert len(distinct) == 3 and all(map(accepts, ring.arguments))
+    assert {str(sorted(args[0].tolist())) for args, _ in ring.calls} == {str(sorted(x.tolist()))}
 
 
-def test_a_program_that_replaces_a_function_while_it_is_timed_is_told_and_the_function_put_back():
+def test_a_program_that_replaces_a_function_while_it_is_timed_is_reported_and_the_function_restored():
     sinh = torch.sinh
 
     class Patching(Work):
@@ -174,18 +174,18 @@ def test_a_program_that_replaces_a_function_while_it_is_timed_is_told_and_the_fu
 
 
 def test_a_timed_program_finds_no_output_of_eager_among_live_objects():
-    found: list[torch.Tensor] = []
+    results: list[torch.Tensor] = []
 
     class Finding(Work):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             right = super().forward(x)
             for other in gc.get_objects():
                 if type(other) is torch.Tensor and other is not right and other.shape == right.shape:
-                    found.extend([other] if torch.equal(other, right) else [])
+                    results.extend([other] if torch.equal(other, right) else [])
             return right
 
     timed(Work(), Finding(), rounds=1)
-    assert not found
+    assert not results
 
 
 def test_the_clock_is_not_looked_up_when_the_program_runs(monkeypatch):
@@ -265,11 +265,11 @@ def test_no_garbage_is_collected_while_eager_runs_after_a_program_that_turns_it_
 def test_what_a_thread_computes_after_the_program_has_returned_is_refused():
     class Later(Work):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
-            output, given = torch.zeros_like(x), x.clone()
+            output, copied = torch.zeros_like(x), x.clone()
 
             def compute() -> None:
                 time.sleep(0.01)
-                output.copy_(super(Later, self).forward(given))
+                output.copy_(super(Later, self).forward(copied))
 
             threading.Thread(target=compute).start()
             return output
@@ -406,7 +406,7 @@ def test_errors_as_large_as_eagers_changes_are_those_of_a_cache(errors, elements
 
 
 def test_a_pair_has_the_same_contents_and_no_call_has_those_of_another():
-    seen: dict[str, list[tuple[int, bytes]]] = {"e": [], "t": []}
+    recorded: dict[str, list[tuple[int, bytes]]] = {"e": [], "t": []}
 
     class Seeing(nn.Module):
         def __init__(self, name: str) -> None:
@@ -414,7 +414,7 @@ def test_a_pair_has_the_same_contents_and_no_call_has_those_of_another():
             self.name = name
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
-            seen[self.name].append((x.data_ptr(), x.numpy().tobytes()))
+            recorded[self.name].append((x.data_ptr(), x.numpy().tobytes()))
             x.zero_()
             return x.t_()
 
@@ -422,9 +422,9 @@ def test_a_pair_has_the_same_contents_and_no_call_has_those_of_another():
         return Arguments((torch.arange(1.0, 7.0).reshape(2, 3),))
 
     timing = timed(Seeing("e"), Seeing("t"), inputs, rounds=4)
-    assert [contents for _, contents in seen["e"]] == [contents for _, contents in seen["t"]]
-    assert len({contents for _, contents in seen["e"]}) == len(seen["e"])
-    for calls in seen.values():
+    assert [contents for _, contents in recorded["e"]] == [contents for _, contents in recorded["t"]]
+    assert len({contents for _, contents in recorded["e"]}) == len(recorded["e"])
+    for calls in recorded.values():
         assert len({address for address, _ in calls}) == timing.iterations
 
 
@@ -433,12 +433,12 @@ def test_contents_are_valid_inputs():
     contents = Contents(lambda number: Arguments((table, torch.tensor([True]), "a"), {"index": torch.tensor(number)}))
     ring = contents.ring(2)
     contents.fill(ring, 0)
-    (one, mask, text), kwargs = ring.calls[0]
-    assert one[0] == 0 and one[1] == -torch.inf and one[2].isnan() and -3.0 < one[3] < -2.9
-    assert one[4].isfinite()
+    (x, mask, text), kwargs = ring.calls[0]
+    assert x[0] == 0 and x[1] == -torch.inf and x[2].isnan() and -3.0 < x[3] < -2.9
+    assert x[4].isfinite()
     assert mask.tolist() == [True] and text == "a"
     assert kwargs["index"] > 0
-    assert not torch.equal(one, ring.calls[1][0][0])
+    assert not torch.equal(x, ring.calls[1][0][0])
 
 
 def test_outputs_that_are_compared_are_of_different_input_sets():

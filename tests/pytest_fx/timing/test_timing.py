@@ -157,8 +157,8 @@ def test_pairs_are_added_until_they_decide(monkeypatch):
     assert len(timing.eager) in (60, 120, 240, 480, 960)
     steady = time_pairs(clock.program("e", 0.5), clock.program("t", 0.5), budget=1e9)
     assert len(steady.eager) == 30 and steady.verdict == "no difference shown"
-    found = time_pairs(clock.program("e", 0.525), clock.program("t", 0.5), budget=1e9)
-    assert len(found.eager) == 30 and found.verdict == "faster"
+    measured = time_pairs(clock.program("e", 0.525), clock.program("t", 0.5), budget=1e9)
+    assert len(measured.eager) == 30 and measured.verdict == "faster"
 
 
 def test_no_pairs_are_added_beyond_the_budget_and_the_timing_says_that_it_has_not_decided(monkeypatch):
@@ -175,7 +175,7 @@ def test_no_pairs_are_added_beyond_the_budget_and_the_timing_says_that_it_has_no
 
 def test_a_program_is_hardly_ever_shown_to_be_faster_or_slower_than_its_copy_however_often_one_looks():
     generator = torch.Generator().manual_seed(0)
-    shown = 0
+    claims = 0
     for _ in range(30):  # each with pairs whose times wait for others now and then
         times = 1 + torch.rand(2, 30 * 2 ** (LOOKS - 1), generator=generator) / 20
         times += 3 * torch.rand(times.shape, generator=generator) * (torch.rand(times.shape, generator=generator) < 0.3)
@@ -184,8 +184,8 @@ def test_a_program_is_hardly_ever_shown_to_be_faster_or_slower_than_its_copy_how
             timing = replace(paired(eager[: 30 << look], transformed[: 30 << look]), looks=LOOKS)
             if timing.decides:
                 break
-        shown += timing.verdict in ("faster", "slower")
-    assert shown <= 1
+        claims += timing.verdict in ("faster", "slower")
+    assert claims <= 1
 
 
 def test_intervals_are_wider_where_there_are_several_looks():
@@ -222,9 +222,9 @@ def cudnn_flags() -> list[bool | str]:
 
 
 MAY_SET = "__allow_nonbracketed_mutation_flag"
-"""What tells whether flags may be set at all; torch's utilities for tests, once imported, forbid it for good."""
+"""The flag that allows flags to be set at all; torch's utilities for tests, once imported, forbid it for good."""
 BACKENDS = torch.backends.flags_frozen.__globals__
-"""Where it is: ``torch.backends`` is an object that stands for its module."""
+"""The globals that have it: ``torch.backends`` is an object that replaces its module."""
 
 
 @pytest.fixture

@@ -1,0 +1,199 @@
+"""Regions as networks of OpenVINO: through ``torch.export`` to OpenVINO's own importer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+from torch.export import Dim
+from torch.export import export as torch_export
+from torch.export.decomp_utils import CustomDecompTable
+
+from fx.canonical.inlining import copy_graph
+from fx.capture.quiet_export import quiet_export
+from fx.errors import LoweringError
+from fx.graph_module import GraphModule
+from fx.lowering.openvino.package import decoder, element_types, importer, load, operators, whole_operators
+from fx.lowering.openvino.spelling import quantization_extension, spell_for_importer
+from fx.node import Node
+from fx.passes.tensor_metadata import TensorMetadata
+
+Sizes: TypeAlias = "tuple[tuple[int | None, ...], ...]"
+"""By input the size of each dimension, or the value of an integer; ``None`` where it may be any but 0 and 1, which
+PyTorch tells from all others."""
+_VIEWS = frozenset(
+    {"Reshape", "Squeeze", "Unsqueeze", "Convert", "ConvertLike", "Transpose", "Slice", "StridedSlice", "Split",
+     "VariadicSplit", "Concat"}
+)  # fmt: skip
+"""Operations that OpenVINO may do by looking at the memory of their operand in another way."""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """One result of a network."""
+
+    dtype: torch.dtype
+    """What its elements are."""
+    is_alone: bool
+    """Whether its memory is no other result's and no input's, so that the engine can be given where to write it."""
+    order: tuple[int, ...] | None
+    """From the slowest dimension in memory to the fastest in eager Python, if that is not their own order. The engine
+    returns them in this order."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Network:
+    """A region as OpenVINO has it."""
+
+    model: Any
+    """The network."""
+    results: tuple[Result, ...]
+    """What it returns."""
+    places: tuple[int, ...]
+    """By result of the region which of these it is; two are the same where an operation returned its operand."""
+    is_single: bool
+    """Whether the region returns its only result as it is, not in a tuple."""
+    check: Callable[..., object] | None
+    """Raises ``AssertionError`` for inputs whose sizes are not what was assumed; ``None`` where all are fixed."""
+
+
+def import_region(region: GraphModule, sizes: Sizes, current: Sizes) -> Network:
+    """Return the network that computes what ``region`` does.
+
+    Args:
+        region: a canonical program, with recorded shapes; it is only read.
+        sizes: what the network is for.
+        current: the sizes and values of a call, which it takes.
+
+    Raises:
+        LoweringError: ``torch.export`` or OpenVINO refuses it; the message has the reason.
+    """
+    try:
+        with torch.no_grad(), quiet_export():
+            return _imported(region, sizes, current)
+    except Exception as error:
+        operation = next(node for node in region.graph.nodes if node.op == "call_function")
+        raise LoweringError(
+            f"OpenVINO's importer does not take the region from `%{operation}` on",
+            where=operation.source,
+            why=_reason(error),
+            remedy='keep operations out with veto=…, or leave what fails to eager with on_failure="eager"',
+        ) from error
+
+
+def _reason(error: Exception) -> str:
+    """The reason of a failure without the places in OpenVINO's sources that report it."""
+    lines = str(error).splitlines()
+    return "; ".join(line[3:] for line in lines if line.startswith("-- ")) or f"{type(error).__name__}: {error}"
+
+
+def _imported(region: GraphModule, sizes: Sizes, current: Sizes) -> Network:
+    program = GraphModule.of_capture(region, copy_graph(region.graph), "Region")
+    spell_for_importer(program)
+    kinds = [node.meta.get("tensor_meta") for node in region.graph.find_nodes(op="placeholder")]
+    exported = torch_export(
+        program,
+        tuple(map(_example, kinds, current)),
+        dynamic_shapes=tuple(map(_free, kinds, sizes)),
+        strict=False,
+    ).run_decompositions(_decompositions())
+    is_free = any(None in one for one in sizes)
+    guards: Any = exported.module()._guards_fn if is_free else None
+    returned: Any = region.graph.output_node().args[0]
+    is_single = isinstance(returned, Node)
+    module = exported.module(check_guards=False)
+    distinct = _return_once(module, (returned,) if is_single else returned)
+    model = _converted(module, kinds)
+    results = _finish(model, [nodes[0] for nodes in distinct.values()])
+    places = {node: place for place, nodes in enumerate(distinct.values()) for node in nodes}
+    return Network(
+        model, results, tuple(map(places.__getitem__, [returned] if is_single else returned)), is_single, guards
+    )
+
+
+def _return_once(program: torch.fx.GraphModule, returned: Sequence[Node]) -> dict[torch.fx.Node, list[Node]]:
+    """Let the program return each value once, which the importer requires, and map it to the results that it is."""
+    output = program.graph.output_node()
+    distinct: dict[Any, list[Node]] = {}
+    for value, node in zip(output.args[0], returned, strict=True):  # type: ignore[arg-type]
+        distinct.setdefault(value, []).append(node)
+    output.args = (tuple(distinct),)
+    return distinct
+
+
+def _example(kind: TensorMetadata | None, size: Sequence[Any]) -> Any:
+    """An input for ``torch.export``, which looks at sizes and dtypes of tensors only."""
+    return size[0] if kind is None else torch.empty(tuple(size), dtype=kind.dtype, device="cpu")
+
+
+def _free(kind: TensorMetadata | None, size: Sequence[int | None]) -> Any:
+    """Say what of an input is free, as ``torch.export`` has it."""
+    dims = {dim: Dim.DYNAMIC for dim, one in enumerate(size) if one is None}
+    return dims.get(0) if kind is None else dims
+
+
+def _converted(program: torch.fx.GraphModule, kinds: Sequence[TensorMetadata | None]) -> Any:
+    """The network of a program of ATen's operators."""
+    reader = decoder()(program, dynamic_shapes=False)  # the importer keeps no reference to it
+    frontend = importer(quantization_extension())
+    model = frontend.convert(frontend.load(reader))
+    for parameter, kind in zip(model.inputs, kinds, strict=True):
+        if kind is None:
+            parameter.get_node().set_element_type(element_types()[torch.int64])
+            parameter.get_node().set_partial_shape(load().PartialShape([]))
+    model.validate_nodes_and_infer_types()
+    return model
+
+
+def _decompositions() -> CustomDecompTable:
+    table = CustomDecompTable()
+    for operator in whole_operators():
+        if operator in table:
+            table.pop(operator)
+    return table
+
+
+def _finish(model: Any, returned: Sequence[Node]) -> tuple[Result, ...]:
+    """Let the network return its results in the dtypes and orders that eager Python has."""
+    build, roots = operators(), set[Any]()
+    results: list[Result] = []
+    for result, node in zip(model.get_results(), returned, strict=True):
+        recorded = node.meta["tensor_meta"]
+        output, order = result.input_value(0), _order(recorded)
+        is_alone = _is_alone(output, roots)
+        if output.get_element_type() != element_types()[recorded.dtype]:
+            output = build.convert(output, element_types()[recorded.dtype]).output(0)
+        if order is not None:
+            output = build.transpose(output, build.constant(list(order), dtype=np.int64)).output(0)
+        result.input(0).replace_source_output(output)
+        results.append(Result(recorded.dtype, is_alone, order))
+    model.validate_nodes_and_infer_types()
+    return tuple(results)
+
+
+def _order(recorded: TensorMetadata) -> tuple[int, ...] | None:
+    """From the slowest dimension in memory to the fastest, if that is not their own order."""
+    if recorded.memory_format is torch.contiguous_format or 0 in recorded.stride:
+        return None
+    order = tuple(sorted(range(len(recorded.stride)), key=lambda dim: -recorded.stride[dim]))
+    return order if order != tuple(range(len(order))) else None
+
+
+def _is_alone(output: Any, roots: set[Any]) -> bool:
+    """Return whether OpenVINO computes an output for this result alone, as far as is known; it merges equals.
+
+    Args:
+        output: what is returned.
+        roots: where the memory of results comes from; this one's is added.
+    """
+    node = output.get_node()
+    while node.get_type_name() in _VIEWS and node.get_input_size():
+        output = node.input_value(0)
+        node = output.get_node()
+    root = (node.get_friendly_name(), output.get_index())
+    is_first = root not in roots
+    roots.add(root)
+    return is_first and node.get_type_name() not in ("Parameter", "Constant")

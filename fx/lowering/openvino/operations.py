@@ -1,0 +1,370 @@
+"""The operations that OpenVINO's importer computes as PyTorch does: the list that is asked before anything is built."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from fx.errors import with_article
+from fx.lowering.converters import Converter, Converters
+from fx.lowering.known_program import Operation
+from fx.lowering.support import (
+    Predicate,
+    all_of,
+    any_of,
+    dtype_name,
+    has_constant,
+    has_numbers,
+    has_rank,
+    has_values,
+    where,
+)
+from fx.node import Node
+from fx.passes.tensor_metadata import TensorMetadata
+from fx.quantize.arithmetic import dequantize, dequantize_channels, quantize
+
+DTYPES = (torch.float32, torch.int64, torch.int32, torch.uint8, torch.int8, torch.bool)
+"""What values in an engine may be."""
+_PLAIN = (bool, torch.dtype, torch.Size)
+_GIVING_PLAIN = (operator.eq, operator.ne, torch.Tensor.size, getattr)
+"""Operations whose result may be a plain value that is known when the engine is built."""
+_SIZE_ARITHMETIC = (operator.add, operator.sub, operator.mul, operator.floordiv)
+_INTEGERS = (torch.int64, torch.int32, torch.uint8, torch.bool)
+"""What becomes real without loss, but for large numbers, which PyTorch rounds as well."""
+
+converters = Converters("openvino")
+"""What the backend ``openvino`` takes. The converters build nothing: the importer does, a whole region at a time."""
+
+
+def _allow(targets: Iterable[Any], *predicates: Predicate, counts: bool = True) -> None:
+    """List functions as taken, if the values of a call are known and the predicates take it."""
+    for target in targets:
+        converters.register(Converter(target, supports=all_of(knows_values, *predicates), counts=counts))
+
+
+# Predicates.
+
+
+def knows_values(operation: Operation) -> str | None:
+    """Takes operations whose operands and result are tensors of known dtype and shape on the CPU, or integers."""
+    nodes = (*operation.node.all_input_nodes, operation.node)
+    return next((why for node in nodes if (why := _why_unknown(operation, node)) is not None), None)
+
+
+def _why_unknown(operation: Operation, node: Node) -> str | None:
+    if node.op == "get_attr":
+        tensor = operation.subject.constant(node)
+        if tensor is None:
+            return f"`%{node}` is not a tensor of the program, or may change in a run"
+        if type(tensor) not in (Tensor, torch.nn.Parameter) or not tensor.is_cpu or tensor.layout is not torch.strided:
+            return f"`%{node}` is not a plain tensor on the CPU"
+        return None if tensor.dtype in DTYPES else f"`%{node}` is {dtype_name(tensor.dtype)}, which engines do not have"
+    recorded: Any = node.meta.get("tensor_meta")
+    if recorded is None:
+        kind = node.meta.get("type")
+        if kind is None:
+            return f"the shape of `%{node}` is not known: give example_inputs"
+        is_made_inside = kind in _PLAIN and node.target in _GIVING_PLAIN
+        if kind is torch.Size:  # only single sizes may be taken of it
+            is_made_inside &= all(one.target is operator.getitem and isinstance(one.args[1], int) for one in node.users)
+        if kind is int or is_made_inside:
+            return None
+        return f"`%{node}` is {with_article(kind.__name__)}, which engines do not have"
+    for one in _flat(recorded):
+        if not isinstance(one, TensorMetadata) or one.dtype not in DTYPES or one.is_quantized:
+            what = dtype_name(one.dtype) if isinstance(one, TensorMetadata) else "something"
+            return f"`%{node}` is {what}, which engines do not have"
+        if 0 in one.shape:
+            return f"`%{node}` has no elements"
+    return None
+
+
+def _flat(recorded: Any) -> list[Any]:
+    if isinstance(recorded, TensorMetadata) or not isinstance(recorded, (tuple, list)):
+        return [recorded]
+    return [leaf for one in recorded for leaf in _flat(one)]
+
+
+def computes(*dtypes: torch.dtype) -> Predicate:
+    """Takes operations whose tensors, operands and result, are all of one of ``dtypes``; plain numbers are none."""
+
+    def check(operation: Operation) -> str | None:
+        nodes = (*operation.node.all_input_nodes, operation.node)
+        return next((why for node in nodes if (why := _why_other(operation, node, dtypes)) is not None), None)
+
+    return check
+
+
+def takes(dtypes: tuple[torch.dtype, ...], *arguments: str | int) -> Predicate:
+    """Takes operations of which these arguments are tensors of one of ``dtypes``."""
+
+    def check(operation: Operation) -> str | None:
+        for name in arguments:
+            value = operation.arguments.get(name)
+            if not isinstance(value, Node):
+                return f"its {name} is not a tensor"
+            if (why := _why_other(operation, value, dtypes)) is not None:
+                return why
+        return None
+
+    return check
+
+
+def _why_other(operation: Operation, node: Node, dtypes: tuple[torch.dtype, ...]) -> str | None:
+    dtype = operation.subject.dtype(node)
+    if dtype is None:
+        whole = node.meta.get("type") in (int, bool)
+        return None if whole and node is not operation.node else f"`%{node}` is not a tensor"
+    wanted = " or ".join(map(dtype_name, dtypes))
+    return None if dtype in dtypes else f"`%{node}` is {dtype_name(dtype)}, and only {wanted} is computed as in PyTorch"
+
+
+def _is_of_sizes(operation: Operation) -> bool:
+    return operation.node.meta.get("type") is int and operation.node.target in _SIZE_ARITHMETIC
+
+
+def _is_ordered(operation: Operation) -> bool:
+    low, high = operation.arguments.get("min"), operation.arguments.get("max")
+    return low is None or high is None or low <= high
+
+
+def _compares_tensors(operation: Operation) -> str | None:
+    small = all(abs(one) < 2**31 for one in operation.node.args if isinstance(one, int))
+    if operation.metadata() is None or not small:
+        return "it compares no tensors, or a number that is too large for engines"
+    return None
+
+
+def _compares_ranks(operation: Operation) -> str | None:
+    known = (torch.Tensor.dim, operator.eq, operator.ne)
+    ranks = operation.metadata() is None and all(one.target in known for one in operation.node.all_input_nodes)
+    return None if ranks else "it compares no numbers of dimensions"
+
+
+def _converts(operation: Operation) -> str | None:
+    """Masks and integers become real; from real to integers there are infinities to think of."""
+    source = operation.node.args[0]
+    dtype = operation.subject.dtype(source) if isinstance(source, Node) else None
+    if dtype is None or operation.metadata() is None:
+        return "it converts no tensor"
+    if any(operation.arguments.get(name) for name in ("device", "copy", "memory_format", "tensor")):
+        return "it does more than to convert"
+    result = operation.subject.dtype(operation.node)
+    keeps = result is dtype or (result is torch.float32 and dtype in _INTEGERS)
+    return None if keeps else f"it converts {dtype} to {result}"
+
+
+def _asks_of_a_tensor(operation: Operation) -> str | None:
+    value, name = operation.node.args[:2]
+    is_tensor = isinstance(value, Node) and operation.subject.dtype(value) is not None
+    return None if name in ("dtype", "shape") and is_tensor else f"it asks for `{name}`"
+
+
+def _joins_tensors(operation: Operation) -> str | None:
+    given = operation.arguments.get("tensors")
+    tensors = given if isinstance(given, tuple) else ()
+    ranks = {len(one.shape) for node in tensors if isinstance(node, Node) and (one := operation.metadata(node))}
+    known = tensors and all(isinstance(one, Node) and operation.subject.dtype(one) is not None for one in tensors)
+    return None if known and len(ranks) <= 1 else "it joins a list that the program makes, or values of different kinds"
+
+
+def _has_plain_index(operation: Operation) -> str | None:
+    source, index = operation.node.args
+    places: Any = index if isinstance(index, tuple) else (index,)
+    # No tensor but a tuple, as `split` returns: its elements are picked while the network is made.
+    if isinstance(source, Node) and operation.subject.dtype(source) is None and source.op != "placeholder":
+        return None if isinstance(index, int) else "it takes a part of a tuple"
+    if _is_by_constants(operation, places):
+        return None
+    for place in places:
+        parts = (place.start, place.stop, place.step) if isinstance(place, slice) else (place,)
+        for one in parts:
+            plain = one is None or (type(one) is int) or one is Ellipsis
+            sized = isinstance(place, slice) and isinstance(one, Node) and one.meta.get("type") is int
+            if not (plain or sized) or (one is Ellipsis and isinstance(place, slice)):
+                return "it picks elements by a tensor or mask"
+    return None
+
+
+def _is_by_constants(operation: Operation, places: tuple[Any, ...]) -> bool:
+    """Return whether elements are picked by constants in the last dimensions of the index, after whole dimensions."""
+    first = next((place for place, one in enumerate(places) if one != slice(None)), 0)
+    tensors = [operation.subject.constant(one) if isinstance(one, Node) else None for one in places[first:]]
+    return len(tensors) > 0 and all(one is not None and one.dtype is torch.int64 for one in tensors)
+
+
+def _is_even(operation: Operation) -> str | None:
+    """Windows that leave the padding are counted in another way."""
+    if operation.arguments.get("ceil_mode"):
+        return "it rounds the number of windows up"
+    return None if operation.arguments.get("divisor_override") is None else "it divides by a number of its own"
+
+
+def _has_one_mask(operation: Operation) -> bool:
+    return not (operation.arguments.get("is_causal") and operation.arguments.get("attn_mask"))
+
+
+def _has_dimensions(operation: Operation) -> str | None:
+    recorded = [one.meta.get("tensor_meta") for one in operation.node.all_input_nodes]
+    return None if any(one and one.shape for one in recorded) else "it has no dimensions"
+
+
+def _is_quantized(operation: Operation) -> bool:
+    weight = operation.arguments.get("weight")
+    return isinstance(weight, Node) and weight.target is dequantize_channels
+
+
+def _has_tuples(operation: Operation) -> bool:
+    return all(isinstance(operation.arguments.get(name), tuple) for name in ("stride", "padding"))
+
+
+_FLOAT = computes(torch.float32)
+_LOGICAL = computes(torch.bool)
+_IN_PLACE = has_values(inplace=False)
+_of_sizes = where(_is_of_sizes, "it is not arithmetic of sizes")
+_of_tensor = where(
+    lambda operation: operation.subject.dtype(operation.node.all_input_nodes[0]) is not None, "it asks no tensor"
+)
+_is_shape = where(
+    lambda operation: not any(isinstance(one, torch.dtype) for one in operation.arguments.values()),
+    "it reads the same memory as another dtype",
+)
+
+# Operations on each element.
+
+_allow(
+    (
+        *(torch.sigmoid, torch.tanh, torch.exp, torch.log, torch.sqrt, torch.rsqrt, torch.reciprocal, torch.square),
+        *(torch.sin, torch.cos, torch.erf, torch.floor, torch.ceil, torch.sign, torch.atan, torch.sinh, torch.cosh),
+        *(torch.asinh, torch.maximum, torch.minimum, operator.neg, operator.abs, operator.truediv, operator.pow),
+    ),
+    _FLOAT,
+)
+_allow((F.relu, F.silu, F.mish, F.hardswish, F.hardsigmoid, F.selu), _FLOAT, _IN_PLACE)
+_allow((F.softplus,), _FLOAT, has_values(beta=1.0, threshold=20.0))
+_allow((F.gelu,), _FLOAT, has_values(approximate=("none", "tanh")))
+_allow((F.elu,), _FLOAT, has_numbers("alpha"), _IN_PLACE)
+_allow((F.leaky_relu,), _FLOAT, has_numbers("negative_slope"), _IN_PLACE)
+_allow((F.hardtanh,), _FLOAT, has_numbers("min_val", "max_val"), _IN_PLACE)
+_allow(
+    (torch.clamp,),
+    _FLOAT,
+    has_numbers("min", "max", optional=True),
+    where(_is_ordered, "its bounds are the wrong way round"),
+)
+_allow((F.dropout,), _FLOAT, has_values(training=False, inplace=False))
+_allow((torch.Tensor.contiguous,), has_values(memory_format=torch.contiguous_format), counts=False)
+_allow((operator.add, operator.sub, operator.mul), any_of(_FLOAT, _of_sizes))
+_allow((operator.floordiv,), _of_sizes)
+_allow(
+    (operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge),
+    any_of(_compares_tensors, _compares_ranks),
+)
+_allow((operator.and_, operator.or_, operator.xor), _LOGICAL, counts=False)
+_allow((operator.invert,), _LOGICAL)
+_allow((torch.where,), any_of(takes((torch.bool,), "condition"), takes((torch.bool,), 0)))
+_allow((torch.masked_fill,), takes((torch.bool,), "mask"))
+_allow((torch.Tensor.to,), _converts, counts=False)
+
+# Layers with weights.
+
+_has_weights = all_of(
+    any_of(has_constant("weight"), where(_is_quantized, "it is not quantized")),
+    has_constant("bias", optional=True),
+    _FLOAT,
+    has_numbers("stride", "padding", "dilation"),
+    where(_has_tuples, "its padding or stride has no fixed numbers"),
+)
+for _dimensions, _layers in enumerate(
+    ((F.conv1d, F.conv_transpose1d), (F.conv2d, F.conv_transpose2d), (F.conv3d, F.conv_transpose3d)), 1
+):
+    _allow(_layers, _has_weights, has_rank("input", _dimensions + 2))
+_allow((F.linear,), _FLOAT, has_rank("weight", 2))
+_allow((operator.matmul, torch.bmm, torch.mm), _FLOAT)
+_allow((torch.addmm, torch.baddbmm), _FLOAT, has_values(beta=1, alpha=1))
+_allow(
+    (F.scaled_dot_product_attention,),
+    takes((torch.float32,), "query", "key", "value"),
+    has_values(dropout_p=0.0, enable_gqa=False),
+    has_numbers("scale", optional=True),
+    has_rank("query", 3, 4),
+    where(_has_one_mask, "it has two masks"),
+)
+_has_scale = has_constant("weight", "bias", optional=True)
+_allow((F.batch_norm,), _FLOAT, has_values(training=False), has_constant("running_mean", "running_var"), _has_scale)
+_allow((F.layer_norm,), _FLOAT, has_numbers("eps", "normalized_shape"))
+_allow((F.group_norm,), _FLOAT, _has_scale, has_numbers("num_groups"))
+_is_table = all_of(
+    takes((torch.float32,), "weight"), takes((torch.int64, torch.int32), "input"), has_values(max_norm=None)
+)
+_allow((F.embedding,), _is_table)
+_allow(
+    (F.embedding_bag,),
+    _is_table,
+    has_rank("input", 2),
+    has_values(offsets=None, per_sample_weights=None, padding_idx=None, mode=("sum", "mean")),
+)
+
+# Windows and whole dimensions.
+
+for _dimensions, (_largest, _mean, _to_size) in enumerate(
+    (
+        (F.max_pool1d, F.avg_pool1d, F.adaptive_avg_pool1d),
+        (F.max_pool2d, F.avg_pool2d, F.adaptive_avg_pool2d),
+        (F.max_pool3d, F.avg_pool3d, F.adaptive_avg_pool3d),
+    ),
+    1,
+):
+    _is_batch = all_of(_FLOAT, has_rank("input", _dimensions + 2))
+    _has_windows = has_numbers("kernel_size", "stride", "padding")
+    _allow((_largest,), _is_batch, _has_windows, has_numbers("dilation"), has_values(return_indices=False))
+    _allow((_mean,), _is_batch, _has_windows, _is_even)
+    _allow((_to_size,), _is_batch, has_numbers("output_size"))
+_allow(
+    (torch.mean, torch.sum, torch.amax, torch.amin),
+    _FLOAT,
+    has_numbers("dim", optional=True),
+    has_values(dtype=None),
+    _has_dimensions,
+)
+_allow((F.softmax, F.log_softmax, torch.cumsum), _FLOAT, has_numbers("dim"), has_values(dtype=None), _has_dimensions)
+
+# What moves values, picks some, or asks for sizes.
+
+_allow((torch.Tensor.size,), _of_tensor, has_numbers("dim", optional=True), counts=False)
+_allow((torch.Tensor.dim,), _of_tensor, counts=False)
+_allow((getattr,), _asks_of_a_tensor, counts=False)
+_allow((torch.reshape, torch.Tensor.expand), counts=False)
+_allow((torch.Tensor.view,), _is_shape, counts=False)
+_allow((torch.flatten,), has_numbers("start_dim", "end_dim"), counts=False)
+_allow((torch.unflatten, torch.squeeze, torch.unsqueeze, torch.unbind), has_numbers("dim"), counts=False)
+_allow(
+    (F.pad,),
+    _FLOAT,
+    has_numbers("pad"),
+    has_numbers("value", optional=True),
+    has_values(mode=("constant", "reflect", "replicate")),
+    where(lambda operation: all(one >= 0 for one in operation.arguments["pad"]), "it takes values away"),
+    counts=False,
+)
+_allow((torch.permute,), has_numbers("dims"), counts=False)
+_allow((torch.transpose,), has_numbers("dim0", "dim1"), has_rank("input", 1, 2, 3, 4, 5, 6), counts=False)
+_allow((torch.pixel_shuffle,), has_rank("input", 4), has_numbers("upscale_factor"), counts=False)
+_allow((torch.cat, torch.stack), _joins_tensors, has_numbers("dim"), counts=False)
+_allow((torch.split,), has_numbers("split_size_or_sections", "dim"), counts=False)
+_allow((torch.chunk,), has_numbers("chunks", "dim"), counts=False)
+_allow((torch.repeat_interleave,), has_numbers("repeats", "dim"), counts=False)
+_allow((operator.getitem,), _has_plain_index, counts=False)
+_allow((torch.narrow,), has_numbers("dim", "start", "length"), counts=False)
+
+# The reference form of `fx.quantize`, which engines compute on 8-bit integers.
+
+_has_map = has_numbers("scale", "zero_point")
+_allow((quantize,), takes((torch.float32,), "input"), _has_map)
+_allow((dequantize,), takes((torch.uint8,), "input"), _has_map, counts=False)
+_allow((dequantize_channels,), has_constant("weight", "scale"), takes((torch.int8,), "weight"))

@@ -1,6 +1,6 @@
 """Capture PyTorch programs, transform them, and run them as Python again: the system of the torch.fx paper.
 
-``symbolic_trace`` runs a module on proxies and records a ``Graph`` of six kinds of ``Node``; passes edit it; a
+``symbolic_trace`` runs a module on proxies and records a ``Graph`` of six kinds of ``Node``. Passes edit the graph. A
 ``GraphModule`` runs it through generated Python code::
 
     traced = fx.symbolic_trace(model)      # section 4.1
@@ -14,7 +14,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from fx import _compatibility as _compatibility
-from fx import _symbolic_trace as _symbolic_trace  # client code of torch.fx finds them as attributes
+from fx import _symbolic_trace as _symbolic_trace  # client code of torch.fx reads them as attributes
 from fx import config
 from fx.capture.signature import PH, PHWithMeta
 from fx.capture.tracer import ProxyableClassMeta, Tracer, is_fx_symbolic_tracing, is_fx_tracing, symbolic_trace
@@ -108,13 +108,13 @@ _IMPORTED_ON_USE = {
     "replace_pattern": "fx.subgraph_rewriter",
     "save": "fx.serialization",
 }
-"""The modules of functions that are imported when they are first asked for, as the rooms are, ``fx.passes`` say."""
+"""The modules of functions that are imported on first use, as are packages such as ``fx.passes``."""
 
-globals().pop("capture", None)  # the room, which was imported above, leaves its name to the function
+globals().pop("capture", None)  # the package imported above; the function takes over its name
 
 
 def _imported(name: str) -> Any:
-    """Import a function of the table above, or a room or module of the library, as an attribute that is missing yet."""
+    """Import a function of the table above, or a package or module of the library, as an attribute of ``fx``."""
     home = _IMPORTED_ON_USE.get(name)
     if home is not None:
         value = getattr(importlib.import_module(home), name)

@@ -1,4 +1,4 @@
-"""``python -m fx``: what a program is, costs and takes, on which device, and what a backend would take of it.
+"""``python -m fx``: a program's code, cost and memory, its time on a device, and the part that a backend would run.
 
 Each command has an example in its ``--help``. Only ``profile`` runs the program.
 """
@@ -44,11 +44,11 @@ _WHAT = (
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line and return the exit status: 0, or 2 with a message for what cannot be done."""
+    """Run the command line and return the exit status: 0, or 2 with a message for an error of the user."""
     options = _parser().parse_args(arguments)
     sys.path.insert(0, os.getcwd())
     try:
-        with _errors_told_once():
+        with _errors_reported_once():
             text = _run(options)
     except FxError as error:
         sys.stderr.write(f"{error}\n")
@@ -59,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             f"  why    {error.strerror or error}\n  try    name a file in a folder that is there\n"
         )
         return 2
-    except (RuntimeError, TypeError, ValueError) as error:  # what an operation raises, with the user's line in notes
+    except (RuntimeError, TypeError, ValueError) as error:  # raised by an operation, with the user's line in notes
         sys.stderr.write("\n".join([f"{type(error).__name__}: {error}", *note_lines(error), ""]))
         return 2
     sys.stdout.write(f"{text}\n")
@@ -67,17 +67,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(options: argparse.Namespace) -> str:
-    given = [_tensor(text) for text in options.input]
+    command_line_inputs = [_tensor(text) for text in options.input]
     if options.run is _explain:
         module, examples = _module(options.program)
-        return _explain(module, given or examples, options)
+        return _explain(module, command_line_inputs or examples, options)
     program, inputs = _program(options.program)
-    return options.run(program, given or inputs, options)
+    return options.run(program, command_line_inputs or inputs, options)
 
 
 @contextmanager
-def _errors_told_once() -> Generator[None]:
-    """Keep fake tensors from logging, with a traceback, the errors that are raised and told."""
+def _errors_reported_once() -> Generator[None]:
+    """Keep fake tensors from logging, with a traceback, errors that are raised and reported anyway."""
     logger = logging.getLogger("torch._subclasses.fake_tensor")
     disabled, logger.disabled = logger.disabled, True
     try:
@@ -87,8 +87,10 @@ def _errors_told_once() -> Generator[None]:
 
 
 def _lower(program: GraphModule, inputs: Any, options: argparse.Namespace) -> str:
-    made = lower(program, options.backend, inputs, min_size=options.min_size, veto=tuple(options.veto), dry_run=True)
-    return str(made)
+    lowering = lower(
+        program, options.backend, inputs, min_size=options.min_size, veto=tuple(options.veto), dry_run=True
+    )
+    return str(lowering)
 
 
 def _code(program: GraphModule, inputs: Any, options: argparse.Namespace) -> str:
@@ -98,21 +100,21 @@ def _code(program: GraphModule, inputs: Any, options: argparse.Namespace) -> str
 def _explain(module: torch.nn.Module, inputs: Any, options: argparse.Namespace) -> str:
     if inputs is not None and not isinstance(inputs, (tuple, list, dict)):
         inputs = (inputs,)
-    found = explain(module, cast("Any", inputs))
+    explanation = explain(module, cast("Any", inputs))
     if not options.json:
-        return str(found)
-    parts = [{"operations": one.operations, "modules": one.modules} for one in found.parts]
-    said = {"obstacles": [asdict(one) for one in found.obstacles], "parts": parts}
-    return json.dumps({**said, "guards": found.guards, "not_looked_at": found.unseen})
+        return str(explanation)
+    parts = [{"operations": part.operations, "modules": part.modules} for part in explanation.parts]
+    entries = {"obstacles": [asdict(obstacle) for obstacle in explanation.obstacles], "parts": parts}
+    return json.dumps({**entries, "guards": explanation.guards, "not_looked_at": explanation.unseen})
 
 
 def _cost(program: GraphModule, inputs: Any, options: argparse.Namespace) -> str:
     report = estimate_cost(program, *_needed(inputs), backward=options.backward)
     if not options.json:
         return str(report)
-    nodes = [{"node": one.node.name, "module": one.module, **asdict(one.total)} for one in report.nodes]
-    known = {"parameters": report.parameters, "unknown": report.unknown}
-    return json.dumps({"total": asdict(report.total), **known, "nodes": nodes})
+    nodes = [{"node": cost.node.name, "module": cost.module, **asdict(cost.total)} for cost in report.nodes]
+    counts = {"parameters": report.parameters, "unknown": report.unknown}
+    return json.dumps({"total": asdict(report.total), **counts, "nodes": nodes})
 
 
 def _memory(program: GraphModule, inputs: Any, options: argparse.Namespace) -> str:
@@ -129,8 +131,8 @@ def _shapes(program: GraphModule, inputs: Any, options: argparse.Namespace) -> s
     report = symbolic_shapes(program, *(sizes or _needed(inputs)))
     if not options.json:
         return str(report)
-    shapes = {node.name: [one.shape for one in tensors] for node, tensors in report.tensors.items()}
-    constraints = [one.text for one in report.needed]
+    shapes = {node.name: [tensor.shape for tensor in tensors] for node, tensors in report.tensors.items()}
+    constraints = [constraint.text for constraint in report.needed]
     return json.dumps({"shapes": shapes, "constraints": constraints})
 
 
@@ -144,7 +146,7 @@ def _needed(inputs: Sequence[Any] | None) -> Sequence[Any]:
 
 
 def _with_inputs(run: Callable[..., str]) -> Callable[..., str]:
-    """A command that refuses to run without inputs."""
+    """Return a command that refuses to run without inputs."""
     return lambda program, inputs, options: run(program, _needed(inputs), options)
 
 
@@ -152,7 +154,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m fx", description="Programs of fx, from the command line.")
     commands = parser.add_subparsers(required=True, metavar="command")
     _add(commands, "code", _code, "the Python code of a program", "resnet50")
-    what = "all that keeps a model from being captured, and the parts that can be"
+    what = "all obstacles to the capture of a model, and the parts that can be captured"
     _add(commands, "explain", _explain, what, "mypackage.models:make --input 1x3x224x224")
     add_drawing_commands(commands, _add)
     cost = _add(commands, "cost", _cost, "operations, bytes and parameters of each node", "resnet50")
@@ -186,7 +188,7 @@ def _parser() -> argparse.ArgumentParser:
 def _add(
     commands: Any, name: str, run: Callable[..., str], what: str, example: str, *, json: bool = True
 ) -> argparse.ArgumentParser:
-    """Add a command with what all have."""
+    """Add a command with the options that all commands have."""
     command: argparse.ArgumentParser = commands.add_parser(
         name, help=what, description=f"Show {what}.", epilog=f"example: python -m fx {name} {example}"
     )
@@ -201,14 +203,14 @@ def _add(
 
 
 def _program(text: str) -> tuple[GraphModule, Sequence[Any] | None]:
-    """The program that ``text`` leads to, and the example inputs that come with it."""
-    module, given = _module(text)
+    """Return the program that ``text`` names, and its example inputs."""
+    module, inputs = _module(text)
     program = module if isinstance(module, GraphModule) else symbolic_trace(module)
-    return program, None if given is None else _in_order(program, given, text)
+    return program, None if inputs is None else _in_order(program, inputs, text)
 
 
 def _module(text: str) -> tuple[torch.nn.Module, Any]:
-    """The module that ``text`` leads to, and the example inputs that come with it, None if there are none."""
+    """Return the module that ``text`` names, and its example inputs, None if there are none."""
     path, colon, name = text.partition(":")
     if os.path.exists(text):
         return load(text), None
@@ -216,31 +218,31 @@ def _module(text: str) -> tuple[torch.nn.Module, Any]:
         model = _model_of_the_zoo(text)
         return model.build(), model.example_inputs(batch=1)
     try:
-        made: Any = getattr(importlib.import_module(path), name)
+        member: Any = getattr(importlib.import_module(path), name)
     except (ImportError, AttributeError) as error:
         raise LoweringError(f"there is no {text}", why=str(error), remedy="name it package.module:factory") from error
-    module: Any = made if isinstance(made, (torch.nn.Module, tuple)) else _call(made, text)
-    given: Any = None
+    module: Any = member if isinstance(member, (torch.nn.Module, tuple)) else _call(member, text)
+    inputs: Any = None
     is_pair = isinstance(module, tuple) and len(cast("tuple[Any, ...]", module)) == 2
     if is_pair:
-        module, given = module
+        module, inputs = module
     if not isinstance(module, torch.nn.Module):
         raise LoweringError(
             f"{text} made a value of type {type(module).__name__}, not a module",
             remedy="let it return a module, or a pair of a module and its inputs",
         )
-    return module if isinstance(module, GraphModule) else module.eval(), given
+    return module if isinstance(module, GraphModule) else module.eval(), inputs
 
 
 def _model_of_the_zoo(name: str) -> Any:
-    """The model of that name."""
+    """Return the model with that name."""
     why = "no model of the zoo has the name"
     try:
         zoo: Any = importlib.import_module("model_zoo")
         return zoo.get_model(name)
     except ImportError:
         why = "the zoo, model_zoo, is not installed"
-    except LookupError as error:  # which lists the nearest names
+    except LookupError as error:  # the message lists the nearest names
         why = f"{why}; {' '.join(str(error).split()).partition(' try ')[2]}".removesuffix("; ")
     raise LoweringError(
         f"there is no model or file {name!r}", why=why, remedy="name a file of fx.save, or package.module:factory"
@@ -248,7 +250,7 @@ def _model_of_the_zoo(name: str) -> Any:
 
 
 def _call(factory: Any, text: str) -> Any:
-    """Return what a factory returns."""
+    """Return the result of a factory."""
     expect_callable(factory, f"{text} is a module or a factory of one", error=LoweringError)
     try:
         return factory()
@@ -264,18 +266,18 @@ def _call(factory: Any, text: str) -> Any:
         ) from error
 
 
-def _in_order(program: GraphModule, given: Any, text: str) -> tuple[Any, ...]:
-    """Example inputs by position: of a tuple those in it, of a dict the named ones, of anything else that alone."""
-    if not isinstance(given, dict):
-        return cast("tuple[Any, ...]", given) if isinstance(given, tuple) else (given,)
+def _in_order(program: GraphModule, inputs: Any, text: str) -> tuple[Any, ...]:
+    """Return example inputs by position: the elements of a tuple, the named values of a dict, or a single value."""
+    if not isinstance(inputs, dict):
+        return cast("tuple[Any, ...]", inputs) if isinstance(inputs, tuple) else (inputs,)
     try:
-        return positional(program, (), cast("dict[str, Any]", given))
+        return positional(program, (), cast("dict[str, Any]", inputs))
     except TypeError as error:
         raise LoweringError(f"the inputs that {text} gives do not fit its module", why=str(error)) from error
 
 
 def _tensor(text: str) -> torch.Tensor:
-    """Return an input of the shape that ``text`` has."""
+    """Return an input of the shape given by ``text``."""
     sizes, _, dtype = text.partition(":")
     if not re.fullmatch(r"\d+(x\d+)*", sizes) or (dtype or "f32") not in _DTYPES:
         raise LoweringError(

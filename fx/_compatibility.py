@@ -1,4 +1,4 @@
-"""``compatibility``, by which client code of torch.fx says what of it will stay as it is."""
+"""``compatibility``, by which client code of torch.fx marks interfaces that will not change."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _Marked = TypeVar("_Marked")
 
 
 def compatibility(is_backward_compatible: bool) -> Callable[[_Marked], _Marked]:
-    """Decorate a function or class with whether its interface is kept in later versions, which its docstring then says.
+    """Decorate a function or class with a note in its docstring on whether its interface is kept in later versions.
 
     >>> @compatibility(is_backward_compatible=True)
     ... def fuse(graph_module):

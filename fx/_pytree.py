@@ -19,22 +19,22 @@ def register_pytree_flatten_spec(
     flatten_fn_spec: Callable[[Any, pytree.TreeSpec], list[Any]],
     flatten_fn_exact_match_spec: Callable[[Any, pytree.TreeSpec], bool] | None = None,
 ) -> None:
-    """Tell how a container of class ``cls`` is taken apart in generated code, where a traced value may stand for it.
+    """Register how generated code takes apart a container of class ``cls``, which may be a traced value.
 
-    ``torch.utils._pytree`` has to know the class, too. Classes registered with torch.fx are known here as well.
+    ``torch.utils._pytree`` has to know the class too. Classes registered with torch.fx are known here as well.
 
     Args:
         cls: the class.
         flatten_fn_spec: returns the parts of a container in the order of a spec.
-        flatten_fn_exact_match_spec: nothing here asks it; clients of torch.fx may give it.
+        flatten_fn_exact_match_spec: not used here; clients of torch.fx may pass it.
     """
     _flattened_by[cls] = flatten_fn_spec
 
 
 def tree_flatten_spec(tree: Any, spec: pytree.TreeSpec) -> list[Any]:
-    """Return the leaves of ``tree`` in the order of ``spec``, reached by the keys and indices that ``spec`` has.
+    """Return the leaves of ``tree`` in the order of ``spec``, reached by the keys and indices of ``spec``.
 
-    Unlike ``tree_flatten`` this never asks what ``tree`` is made of, so a traced value may stand in for a container.
+    Unlike ``tree_flatten`` this does not look at the class of ``tree``, so that it may be a traced value.
 
     Raises:
         GraphError: ``tree`` has no such part.

@@ -1,4 +1,4 @@
-"""What client code of torch.fx imports from its module of this name; here it stands in :mod:`fx.capture`."""
+"""The names that client code of torch.fx imports from its module of this name; :mod:`fx.capture` defines them."""
 
 from fx.assertions import assert_is_none as _assert_is_none
 from fx.capture.signature import PH, PHBase, PHWithMeta

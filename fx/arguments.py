@@ -1,4 +1,4 @@
-"""What public functions are given: checks that cost an ``isinstance``, and answers in the form of ``fx.errors``."""
+"""Checks of the arguments of public functions: each costs an ``isinstance``, and raises a form of ``fx.errors``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from fx.naming.printing import describe
 from fx.provenance import SourceLocation
 
 DEEPEST = 150
-"""How deep containers in an argument may nest. Python itself compiles no more than 200 nested brackets."""
+"""The maximal nesting of containers in an argument. Python itself compiles no more than 200 nested brackets."""
 
 _SHORT = reprlib.Repr()
 _SHORT.maxstring = _SHORT.maxother = 120
@@ -37,8 +37,8 @@ def expect(
 ) -> None:
     """Refuse ``value`` unless it is of one of ``kinds``.
 
-    ``what`` says who takes what: ``"Graph.erase_node takes a Node"``. ``why`` is the reason, where it does not go
-    without saying, and ``remedy`` what to give instead.
+    ``what`` names the function and the argument: ``"Graph.erase_node takes a Node"``. ``why`` is the reason, unless it
+    is obvious, and ``remedy`` the value to pass instead.
 
     >>> from fx.errors import PassError
     >>> expect(3, str, "get_pass takes the name of a pass", error=PassError)
@@ -54,7 +54,7 @@ def expect(
 def expect_callable(
     value: object, what: str, *, error: type[FxError] = GraphError, remedy: str | None = None, optional: bool = False
 ) -> None:
-    """Refuse ``value`` unless it can be called; None too, where it is ``optional``."""
+    """Refuse ``value`` unless it can be called; if ``optional``, None is accepted too."""
     if not callable(value) and not (optional and value is None):
         raise refusal(what, value, error=error, remedy=remedy)
 
@@ -62,7 +62,7 @@ def expect_callable(
 def expect_all(
     values: object, fits: Callable[[Any], bool], what: str, *, error: type[FxError] = GraphError
 ) -> tuple[Any, ...]:
-    """The elements of ``values``; refused unless it can be iterated and all of them fit."""
+    """Return the elements of ``values``; refuse it unless it can be iterated and all elements fit."""
     try:
         elements = tuple(cast("Iterable[Any]", values))
     except TypeError:
@@ -74,7 +74,7 @@ def expect_all(
 
 
 def expect_calls(data: object, *, error: type[FxError]) -> tuple[Any, ...]:
-    """The calls that a pass's ``with_data`` is given, of each the positional and the keyword arguments."""
+    """Return the calls in the argument of a pass's ``with_data``, each as its positional and keyword arguments."""
     what = "with_data takes the positional and keyword arguments of each call: [((x,), {})]"
     return expect_all(data, _is_call, what, error=error)
 
@@ -85,12 +85,12 @@ def expect_inputs(example_inputs: object, who: str, *, error: type[FxError]) -> 
     expect_shallow(example_inputs, error)
 
 
-def _is_call(one: Any) -> bool:
+def _is_call(call: Any) -> bool:
     return (
-        isinstance(one, tuple)
-        and len(one) == 2  # pyright: ignore[reportUnknownArgumentType]
-        and isinstance(one[0], (tuple, list))
-        and isinstance(one[1], Mapping)
+        isinstance(call, tuple)
+        and len(call) == 2  # pyright: ignore[reportUnknownArgumentType]
+        and isinstance(call[0], (tuple, list))
+        and isinstance(call[1], Mapping)
     )
 
 
@@ -102,12 +102,12 @@ def refusal(
     why: str | None = None,
     remedy: str | None = None,
 ) -> FxError:
-    """The error that says ``what`` was expected, and that ``value`` was given, with the user's line that gave it."""
+    """Return the error that ``what`` was expected instead of ``value``, with the user's line."""
     return error(f"{what}, not {_named(value)}", where=here(), value=shown(value), why=why, remedy=remedy)
 
 
 def here() -> SourceLocation | None:
-    """The user's line that is running."""
+    """Return the user's line that is running."""
     return user_location(sys._getframe(1), {})
 
 
@@ -118,7 +118,7 @@ def _named(value: object) -> str:
 
 
 def shown(value: Any) -> str:
-    """A value in one short line, whatever it is."""
+    """Return any value in one short line."""
     if hasattr(type(value), "format_node"):
         return describe(value)
     try:
@@ -135,16 +135,18 @@ def refuse_misfit(
 ) -> None:
     """Raise the error that names the first argument of a call that is not of its annotated type.
 
-    Called once the call has failed: an operator of programs that asked first would be slower in each call.
+    Called only after the call has failed: a check before it would slow down each call of an operator.
     """
     try:
         arguments = inspect.signature(function).bind(*args, **kwargs).arguments
-    except TypeError:  # too few or too many, of which Python has said so
+    except TypeError:  # too few or too many, which Python has reported
         return
     kinds = get_type_hints(function)
     for name, value in arguments.items():
         kind = kinds[name]
-        classes = tuple(one for one in get_args(kind) or (kind,) if isinstance(one, type))
+        classes = tuple(
+            kind_or_choice for kind_or_choice in get_args(kind) or (kind,) if isinstance(kind_or_choice, type)
+        )
         is_huge = isinstance(value, int) and not -(2**63) <= value < 2**63
         if is_huge or not holds(kind, value) or (torch.Tensor in classes and not isinstance(value, classes)):
             written = kind.__name__ if isinstance(kind, type) and not get_args(kind) else str(kind)
@@ -152,8 +154,9 @@ def refuse_misfit(
 
 
 def holds(annotation: Any, value: Any) -> bool:
-    """Return whether ``value`` is of an annotated type: a number, text, truth value, choice or tuple; True for other
-    types.
+    """Return whether ``value`` is of an annotated type.
+
+    Checked are numbers, text, truth values, choices and tuples; the result is True for other types.
     """
     origin, arguments = get_origin(annotation), get_args(annotation)
     if annotation in (int, float):
@@ -161,7 +164,7 @@ def holds(annotation: Any, value: Any) -> bool:
     if annotation in (str, bool, NoneType):
         return isinstance(value, annotation)
     if origin is Literal:
-        # For Python `True == 1`.
+        # In Python `True == 1`.
         return any(type(value) is type(choice) and value == choice for choice in arguments)
     if origin in (Union, UnionType):
         return any(holds(kind, value) for kind in arguments)
@@ -176,7 +179,7 @@ def holds(annotation: Any, value: Any) -> bool:
 
 
 def nesting(value: Any, error: type[FxError] = GraphError) -> FxError:
-    """The error for a container that nests deeper than ``DEEPEST`` levels."""
+    """Return the error for a container that nests deeper than ``DEEPEST`` levels."""
     cyclic = contains_itself(value)
     return error(
         "an argument contains itself" if cyclic else f"an argument nests more than {DEEPEST} levels deep",
@@ -194,7 +197,7 @@ def expect_shallow(value: Any, error: type[FxError] = GraphError) -> None:
 
 
 def explained(failure: RecursionError, value: Any, error: type[FxError]) -> Exception:
-    """Return what to raise for a failure to walk ``value``: the failure itself unless ``value`` nests too deep."""
+    """Return the error to raise after walking ``value`` failed: the failure itself unless ``value`` nests too deep."""
     return nesting(value, error) if _nests_too_deep(value) else failure
 
 
@@ -218,9 +221,9 @@ def contains_itself(value: Any) -> bool:
 
 
 def _below(level: list[Any]) -> list[Any]:
-    """The containers that those of a level hold, each once."""
-    held: dict[int, Any] = {}
+    """Return the containers inside those of a level, each once."""
+    containers: dict[int, Any] = {}
     for container in level:
         if (kind := held_kind(container)) is not None:
-            held.update((id(part), part) for part in kind.parts(container) if held_kind(part) is not None)
-    return list(held.values())
+            containers.update((id(part), part) for part in kind.parts(container) if held_kind(part) is not None)
+    return list(containers.values())

@@ -1,4 +1,4 @@
-"""What checks in programs call when they run: conditions, and messages that are written only when a check fails."""
+"""Checks that programs call at run time: conditions, and messages that are written only when a check fails."""
 
 from __future__ import annotations
 
@@ -22,36 +22,36 @@ READ_METHODS = frozenset(
     "size dim ndimension numel nelement element_size stride is_contiguous is_floating_point is_complex item tolist "
     "min max sum mean std var any all abs norm isnan isinf".split()
 )
-"""Methods that it may call, without arguments: none that writes."""
+"""Methods that a message may call, without arguments: none that writes."""
 READ_FUNCTIONS: dict[str, Callable[[Any], Any]] = {"tuple": tuple, "list": list, "len": len}
-"""Functions of one argument that it may call."""
+"""Functions of one argument that a message may call."""
 
 _STEP = re.compile(r"\.(\w+)(\(\))?|\[(-?\d*(?::-?\d*)*)\]|\|(\w+)", re.ASCII)
 _FIELD = re.compile(rf"(\d+)((?:{_STEP.pattern})*)", re.ASCII)
 
 
 def check(condition: Any, template: str, *values: Any) -> None:
-    """Raise an ``AssertionError`` unless ``condition`` holds; its message is ``template`` with ``values`` filled in.
+    """Raise an ``AssertionError`` unless ``condition`` holds; its message is ``template`` filled with ``values``.
 
-    The template is one of ``str.format`` with fields by number, as in ``"{0}"``. What they read of a value is shape,
-    dtype and the like, computed by methods without arguments: ``{0.shape[1]}``, ``{0.max()}``, ``{0.shape|tuple}``.
-    It is read when the check fails. ``torch._assert`` has messages that are known before.
+    The template is one of ``str.format`` with numbered fields, such as ``"{0}"``. A field may read shape, dtype and the
+    like, and call methods without arguments: ``{0.shape[1]}``, ``{0.max()}``, ``{0.shape|tuple}``. It is read when the
+    check fails. ``torch._assert`` is for messages that are known before.
 
     >>> check(False, "expected 2D, got {0.ndim}D", torch.ones(3))
     Traceback (most recent call last):
         ...
     AssertionError: expected 2D, got 1D
     """
-    if has_torch_function((condition,)):  # while a program is captured, by either library
+    if has_torch_function((condition,)):  # while either library captures a program
         handle_torch_function(check, (condition,), condition, template, *values)
-    elif torch.compiler.is_dynamo_compiling():  # which knows this one, if not how to write the message
+    elif torch.compiler.is_dynamo_compiling():  # Dynamo knows this one, but not how to write the message
         vars(torch)["_assert"](condition, template)
     elif not condition:
         raise AssertionError(_Message().vformat(template, values, {}))
 
 
 def is_false(value: Any) -> Any:
-    """``not value``, as a function that is recorded when ``value`` is traced; part of recorded checks."""
+    """Return ``not value``, recorded when ``value`` is traced; part of recorded checks."""
     return handle_torch_function(is_false, (value,), value) if has_torch_function((value,)) else not value
 
 
@@ -65,11 +65,11 @@ def assert_is_none(value: T, msg: str) -> T:
 
 
 def check_value(value: Any, expected: Any, message: str) -> None:
-    """Raise a ``GuardError`` with ``message`` unless ``value`` is what it was when the program was captured.
+    """Raise a ``GuardError`` with ``message`` unless ``value`` is the same as when the program was captured.
 
     >>> check_value(2, 2, "the program was captured where this was 2")
     """
-    if value is expected:  # nearly always, and each call of a program asks
+    if value is expected:  # nearly always, and in each call of a program
         return
     if has_torch_function((value,)):
         handle_torch_function(check_value, (value,), value, expected, message)
@@ -79,7 +79,7 @@ def check_value(value: Any, expected: Any, message: str) -> None:
 
 
 def check_given(value: Any, message: str) -> None:
-    """Raise a ``GuardError`` with ``message`` if an optional input is not given, and the program is that with it.
+    """Raise a ``GuardError`` with ``message`` if an optional input is missing that the program was captured with.
 
     >>> check_given(torch.ones(2), "the program was captured where x is given")
     """
@@ -90,32 +90,31 @@ def check_given(value: Any, message: str) -> None:
 
 
 def check_not_given(value: Any, message: str) -> None:
-    """Raise a ``GuardError`` with ``message`` if an optional input is given, and the program is that without it.
+    """Raise a ``GuardError`` with ``message`` if an optional input is given that the program was captured without.
 
-    Of ``**kwargs``, none may be given.
+    For ``**kwargs``, no entry may be given.
 
     >>> check_not_given(None, "the program was captured where x is not given")
     """
     if has_torch_function((value,)) and not isinstance(value, torch.Tensor):
         handle_torch_function(check_not_given, (value,), value, message)
     elif value is not None and not (type(value) is dict and not value):
-        given = f"it is {sorted(value)} now" if type(value) is dict else f"it is of {type(value)} now"
-        raise _changed(message, given, "leave it out, or capture the program with it (concrete_args)")
+        current = f"it is {sorted(value)} now" if type(value) is dict else f"it is of {type(value)} now"
+        raise _changed(message, current, "leave it out, or capture the program with it (concrete_args)")
 
 
 def _changed(message: str, value: str, remedy: str) -> GuardError:
-    why = "what the program does was decided by it, once, while it was captured"
+    why = "the program was specialized to it, once, while it was captured"
     return GuardError(message, value=value, why=why, remedy=remedy)
 
 
 def handled_error(names: Sequence[str], where: object, error: Exception) -> GuardError | None:
-    """Return what to raise in the place of an error which the traced code would have handled; None if it would not
-    have.
+    """Return the error to raise instead of one that the traced code would have handled; None if it would not have.
 
     Args:
-        names: of the classes of exceptions that it handles there.
-        where: the line that the error is of.
-        error: what an operation of the program has raised.
+        names: the names of the classes of exceptions that the traced code handles there.
+        where: the line of the error.
+        error: the exception that an operation of the program has raised.
 
     >>> print(str(handled_error(["RuntimeError"], "model.py:12", RuntimeError("no"))).splitlines()[0])
     the program was captured where this raised nothing: model.py:12
@@ -125,8 +124,9 @@ def handled_error(names: Sequence[str], where: object, error: Exception) -> Guar
     return GuardError(
         f"the program was captured where this raised nothing: {where}",
         value=f"{type(error).__name__}: {error}",
-        why=f"the traced code goes on where this is handled ({' or '.join(dict.fromkeys(names))}), and a graph cannot",
-        remedy="ask a condition in the place of the exception, or put the lines in a function marked fx.wrap",
+        why=f"the traced code continues where this is handled ({' or '.join(dict.fromkeys(names))}), "
+        "and a graph cannot",
+        remedy="test a condition instead of handling the exception, or put the lines in a function marked fx.wrap",
     )
 
 
@@ -143,7 +143,7 @@ KINDS: dict[str, type] = {
 def check_kind(value: Any, kind: str, message: str) -> None:
     """Raise a ``GuardError`` with ``message`` unless ``value`` is of the class called ``kind``.
 
-    That is the name which :data:`KINDS` has it under; of other classes, their modules and names.
+    ``kind`` is a name in :data:`KINDS`; for other classes, their module and name.
 
     >>> check_kind(torch.ones(2), "Tensor", "the program was captured for a tensor")
     """
@@ -157,18 +157,18 @@ def check_kind(value: Any, kind: str, message: str) -> None:
 def _is_of(value: Any, kind: str) -> bool:
     if kind in KINDS:
         return isinstance(value, KINDS[kind])
-    return any(f"{one.__module__}.{one.__qualname__}" == kind for one in type(value).__mro__)
+    return any(f"{base.__module__}.{base.__qualname__}" == kind for base in type(value).__mro__)
 
 
 CHECKS = (vars(torch)["_assert"], check, assert_is_none)
-"""The functions whose calls refuse what a program was given."""
+"""The functions whose calls refuse inputs of a program."""
 
 
 class _Message(string.Formatter):
-    """Fills in fields that only read what is listed above: templates also come from files, which may say anything."""
+    """Fills in fields that read only the names listed above, since templates also come from untrusted files."""
 
     def get_field(self, field_name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """The value of a field."""
+        """Return the value of a field."""
         field = _FIELD.fullmatch(field_name)
         if field is None:
             raise ValueError(f"a message cannot read {field_name!r}")
@@ -187,4 +187,4 @@ class _Message(string.Formatter):
 
 
 ASSERTIONS = (assert_is_none, check, check_given, check_kind, check_not_given, check_value)
-"""The functions that programs call to check something: they have no other effect, and no result."""
+"""The functions that programs call for checks: they have no other effect, and no result."""

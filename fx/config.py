@@ -3,4 +3,4 @@
 from typing import Final
 
 do_not_emit_stack_traces: Final = False
-"""Whether tracers whose ``record_stack_traces`` is set leave them out all the same."""
+"""True if tracers leave stack traces out even if their ``record_stack_traces`` is set."""

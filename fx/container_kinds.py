@@ -1,7 +1,7 @@
-"""Containers, what programs put their values into: how each kind is taken apart, made again, written and stored.
+"""Kinds of containers of values: how each is taken apart, rebuilt, written and stored.
 
-Arguments of nodes hold tuples, lists, dicts and slices themselves, frozen. Where a program is captured, any other
-container becomes a call of its class, which code, pickles, files and the matcher know as they know any call.
+Arguments of nodes hold tuples, lists, dicts and slices themselves, frozen. Any other container becomes a call of its
+class when a program is captured. Code, pickles, files and the matcher treat it as any call.
 """
 
 from __future__ import annotations
@@ -27,116 +27,118 @@ Call: TypeAlias = tuple[tuple[Any, ...], dict[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class ContainerKind:
-    """What there is to know of one kind of container."""
+    """The facts about one kind of container."""
 
     classes: tuple[type, ...]
-    """The classes it is for, without subclasses."""
+    """The classes of this kind, without subclasses."""
     parts: Callable[[Any], Sequence[Any]]
-    """Returns what a container holds, in order."""
+    """Returns the parts of a container, in order."""
     rebuild: Callable[[Any, list[Any]], Any]
-    """Returns a container like the given one that holds other parts, and can be changed where its class can."""
+    """Returns a container like the given one with other parts, which can be changed if its class can."""
     family: Callable[[type], bool] | None = None
     """Returns whether a class that is in no ``classes`` is of this kind."""
     names: Callable[[Any], Sequence[Any]] | None = None
-    """Returns the key or the name of the attribute that each part is reached by. Without it, it is an index."""
+    """Returns the key or attribute name of each part. Without it, parts are reached by index."""
     is_keyed: bool = False
-    """Whether names are keys, which the program chose as it chose the parts."""
+    """True if names are keys, which the program chose as it chose the parts."""
     frozen: type | None = None
-    """The class as which arguments of nodes hold it; None if they do not."""
+    """The class of such a container in the arguments of nodes; None if they do not hold it."""
     call: Callable[[Any], Call | None] | None = None
-    """Returns the arguments from which its class makes an equal one, which is how a captured program makes it; None
-    if its class makes another. Without it, arguments hold the container."""
+    """Returns the arguments from which its class makes an equal container, as a captured program does; None if its
+    class makes a different one. Without it, arguments hold the container.
+    """
     spelling: tuple[str, str] | None = ("{name}(", ")")
-    """What generated code writes before and behind the parts of one that arguments hold, with the name of its class.
-    None if its own object stands there, so that one of other parts is of the class ``frozen``."""
+    """The text that generated code writes before and after the parts of a container in arguments, with the name of its
+    class. None if code refers to the object itself, so that a container of other parts is of the class ``frozen``.
+    """
     tag: str | None = None
-    """What files call one that arguments hold. That of a family stands beside the name of the class."""
+    """The name in files of a container that arguments hold. The tag of a family comes with the name of the class."""
     in_files: bool = False
-    """Whether a file may call the class, whatever the arguments, though no user allows it."""
+    """True if a file may call the class with any arguments, even if no user allows it."""
 
-    def labels(self, held: Any) -> Sequence[Any]:
-        """Return what each part is reached by: its index, the name of an attribute, or its key."""
-        return range(len(self.parts(held))) if self.names is None else self.names(held)
+    def labels(self, container: Any) -> Sequence[Any]:
+        """Return the label of each part: its index, the name of an attribute, or its key."""
+        return range(len(self.parts(container))) if self.names is None else self.names(container)
 
-    def freeze(self, held: Any, parts: list[Any]) -> Any:
-        """Return what arguments of nodes hold for a container like ``held`` of these parts."""
-        made = self.rebuild(held, parts)
+    def freeze(self, container: Any, parts: list[Any]) -> Any:
+        """Return the frozen form, for arguments of nodes, of a container like ``container`` with these parts."""
+        rebuilt = self.rebuild(container, parts)
         assert self.frozen is not None
-        return made if isinstance(made, self.frozen) and self.spelling is not None else self.frozen(made)
+        return rebuilt if isinstance(rebuilt, self.frozen) and self.spelling is not None else self.frozen(rebuilt)
 
-    def shape(self, held: Any) -> Hashable:
-        """Return what two containers share whose parts can be compared one by one."""
-        return self.frozen, tuple(self.labels(held)) if self.is_keyed else len(self.parts(held))
+    def shape(self, container: Any) -> Hashable:
+        """Return a key that is equal for two containers whose parts can be compared one by one."""
+        return self.frozen, tuple(self.labels(container)) if self.is_keyed else len(self.parts(container))
 
-    def written(self, held: Any, texts: list[str], key: Callable[[Any], str], name: Callable[[Any], str]) -> str:
-        """Return the code for a container, from that of its parts, and what writes a key and the name of its class."""
+    def written(self, container: Any, texts: list[str], key: Callable[[Any], str], name: Callable[[Any], str]) -> str:
+        """Return the code for a container, from that of its parts; ``key`` writes a key, ``name`` a class name."""
         if self.is_keyed and texts:
-            texts = [f"{key(label)}: {text}" for label, text in zip(self.labels(held), texts, strict=True)]
+            texts = [f"{key(label)}: {text}" for label, text in zip(self.labels(container), texts, strict=True)]
         assert self.spelling is not None
         opening, closing = self.spelling
         if opening == "(" and len(texts) == 1:
             closing = ",)"
         elif opening.startswith("{name}"):
-            opening = name(type(held)) + opening.removeprefix("{name}")
+            opening = name(type(container)) + opening.removeprefix("{name}")
         return f"{opening}{', '.join(texts)}{closing}"
 
 
-def _same(held: Any) -> Any:
-    return held
+def _same(container: Any) -> Any:
+    return container
 
 
-def _of_its_class(held: tuple[Any, ...], parts: list[Any]) -> tuple[Any, ...]:
+def _of_its_class(container: tuple[Any, ...], parts: list[Any]) -> tuple[Any, ...]:
     try:
-        return type(held)(parts)
-    except Exception:  # the class is somebody's, or takes numbers only, as that of sizes does
+        return type(container)(parts)
+    except Exception:  # a user's class, or one that takes numbers only, such as that of sizes
         return tuple(parts)
 
 
-def _names_of(held: Any) -> list[str]:
-    return [field.name for field in dataclasses.fields(held)]
+def _names_of(container: Any) -> list[str]:
+    return [field.name for field in dataclasses.fields(container)]
 
 
-def _fields_of(held: Any) -> list[Any]:
-    return [getattr(held, name, None) for name in _names_of(held)]
+def _fields_of(container: Any) -> list[Any]:
+    return [getattr(container, name, None) for name in _names_of(container)]
 
 
-def _with_fields(held: Any, parts: list[Any]) -> Any:
-    given = {field.name: part for field, part in zip(dataclasses.fields(held), parts, strict=True) if field.init}
+def _with_fields(container: Any, parts: list[Any]) -> Any:
+    fields = {field.name: part for field, part in zip(dataclasses.fields(container), parts, strict=True) if field.init}
     try:
-        made = dataclasses.replace(held, **given)  # whose class makes what is no field of these
-        if all(map(operator.is_, _fields_of(made), parts)):
-            return made
-    except Exception:  # the constructor is somebody's, which may do anything, and may ask for what is no field
+        rebuilt = dataclasses.replace(container, **fields)  # the class makes the attributes that are no fields
+        if all(map(operator.is_, _fields_of(rebuilt), parts)):
+            return rebuilt
+    except Exception:  # a user's constructor, which may do anything, and may require arguments that are no fields
         pass
-    made = copy.copy(held)
-    for name, part in zip(_names_of(held), parts, strict=True):
-        object.__setattr__(made, name, part)
-    return made
+    rebuilt = copy.copy(container)
+    for name, part in zip(_names_of(container), parts, strict=True):
+        object.__setattr__(rebuilt, name, part)
+    return rebuilt
 
 
-def _call_of(held: Any, /, *args: Any, **kwargs: Any) -> Call | None:
-    """Return these arguments if the class of ``held`` makes of them what holds the same, and nothing else."""
+def _call_of(container: Any, /, *args: Any, **kwargs: Any) -> Call | None:
+    """Return these arguments if the class of ``container`` makes an equal container of them."""
     try:
-        made = type(held)(*args, **kwargs)
-        kind = container_kind(held)
+        rebuilt = type(container)(*args, **kwargs)
+        kind = container_kind(container)
         assert kind is not None
-        parts, labels = ([of(held), of(made)] for of in (kind.parts, kind.labels))
+        parts, labels = ([of(container), of(rebuilt)] for of in (kind.parts, kind.labels))
         same = list(labels[0]) == list(labels[1]) and all(map(operator.is_, *parts))
-        attributes = [getattr(one, "__dict__", {}).keys() for one in (held, made)]
+        attributes = [getattr(each, "__dict__", {}).keys() for each in (container, rebuilt)]
         return (args, kwargs) if same and attributes[0] == attributes[1] else None
-    except Exception:  # the constructor is somebody's, which may do anything
+    except Exception:  # a user's constructor, which may do anything
         return None
 
 
-def _call_with_items(held: Mapping[Any, Any]) -> Call | None:
-    items = dict(held)
-    return _call_of(held, **items) if dataclasses.is_dataclass(held) else _call_of(held, items)
+def _call_with_items(container: Mapping[Any, Any]) -> Call | None:
+    items = dict(container)
+    return _call_of(container, **items) if dataclasses.is_dataclass(container) else _call_of(container, items)
 
 
 _LIST = ContainerKind(
     (list, immutable_list),
     parts=_same,
-    rebuild=lambda held, parts: parts,
+    rebuild=lambda container, parts: parts,
     frozen=immutable_list,
     spelling=("[", "]"),
     tag="list",
@@ -144,15 +146,15 @@ _LIST = ContainerKind(
 _TUPLE = ContainerKind(
     (tuple,),
     parts=_same,
-    rebuild=lambda held, parts: tuple(parts),
+    rebuild=lambda container, parts: tuple(parts),
     frozen=tuple,
     spelling=("(", ")"),
     tag="tuple",
 )
 _DICT = ContainerKind(
     (dict, immutable_dict),
-    parts=lambda held: list(held.values()),
-    rebuild=lambda held, parts: dict(zip(held, parts, strict=True)),
+    parts=lambda container: list(container.values()),
+    rebuild=lambda container, parts: dict(zip(container, parts, strict=True)),
     names=list,
     is_keyed=True,
     frozen=immutable_dict,
@@ -161,20 +163,20 @@ _DICT = ContainerKind(
 )
 
 
-def call_of_named_tuple(held: Any) -> Call | None:
-    """Return the arguments of a named tuple; one whose class has a constructor of its own is tried, torch's aside."""
-    made_by = type(held).__new__
+def call_of_named_tuple(container: Any) -> Call | None:
+    """Return the arguments of a named tuple; a class with its own constructor is tried, except torch's."""
+    made_by = type(container).__new__
     own = not getattr(made_by, "__globals__", {}).get("__name__", "").startswith(("namedtuple_", "torch."))
-    return _call_of(held, *held) if own else (tuple(held), {})
+    return _call_of(container, *container) if own else (tuple(container), {})
 
 
 NAMED_TUPLE = ContainerKind(
     (),
     family=lambda kind: issubclass(kind, tuple) and hasattr(kind, "_fields"),
     parts=_same,
-    # not by its constructor, which may look at what is in it, as that of packed sequences does
-    rebuild=lambda held, parts: type(held)._make(parts),
-    names=lambda held: held._fields,
+    # not by its constructor, which may inspect its elements, as that of packed sequences does
+    rebuild=lambda container, parts: type(container)._make(parts),
+    names=lambda container: container._fields,
     frozen=tuple,
     tag="namedtuple",
 )
@@ -185,9 +187,9 @@ _kinds: list[ContainerKind] = [
     _DICT,
     ContainerKind(
         (slice,),
-        parts=lambda held: (held.start, held.stop, held.step),
-        rebuild=lambda held, parts: slice(*parts),
-        names=lambda held: ("start", "stop", "step"),
+        parts=lambda container: (container.start, container.stop, container.step),
+        rebuild=lambda container, parts: slice(*parts),
+        names=lambda container: ("start", "stop", "step"),
         frozen=slice,
         tag="slice",
     ),
@@ -195,8 +197,8 @@ _kinds: list[ContainerKind] = [
     dataclasses.replace(
         _DICT,
         classes=(OrderedDict,),
-        rebuild=lambda held, parts: OrderedDict(zip(held, parts, strict=True)),
-        call=lambda held: _call_of(held, [[key, value] for key, value in held.items()]),
+        rebuild=lambda container, parts: OrderedDict(zip(container, parts, strict=True)),
+        call=lambda container: _call_of(container, [[key, value] for key, value in container.items()]),
         tag="ordered_dict",
         in_files=True,
     ),
@@ -204,8 +206,8 @@ _kinds: list[ContainerKind] = [
         (deque,),
         family=lambda kind: issubclass(kind, deque),
         parts=list,
-        rebuild=lambda held, parts: deque(parts, held.maxlen),
-        call=lambda held: _call_of(held, list(held), held.maxlen),
+        rebuild=lambda container, parts: deque(parts, container.maxlen),
+        call=lambda container: _call_of(container, list(container), container.maxlen),
         in_files=True,
     ),
     NAMED_TUPLE,
@@ -221,15 +223,15 @@ _kinds: list[ContainerKind] = [
         _LIST,
         classes=(),
         family=lambda kind: issubclass(kind, list),
-        call=lambda held: _call_of(held, list(held)),
+        call=lambda container: _call_of(container, list(container)),
         tag=None,
     ),
     dataclasses.replace(
         _DICT,
         classes=(defaultdict,),
         family=lambda kind: issubclass(kind, defaultdict),
-        rebuild=lambda held, parts: defaultdict(held.default_factory, zip(held, parts, strict=True)),
-        call=lambda held: _call_of(held, held.default_factory, dict(held)),
+        rebuild=lambda container, parts: defaultdict(container.default_factory, zip(container, parts, strict=True)),
+        call=lambda container: _call_of(container, container.default_factory, dict(container)),
         tag=None,
         in_files=True,
     ),
@@ -248,17 +250,19 @@ _kinds: list[ContainerKind] = [
         parts=_fields_of,
         rebuild=_with_fields,
         names=_names_of,
-        call=lambda held: _call_of(held, **dict(zip(_names_of(held), _fields_of(held), strict=True))),
+        call=lambda container: _call_of(
+            container, **dict(zip(_names_of(container), _fields_of(container), strict=True))
+        ),
     ),
 ]
-"""The table. A class without a row of its own is of the first family that has it."""
-_by_class: dict[type, ContainerKind | None] = {one: kind for kind in _kinds for one in kind.classes}
+"""The table. A class without a row of its own belongs to the first family that contains it."""
+_by_class: dict[type, ContainerKind | None] = {class_: kind for kind in _kinds for class_ in kind.classes}
 _of_families: WeakKeyDictionary[type, ContainerKind | None] = WeakKeyDictionary()
-"""What was found for other classes."""
+"""The kinds of other classes, cached."""
 
 
 def expect_no_container(*classes: type) -> None:
-    """Note classes that are no containers, as nearly all that is asked for is of a few classes, and asked often."""
+    """Note classes that are no containers: nearly all lookups are for a few classes, and lookups are frequent."""
     _by_class.update(dict.fromkeys(classes))
 
 
@@ -266,14 +270,14 @@ expect_no_container(bool, int, float, str, type(None), type(...), torch.dtype, t
 
 
 def register_container(kind: ContainerKind) -> None:
-    """Make a kind of container known wherever values are looked for in containers.
+    """Register a kind of container wherever values are searched for in containers.
 
     Args:
-        kind: with ``call`` for what captured programs make by its class, with ``frozen`` for what cannot change, which
-            arguments of nodes hold.
+        kind: with ``call`` for containers that captured programs make by their class, with ``frozen`` for immutable
+            containers, which arguments of nodes hold.
 
     Raises:
-        FxError: one of its classes, or its tag, is known already; or it is to be ``in_files``.
+        FxError: one of its classes, or its tag, is registered already; or it has ``in_files`` set.
 
     >>> class Boxes:
     ...     def __init__(self, corners, size):
@@ -292,11 +296,11 @@ def register_container(kind: ContainerKind) -> None:
     (3, (8, 8))
     """
     if kind.in_files:
-        allowed = ", ".join(f"fx.serialization.allow({one.__name__})" for one in kind.classes)
-        raise FxError("whether files may call a class is for its user to say", remedy=allowed)
-    for known in _kinds:
-        both = {one.__qualname__ for one in {*known.classes} & {*kind.classes}}
-        if both or (kind.tag is not None and kind.tag == known.tag):
+        allowed = ", ".join(f"fx.serialization.allow({class_.__name__})" for class_ in kind.classes)
+        raise FxError("only the user of a file may allow it to call a class", remedy=allowed)
+    for registered in _kinds:
+        both = {class_.__qualname__ for class_ in {*registered.classes} & {*kind.classes}}
+        if both or (kind.tag is not None and kind.tag == registered.tag):
             raise FxError(
                 f"there is a kind of container for {', '.join(sorted(both)) or f'the tag {kind.tag!r}'} already",
                 remedy=None if both else "choose another tag",
@@ -307,7 +311,7 @@ def register_container(kind: ContainerKind) -> None:
 
 
 def container_kind(value: Any) -> ContainerKind | None:
-    """Return the kind of a container, None for what is none."""
+    """Return the kind of a container, None for other values."""
     of = type(value)
     if of in _by_class:
         return _by_class[of]
@@ -317,25 +321,28 @@ def container_kind(value: Any) -> ContainerKind | None:
 
 
 def held_kind(value: Any) -> ContainerKind | None:
-    """Return the kind of a container that arguments of nodes hold themselves, None for all else."""
+    """Return the kind of a container that arguments of nodes hold themselves, None for other values."""
     of = type(value)
-    kind = _by_class[of] if of in _by_class else container_kind(value)  # the former again, as it is asked most often
+    # repeats part of container_kind, as it is called most often
+    kind = _by_class[of] if of in _by_class else container_kind(value)
     return None if kind is None or kind.frozen is None else kind
 
 
 def held_classes() -> list[type]:
-    """Return the classes of containers that arguments of nodes hold and code can write, families aside."""
-    return [one for kind in _kinds if kind.frozen is not None and kind.spelling is not None for one in kind.classes]
+    """Return the classes of containers that arguments of nodes hold and code can write, without families."""
+    return [
+        class_ for kind in _kinds if kind.frozen is not None and kind.spelling is not None for class_ in kind.classes
+    ]
 
 
 def kind_by_tag(tag: str) -> ContainerKind | None:
-    """Return the kind that files call ``tag``."""
+    """Return the kind with the name ``tag`` in files."""
     return next((kind for kind in _kinds if kind.tag == tag), None)
 
 
 def classes_in_files() -> list[type]:
     """Return the classes of containers that programs in files may call."""
-    return [one for kind in _kinds if kind.in_files for one in kind.classes]
+    return [class_ for kind in _kinds if kind.in_files for class_ in kind.classes]
 
 
 def leaves_of(argument: Any) -> Iterator[Any]:
@@ -353,16 +360,16 @@ def leaves_of(argument: Any) -> Iterator[Any]:
 
 
 def map_parts(function: Callable[[Any], Any], argument: Any) -> Any:
-    """Return a container that arguments hold, with ``function`` of each part; anything else as it is.
+    """Return a container that arguments hold, with ``function`` applied to each part; other values unchanged.
 
-    Lists and dicts come as plain ones.
+    Lists and dicts are plain ones in the result.
     """
     kind = held_kind(argument)
     return argument if kind is None else kind.rebuild(argument, list(map(function, kind.parts(argument))))
 
 
 def key_of(argument: Any, leaf: Callable[[Any], Hashable]) -> Hashable:
-    """Return what is equal for arguments whose containers are of the same classes, and whose leaves have equal keys."""
+    """Return a key that is equal for arguments with equal classes of containers and equal keys of leaves."""
     kind = held_kind(argument)
     if kind is None:
         return leaf(argument)

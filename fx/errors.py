@@ -1,4 +1,4 @@
-"""What can go wrong, one class per stage, each message in one form: what, where, value, why, try."""
+"""The errors of this library, one class per stage, each message in one form: what, where, value, why, try."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import pickle
 import re
 from typing import Any
 
-# "An" goes before a vowel that is heard: an int, an Identity, an Unflatten; a UNet, a Union, a uint8, a OneHot.
+# "An" goes before the sound of a vowel: an int, an Identity, an Unflatten; a UNet, a Union, a uint8, a OneHot.
 _WITH_AN = re.compile(r"_*(?:[AEIaei]|[Oo](?!ne(?![a-z]))|[Uu]n(?!i)[a-z]|[Uu]p)")
 
 
 class FxError(Exception):
     """Base of every error this library raises on purpose.
 
-    Built from a sentence saying *what* went wrong and, where known, the lines under it::
+    The message is a sentence that says *what* went wrong, and the lines that are known::
 
         cannot branch on a traced value
           where  gate.py:12, in Gate.forward:  if x.sum() > 0:
@@ -81,21 +81,21 @@ class UnsupportedTraceError(TraceError, NotImplementedError):
 
 
 class GuardError(FxError, RuntimeError):
-    """A captured program is run where something that decided what it does is not what it was during capture.
+    """A guard failed: a value that the trace specialized on has changed.
 
-    The message names the user's line that asked for it, and the value now.
+    The message names the user's line that used the value, and its current value.
     """
 
 
 class CaptureError(TraceError):
-    """No way of capturing takes a program. The message has the cause of each, and the user's line."""
+    """No way of capturing accepts a program. The message has the cause for each, and the user's line."""
 
     refusals: tuple[Any, ...] = ()
-    """Why each way refused it, the whole messages too: :class:`fx.interop.capturing.Refusal`."""
+    """The refusal of each way of capturing, with the whole message: :class:`fx.interop.capturing.Refusal`."""
 
 
 class PassError(FxError, RuntimeError):
-    """A pass was misused, refused its input or returned something that is not a program."""
+    """A pass was misused, refused its input or returned a value that is not a program."""
 
 
 class PickleError(FxError, pickle.PicklingError, pickle.UnpicklingError):
@@ -103,11 +103,11 @@ class PickleError(FxError, pickle.PicklingError, pickle.UnpicklingError):
 
 
 class SaveError(FxError, ValueError):
-    """A program cannot be written to a data-only file. The message names the node or module and what to do about it."""
+    """A program cannot be written to a data-only file. The message names the node or module and the remedy."""
 
 
 class LoadError(FxError, ValueError):
-    """A file is not a saved program, is damaged, or names something that a file may not name."""
+    """A file is not a saved program, is damaged, or names an object that a file may not name."""
 
 
 class InteropError(FxError, RuntimeError):
@@ -118,7 +118,7 @@ class InteropError(FxError, RuntimeError):
 
 
 class DrawingError(FxError, ValueError, RuntimeError):
-    """A program cannot be drawn as asked: a format that is unknown or needs what is not installed, or a bad figure."""
+    """A program cannot be drawn as requested: an unknown format, a missing dependency, or a bad figure."""
 
 
 class MissingDrawingError(DrawingError, KeyError):
@@ -128,28 +128,28 @@ class MissingDrawingError(DrawingError, KeyError):
 
 
 class LoweringError(PassError):
-    """A program, or a part of it, cannot be handed to a backend (section 6.4).
+    """A program, or a part of it, cannot be lowered to a backend (section 6.4).
 
-    The message names the operation, the user's line, and what the backend itself says.
+    The message names the operation, the user's line, and the backend's own message.
     """
 
 
 class LoweringWarning(UserWarning):
-    """``fx.lower`` was asked to lower a program, and its backend takes nothing of it: the program runs as before.
+    """``fx.lower`` was called for a program, and its backend takes nothing of it: the program runs as before.
 
     The message has the first reasons, ``meta["lowering"]`` of the program has all. ``dry_run=True`` does not warn.
     """
 
 
 class AnalysisError(PassError, ValueError):
-    """A program cannot be analyzed as asked (section 6.3): times of another machine, a trace that cannot be read.
+    """A program cannot be analyzed as requested (section 6.3): times of another machine, a trace that cannot be read.
 
     The message names the figure or the file, and how to get one that fits.
     """
 
 
 class QuantizationError(PassError, ValueError):
-    """A program cannot be quantized as asked (section 6.2.1): bad calibration data, or a scheme that makes no sense."""
+    """A program cannot be quantized as requested (section 6.2.1): bad calibration data, or a scheme without meaning."""
 
 
 def with_article(noun: str) -> str:
@@ -170,5 +170,5 @@ def add_note(error: BaseException, note: str) -> None:
 
 
 def note_lines(error: BaseException) -> list[str]:
-    """The lines of all notes that are attached to an exception."""
+    """Return the lines of all notes that are attached to an exception."""
     return [line for note in getattr(error, "__notes__", []) for line in note.splitlines()]

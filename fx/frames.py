@@ -1,4 +1,4 @@
-"""Which line of the user's is running: the innermost frame that belongs neither to this package nor to torch."""
+"""Frames of the user's code: the running line is in the innermost frame that is neither this package's nor torch's."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fx.provenance import GENERATED_FILES, SourceLocation
 _OURS = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
 _LIBRARIES = (_TORCH, os.path.abspath(contextlib.__file__))
-"""Whose lines are none of the user's, beside numpy's: torch's, and those of ``with`` statements over generators."""
+"""Files besides numpy's whose lines are not the user's: torch's, and those of ``with`` statements over generators."""
 _NUMPY = os.path.join("-packages", "numpy") + os.sep  # site-packages, and dist-packages of Debian
 _PYTHON = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
 _USER, _LIBRARY, _SELF = range(3)
@@ -37,19 +37,19 @@ def _kind(file: str) -> int:
 def clear_interrupted(interrupted: TracebackType | None, belongs: Callable[[CodeType], bool]) -> None:
     """Clear the frames of a traceback that ``belongs`` picks by their code.
 
-    An exception that a handler of signals raises (Ctrl-C, a time limit) can come inside of contextlib's ``__enter__``
-    when the generator has already yielded, or inside of ``__exit__`` before it goes on::
+    The exception of a signal handler (Ctrl-C, a time limit) can come inside contextlib's ``__enter__`` when the
+    generator has already yielded, or inside ``__exit__`` before it continues::
 
         with patched():  # __enter__ has let patched() replace Module.__call__; a signal comes before __enter__ returns
             ...          # not reached, and `with` never calls __exit__
 
-    Then the generator is suspended, and held by the frame of ``__enter__`` as long as the traceback is. When that is
-    forgotten, perhaps in a later test, the generator is closed, and its ``finally`` puts back what was there before it
-    over what is there then. Clearing the frame closes the generator now.
+    Then the generator is suspended, and the frame of ``__enter__`` holds it as long as the traceback exists. When the
+    traceback is freed, perhaps in a later test, the generator is closed. Its ``finally`` then restores a value that is
+    outdated. Clearing the frame closes the generator now.
     """
     while interrupted is not None:
         if belongs(interrupted.tb_frame.f_code):
-            with suppress(RuntimeError):  # it still runs
+            with suppress(RuntimeError):  # it is still running
                 interrupted.tb_frame.clear()
         interrupted = interrupted.tb_next
 
@@ -60,7 +60,7 @@ def boundary(function: object) -> None:
 
 
 def user_location(frame: FrameType | None, known: dict[tuple[int, int], SourceLocation]) -> SourceLocation | None:
-    """The user's line that is running in ``frame`` or outside it; torch's where there is none of the user's.
+    """Return the user's line that is running in ``frame`` or outside it; torch's line if there is none of the user's.
 
     ``known`` has the locations met before, by code and instruction, so that nodes of one line share one.
     """
@@ -89,7 +89,7 @@ def user_location(frame: FrameType | None, known: dict[tuple[int, int], SourceLo
         origin_of = GENERATED_FILES.get(code.co_filename)
         origin = None if origin_of is None else origin_of(frame.f_lineno)
         if origin is not None:
-            return origin  # a program that is traced again: what its code was made from says more
+            return origin  # a program that is traced again: the line its code was made from says more
         location = known[key] = SourceLocation(code, frame.f_lasti)
     return location
 
@@ -105,11 +105,11 @@ def is_ours(frame: FrameType) -> bool:
 
 
 def users_frame(frame: FrameType) -> FrameType:
-    """The nearest frame of the user's."""
-    found: FrameType | None = frame
-    while found is not None and not is_users(found):
-        found = found.f_back
-    return frame if found is None else found
+    """Return the nearest frame of the user's code."""
+    current: FrameType | None = frame
+    while current is not None and not is_users(current):
+        current = current.f_back
+    return frame if current is None else current
 
 
 def is_users_file(file: str) -> bool:
@@ -123,9 +123,9 @@ def is_our_file(file: str) -> bool:
 
 
 def package_of_file(file: str) -> str | None:
-    """Return the name of the installed package that a file belongs to; None where it is not in an environment's."""
-    _, found, path = file.rpartition(f"-packages{os.sep}")
-    return path.partition(os.sep)[0].removesuffix(".py") if found else None
+    """Return the name of the installed package that a file belongs to; None if it is not in an environment."""
+    _, separator, path = file.rpartition(f"-packages{os.sep}")
+    return path.partition(os.sep)[0].removesuffix(".py") if separator else None
 
 
 def is_pythons_file(file: str) -> bool:
@@ -134,19 +134,19 @@ def is_pythons_file(file: str) -> bool:
 
 
 def callers(frame: FrameType) -> Iterator[FrameType]:
-    """The frames of the traced program outside ``frame``, innermost first."""
+    """Yield the frames of the traced program outside ``frame``, innermost first."""
     outer = frame.f_back
     while outer is not None:
         code = outer.f_code
         if _kind(code.co_filename) != _SELF:
             yield outer
-        elif code.co_name == "trace" and code in _boundaries:  # the name first: to find code takes its hash
+        elif code.co_name == "trace" and code in _boundaries:  # the name first: a look-up of code computes its hash
             return
         outer = outer.f_back
 
 
 def user_stack(frame: FrameType | None) -> str:
-    """The stack of the traced program as traceback text, outermost first."""
+    """Return the stack of the traced program as traceback text, outermost first."""
     entries: list[FrameType] = []
     while frame is not None and frame.f_code not in _boundaries:
         if _kind(frame.f_code.co_filename) != _SELF:

@@ -1,4 +1,4 @@
-"""Modes that are put back whatever happens: computing without gradients, and programs that raise between switches."""
+"""Modes that are always restored: computing without gradients, and programs that raise between switches."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ T = TypeVar("T")
 def without_gradients(compute: Callable[[], T]) -> T:
     """Return ``compute()``, recording nothing for autograd.
 
-    A signal is handled when a Python function is entered, and ``torch.no_grad`` is left by one: an exception that the
-    handler raises there leaves gradients off. Here nothing is entered between the last step and putting back.
+    A signal is handled when a Python function is entered, and ``torch.no_grad`` is left by a function: an exception of
+    the handler there leaves gradients off. Here no function is entered between the last step and the restoration.
     """
     enabled = torch.is_grad_enabled()
     try:
@@ -26,11 +26,11 @@ def without_gradients(compute: Callable[[], T]) -> T:
 
 
 def leave_modes(enabled: bool, values: Iterable[Any]) -> None:
-    """Set back what a program has switched that has raised before it set it back itself.
+    """Restore the modes that a program has switched, after it has raised before it restored them itself.
 
     Args:
-        enabled: whether gradients were recorded when it was called.
-        values: those that it still holds, among them the regions of autocast that it is in.
+        enabled: true if gradients were recorded when it was called.
+        values: the values that it still holds, including the autocast regions that it is in.
     """
     for region in reversed([value for value in values if isinstance(value, torch.autocast)]):
         _torch.amp._exit_autocast(region)

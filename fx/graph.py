@@ -1,4 +1,4 @@
-"""``Graph``, a captured program: one ordered list of nodes, and what makes and edits them (paper, section 4.2)."""
+"""``Graph``, a captured program: one ordered list of nodes, and the methods that edit it (paper, section 4.2)."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ inplace_methods = {row.name: row.template for row in OPERATORS if row.in_place}
 
 
 class NodeList:
-    """A graph's nodes in order. Erasing and inserting while iterating is safe: what is ahead is seen as it then is."""
+    """A graph's nodes in order. Erasing and inserting while iterating is safe: later nodes are visited as they are."""
 
     __slots__ = ("_graph",)
 
@@ -75,7 +75,7 @@ class NodeList:
 
 
 class NodeIndex:
-    """A graph's nodes by opcode and target. The graph makes it for the first search, and then keeps it up to date."""
+    """A graph's nodes by opcode and target. The graph makes it for the first search, and updates it from then on."""
 
     __slots__ = ("_nodes",)
 
@@ -85,22 +85,22 @@ class NodeIndex:
             self.add(node)
 
     def add(self, node: Node) -> None:
-        """Take up a node that is new, or has a new opcode or target."""
+        """Add a node that is new, or has a new opcode or target."""
         self._nodes[node._op].setdefault(_key(node._target), {})[node] = None
 
     def remove(self, node: Node) -> None:
-        """Give up a node that is about to be erased, or to get another opcode or target."""
+        """Remove a node that is about to be erased, or to get another opcode or target."""
         del self._nodes[node._op][_key(node._target)][node]
 
     def find(self, op: str, target: Target | None) -> list[Node]:
-        """The nodes with this opcode and, unless it is None, this target, in any order."""
+        """Return the nodes with this opcode and, unless it is None, this target, in any order."""
         by_target = self._nodes[op]
         groups = by_target.values() if target is None else (by_target.get(_key(target), ()),)
         return [node for group in groups for node in group]
 
 
 def _key(target: Target) -> object:
-    """The target itself, or what identifies one that cannot be hashed."""
+    """Return the target itself, or its identity if it cannot be hashed."""
     try:
         hash(target)
     except TypeError:
@@ -109,7 +109,7 @@ def _key(target: Target) -> object:
 
 
 class Setting:
-    """What sets an attribute for good or, in a ``with`` block, until its end, where the value before comes back."""
+    """Sets an attribute for good or, in a ``with`` block, until its end, when the value before is restored."""
 
     __slots__ = ("_name", "_owner", "_previous")
 
@@ -141,13 +141,13 @@ class Graph:
     """
 
     revision: int
-    """Grows with every edit, so that anyone can see whether a pass changed something."""
+    """A counter of edits, so that anyone can see whether a pass changed the graph."""
     before_edit: Callable[[], object] | None
     """Called once, before the next edit: generates the code of a module that has not done so yet."""
     constants: dict[str, Any]
-    """Tensors and other values that capture lifted out of the program, by the name that ``get_attr`` nodes use.
+    """Tensors and other values that capture lifted out of the program, by their names in ``get_attr`` nodes.
 
-    A ``GraphModule`` takes them from here where its root has no such attribute; the traced module stays as it was.
+    A ``GraphModule`` takes them from here if its root has no such attribute; the traced module stays unchanged.
     """
     history: tuple[str, ...]
     """Names of the passes of pipelines that changed the graph, in order; generated code lists them above ``def``."""
@@ -158,12 +158,12 @@ class Graph:
         tracer_cls: type[Any] | None = None,
         tracer_extras: dict[str, Any] | None = None,
     ) -> None:
-        """An empty graph.
+        """Create an empty graph.
 
         Args:
             owning_module: the module whose attributes ``get_attr`` and ``call_module`` refer to, if there is one.
             tracer_cls: class of the tracer that made the graph.
-            tracer_extras: whatever that tracer wants kept.
+            tracer_extras: any values that the tracer stores with the graph.
         """
         expect(owning_module, (torch.nn.Module, NoneType), "owning_module of a Graph is a GraphModule")
         expect(tracer_cls, (type, NoneType), "tracer_cls of a Graph is a class of tracers")
@@ -189,15 +189,15 @@ class Graph:
         return NodeList(self)
 
     _find_nodes_lookup_table = nodes
-    """What client code of torch.fx asks whether a node is in the graph."""
+    """The collection in which client code of torch.fx looks up whether a node is in the graph."""
 
     @property
     def _graph_namespace(self) -> Namespace:
-        """The names of the nodes, as client code of torch.fx finds them."""
+        """The names of the nodes, as client code of torch.fx reads them."""
         return self._namespace
 
     def about_to_change(self) -> None:
-        """Note an edit that is about to be made."""
+        """Note that an edit is about to be made."""
         if self.before_edit is not None:
             self._before_edit()
         self.revision += 1
@@ -218,14 +218,14 @@ class Graph:
         name: str | None = None,
         type_expr: Any | None = None,
     ) -> Node:
-        """Make a node at the insertion point (the end, unless ``inserting_before`` or ``_after`` say otherwise).
+        """Make a node at the insertion point: the end, unless ``inserting_before`` or ``inserting_after`` set another.
 
         Args:
             op: one of the six opcodes.
-            target: what is called or fetched.
+            target: the function, method, module or attribute that is called or fetched.
             args: positional arguments.
             kwargs: keyword arguments.
-            name: wished-for name; made legal and unique. By default it follows ``target``.
+            name: requested name; made legal and unique. By default it follows ``target``.
             type_expr: type annotation of the value in generated code.
 
         Raises:
@@ -247,7 +247,7 @@ class Graph:
         node = Node(self, self._namespace.create_name(wish), op, target, args or (), kwargs or {}, type_expr)
         try:
             self._insert(node)
-        except GraphError:  # what it was to stand beside was erased
+        except GraphError:  # the node to insert beside was erased
             for used in node.all_input_nodes:
                 del used.users[node]
             raise
@@ -257,24 +257,24 @@ class Graph:
         return node
 
     def _target_to_str(self, target: Target) -> str:
-        """The name that a value made by ``target`` gets before it is made unique."""
+        """Return the name of a value made by ``target``, before it is made unique."""
         return _wish(target) if type(target) is str else snake_case(candidate_name(target))
 
     def placeholder(
         self, name: str, type_expr: Any | None = None, default_value: Any = inspect.Signature.empty
     ) -> Node:
-        """An input of the program called ``name``, which may carry stars (``*args``) and a default value."""
+        """Make an input of the program called ``name``, which may have stars (``*args``) and a default value."""
         args = () if default_value is inspect.Signature.empty else (default_value,)
         return self.create_node("placeholder", name, args, type_expr=type_expr)
 
     def get_attr(self, qualified_name: str, type_expr: Any | None = None) -> Node:
-        """The attribute at the dotted path ``qualified_name``: a parameter, buffer or constant.
+        """Make a read of the attribute at the dotted path ``qualified_name``: a parameter, buffer or constant.
 
-        Warns where the owning module has no such attribute.
+        Warn if the owning module has no such attribute.
         """
         if self.owning_module is not None and not _has_path(self.owning_module, qualified_name):
             warnings.warn(
-                f"a get_attr node for {qualified_name!r} refers to nothing: the owning GraphModule has it not; "
+                f"a get_attr node for {qualified_name!r} refers to nothing: the owning GraphModule does not have it; "
                 "call GraphModule.add_submodule, or set the attribute, first",
                 stacklevel=2,
             )
@@ -288,7 +288,7 @@ class Graph:
         type_expr: Any | None = None,
         name: str | None = None,
     ) -> Node:
-        """A call of ``the_function``."""
+        """Make a call of ``the_function``."""
         return self.create_node("call_function", the_function, args, kwargs, name, type_expr)
 
     def call_method(
@@ -298,7 +298,7 @@ class Graph:
         kwargs: dict[str, Argument] | None = None,
         type_expr: Any | None = None,
     ) -> Node:
-        """A call of the method ``method_name`` of ``args[0]``."""
+        """Make a call of the method ``method_name`` of ``args[0]``."""
         return self.create_node("call_method", method_name, args, kwargs, type_expr=type_expr)
 
     def call_module(
@@ -308,7 +308,7 @@ class Graph:
         kwargs: dict[str, Argument] | None = None,
         type_expr: Any | None = None,
     ) -> Node:
-        """A call of the submodule at the dotted path ``module_name``.
+        """Make a call of the submodule at the dotted path ``module_name``.
 
         Raises:
             MissingAttributeError: the owning module has no such submodule.
@@ -323,15 +323,15 @@ class Graph:
         return self.create_node("call_module", module_name, args, kwargs, type_expr=type_expr)
 
     def create_size_node(self, tensor_node: Node, dim: int) -> Node:
-        """The size of a tensor along ``dim``, as a number; ``meta["val"]`` where the tensor's is known."""
+        """Make a node for a tensor's size along ``dim``, a number; sets ``meta["val"]`` if the tensor's is known."""
         return self._measured("size", torch.ops.aten.sym_size.int, tensor_node, dim)
 
     def create_stride_node(self, tensor_node: Node, dim: int) -> Node:
-        """The stride of a tensor along ``dim``, as a number; ``meta["val"]`` where the tensor's is known."""
+        """Make a node for a tensor's stride along ``dim``, a number; sets ``meta["val"]`` if the tensor's is known."""
         return self._measured("stride", torch.ops.aten.sym_stride.int, tensor_node, dim)
 
     def create_storage_offset_node(self, tensor_node: Node) -> Node:
-        """Return where a tensor begins in its storage, as a number; ``meta["val"]`` where the tensor's is known."""
+        """Make a node for a tensor's offset in its storage, a number; sets ``meta["val"]`` if the tensor's is known."""
         return self._measured("storage_offset", torch.ops.aten.sym_storage_offset.default, tensor_node)
 
     def _measured(self, method: str, function: Callable[..., Any], tensor_node: Node, *dim: int | Node) -> Node:
@@ -345,17 +345,17 @@ class Graph:
         return node
 
     def output(self, result: Argument, type_expr: Any | None = None) -> Node:
-        """The end of the program, which returns ``result``."""
+        """Make the output node of the program, which returns ``result``."""
         return self.create_node("output", "output", (result,), type_expr=type_expr)
 
-    # Where new nodes go.
+    # The insertion point.
 
     def inserting_before(self, n: Node | None = None) -> Setting:
-        """Put new nodes before ``n``, or at the start; in a ``with`` block, or called for good."""
+        """Put new nodes before ``n``, or at the start; until the end of a ``with`` block, or else for good."""
         return self.inserting_after(self._root) if n is None else Setting(self, "_insert", self._own(n).prepend)
 
     def inserting_after(self, n: Node | None = None) -> Setting:
-        """Put each new node right after ``n``, or at the end; in a ``with`` block, or called for good."""
+        """Put each new node right after ``n``, or at the end; until the end of a ``with`` block, or else for good."""
         return self.inserting_before(self._root) if n is None else Setting(self, "_insert", self._own(n).append)
 
     def _own(self, node: Node) -> Node:
@@ -369,7 +369,7 @@ class Graph:
     # Editing.
 
     def erase_node(self, to_erase: Node) -> None:
-        """Remove a node that nothing uses; erasing one a second time only warns.
+        """Remove a node that nothing uses; erasing a node a second time only warns.
 
         Raises:
             GraphError: it is used (the message names the users), or it belongs to another graph.
@@ -404,7 +404,7 @@ class Graph:
 
         Args:
             node: the node to copy.
-            arg_transform: maps each node in its arguments to what the copy uses instead.
+            arg_transform: maps each node in its arguments to the argument of the copy.
         """
         expect(node, Node, "Graph.node_copy takes a node")
         args = map_arg(node.args, arg_transform)
@@ -427,7 +427,7 @@ class Graph:
     def graph_copy(
         self, g: Graph, val_map: dict[Node, Node], return_output_node: bool = False
     ) -> Argument | tuple[Argument, Node] | None:
-        """Copy all of ``g`` but its output to the insertion point.
+        """Copy all of ``g`` except its output to the insertion point.
 
         Args:
             g: the graph to copy from.
@@ -435,7 +435,7 @@ class Graph:
             return_output_node: also return ``g``'s output node.
 
         Returns:
-            What ``g`` returns, in terms of the copies; None where ``g`` has no output.
+            The result of ``g``, in terms of the copies; None if ``g`` has no output.
         """
         expect(g, Graph, "Graph.graph_copy takes a Graph", remedy="graph_module.graph is that of a GraphModule")
         expect(val_map, dict, "val_map of Graph.graph_copy is a dict from nodes to their copies")
@@ -452,7 +452,7 @@ class Graph:
         return None
 
     def _take_constants(self, g: Graph) -> dict[Target, str]:
-        """Add the constants of ``g``, and return the new names of those whose name stands for another value here."""
+        """Add the constants of ``g``, and return the new names of those whose name belongs to another value here."""
         renamed: dict[Target, str] = {}
         for name, value in g.constants.items():
             free, number = name, 0
@@ -465,13 +465,13 @@ class Graph:
         return renamed
 
     def eliminate_dead_code(self, is_impure_node: Callable[[Node], bool] | None = None) -> bool:
-        """Remove nodes whose value nothing uses and that have no effect, last to first.
+        """Remove unused nodes without effects, last to first.
 
         Args:
-            is_impure_node: which nodes to keep even so; by default ``Node.is_impure``.
+            is_impure_node: decides which unused nodes to keep; by default ``Node.is_impure``.
 
         Returns:
-            Whether anything was removed.
+            True if anything was removed.
         """
         expect_callable(is_impure_node, "is_impure_node of eliminate_dead_code is a function", optional=True)
         self.lint()
@@ -490,20 +490,21 @@ class Graph:
                     inner.recompile()
         return changed
 
-    # Asking.
+    # Queries.
 
     def find_nodes(self, *, op: str, target: Target | None = None, sort: bool = True) -> list[Node]:
-        """All nodes with this opcode and, where one is given, this target.
+        """Return all nodes with this opcode and, if it is not None, this target.
 
-        The first call looks at the whole graph; later ones take time for the nodes that they return alone.
+        The first call visits the whole graph; the time of later ones depends only on the number of nodes that they
+        return.
 
         Args:
             op: one of the six opcodes.
-            target: what the nodes call or fetch.
-            sort: give them in the order of the graph. Any other order saves sorting them.
+            target: the target of the nodes.
+            sort: return them in the order of the graph. False saves the sorting.
 
         Raises:
-            GraphError: there is no such opcode, or nothing can have such a target.
+            GraphError: there is no such opcode, or no node can have such a target.
         """
         if not isinstance(op, str) or op not in OPCODES:
             raise refusal(f"find_nodes takes an opcode, one of {', '.join(OPCODES)}", op)
@@ -517,21 +518,21 @@ class Graph:
         return nodes
 
     def output_node(self) -> Node:
-        """The output node.
+        """Return the output node.
 
         Raises:
             GraphError: the graph has none yet.
         """
         last = self._root._prev
         if last._op != "output":
-            found = self.find_nodes(op="output")
-            if not found:
+            outputs = self.find_nodes(op="output")
+            if not outputs:
                 raise GraphError("the graph has no output node", remedy="end it with graph.output(value)")
-            return found[-1]
+            return outputs[-1]
         return last
 
     def lint(self) -> None:
-        """Check that the graph is well formed, and that its targets exist where a module owns it.
+        """Check that the graph is well formed, and that its targets exist if a module owns it.
 
         Raises:
             GraphError: a rule is broken; the message names the node.
@@ -559,11 +560,11 @@ class Graph:
         record_func: bool = False,
         additional_meta: list[str] | None = None,
     ) -> PythonCode:
-        """The graph as Python source (paper, section 4.3).
+        """Return the graph as Python source (paper, section 4.3).
 
         Args:
             root_module: name through which the code reaches attributes, usually ``"self"``.
-            verbose: a comment with the user's line above the nodes it made, and shapes where known.
+            verbose: a comment with the user's line above the nodes it made, and shapes if known.
             include_stride: with ``verbose``, strides beside shapes.
             include_device: with ``verbose``, devices beside shapes.
             colored: with ``verbose``, terminal colours.
@@ -591,24 +592,24 @@ class Graph:
         self._codegen = codegen
 
     def on_generate_code(self, make_transformer: Callable[[TransformCodeFunc | None], TransformCodeFunc]) -> Setting:
-        """Register a function on the lines of the generated body, for good or for a ``with`` block.
+        """Register a function on the lines of the generated body, for good or until the end of a ``with`` block.
 
         Args:
             make_transformer: takes the current function (or None) and returns the new one, from lines to lines.
         """
         what = "on_generate_code takes a function from the current transformer of code to the new one"
         expect_callable(make_transformer, what)
-        made = make_transformer(self._codegen.body_transformer)
-        expect_callable(made, f"{what}, which is a function on lines", optional=True)
+        transformer = make_transformer(self._codegen.body_transformer)
+        expect_callable(transformer, f"{what}, which is a function on lines", optional=True)
         self.about_to_change()
-        return Setting(self._codegen, "body_transformer", made)
+        return Setting(self._codegen, "body_transformer", transformer)
 
     def process_inputs(self, *args: Any) -> Any:
-        """The caller's arguments as the values of the placeholders."""
+        """Return the values of the placeholders for the caller's arguments."""
         return self._codegen.process_inputs(*args)
 
     def process_outputs(self, out: Any) -> Any:
-        """The output node's value as what the caller gets."""
+        """Return the caller's result for the value of the output node."""
         return self._codegen.process_outputs(out)
 
     # Copies and pickles.
@@ -641,9 +642,9 @@ def _wish(target: str) -> str:
 
 def _has_path(module: torch.nn.Module, path: str) -> bool:
     if not isinstance(path, str) or not all(path.split(".")):
-        return True  # refused where the node is made
+        return True  # refused when the node is made
     return find_attribute(module, path, MISSING) is not MISSING
 
 
 def _nothing(node: Node) -> None:
-    """Stand for a node in the arguments of an erased node."""
+    """Replace a node in the arguments of an erased node by None."""

@@ -44,14 +44,14 @@ _get_attr = fetch_attribute
 _has_attr = attributes.has_attr
 
 _OWN_STATE = frozenset({"_graph", "_written", "_code_revision"})
-"""Entries of ``__dict__`` that are made from the graph, hence neither copied nor pickled."""
+"""Entries of ``__dict__`` made from the graph, which are neither copied nor pickled."""
 
 
 class GraphModule(QuickModule):
     """A module whose ``forward`` is generated from a ``Graph``.
 
-    It works wherever a module does: parameters and buffers keep the original's names, it trains, copies, pickles,
-    scripts, compiles, and can be traced again. After editing ``graph``, call ``recompile``.
+    It can be used like any module: parameters and buffers keep the original's names, it trains, copies, pickles,
+    scripts, compiles, and can be traced again. Call ``recompile`` after editing ``graph``.
 
     Each instance has a class of its own, which holds its ``forward``.
 
@@ -66,10 +66,10 @@ class GraphModule(QuickModule):
 
     __jit_unused_properties__: ClassVar[list[str]] = ["graph", "code", "guards", "_python_code"]
     __constants__: ClassVar[list[str]] = ["_edition"]
-    """Part of what TorchScript tells types by: without it, an edited program would be what was compiled before."""
+    """Part of the identity of a TorchScript type: without it, an edited program would run the code from before."""
 
     _edition: ClassVar[int] = 0
-    """How often the instance's own class was given a ``forward``."""
+    """The number of times that the instance's own class was given a ``forward``."""
 
     if TYPE_CHECKING:  # TorchScript would try to compile annotated attributes
         meta: dict[str, Any]
@@ -85,7 +85,7 @@ class GraphModule(QuickModule):
         return torch.nn.Module.__new__(own)  # type: ignore[return-value]
 
     def __init__(self, root: torch.nn.Module | dict[str, Any], graph: Graph, class_name: str = "GraphModule") -> None:
-        """Take from ``root`` what ``graph`` refers to; tensors and modules are shared with it, not copied.
+        """Take the targets of ``graph`` from ``root``; tensors and modules are shared with it, not copied.
 
         Args:
             root: a module, or a dict from dotted paths to modules, parameters and tensors. A tensor that is no
@@ -94,7 +94,7 @@ class GraphModule(QuickModule):
             class_name: name of the module's class, for printing.
 
         Raises:
-            GraphError: ``graph`` refers to something that ``root`` does not have.
+            GraphError: ``graph`` refers to an attribute that ``root`` does not have.
         """
         super().__init__()
         self._take(root, graph, class_name)
@@ -102,9 +102,9 @@ class GraphModule(QuickModule):
 
     @classmethod
     def of_capture(cls, root: torch.nn.Module, graph: Graph, class_name: str, keeps_state: bool = False) -> GraphModule:
-        """The module of a graph that was just captured from ``root``, which generates its code when it is needed.
+        """Return the module of a graph that was just captured from ``root``, which generates its code on demand.
 
-        That is when it is asked for or run, or before the first edit of the graph: what it says is the same. With
+        It does so when the code is read or run, or before the first edit of the graph: the code is the same. With
         ``keeps_state``, it has all parameters and buffers of ``root``, also those that the graph does not use.
         """
         module = _blank(cls, class_name)
@@ -132,8 +132,8 @@ class GraphModule(QuickModule):
                 targets[node._target] = None
         if isinstance(root, torch.nn.Module):
             self.__dict__["training"] = root.training
-            made = {} if graph.owning_module is not None else graph.constants
-            bodies = {name for name, value in made.items() if isinstance(value, torch.nn.Module)}
+            constants_made = {} if graph.owning_module is not None else graph.constants
+            bodies = {name for name, value in constants_made.items() if isinstance(value, torch.nn.Module)}
             _copy_attributes(root, self, targets, graph.constants, bodies)
             if keeps_state:
                 self.hold_state_of(root)
@@ -141,7 +141,7 @@ class GraphModule(QuickModule):
                 _order_as(root, self)
         else:
             self._take_from_dict(root, graph, [str(target) for target in targets])
-        self.__dict__.update(  # past what looks for modules and parameters among attributes that are set
+        self.__dict__.update(  # without the search for modules and parameters among attributes that are set
             _tracer_cls=graph._tracer_cls,
             _tracer_extras=graph._tracer_extras,
             meta=dict(getattr(root, "meta", {})) if isinstance(root, GraphModule) else {},
@@ -150,9 +150,9 @@ class GraphModule(QuickModule):
             mark_inlined(self, root, graph.nodes)
 
     def hold_state_of(self, root: torch.nn.Module) -> None:
-        """Hold the parameters and buffers of ``root`` that the graph does not use, too, all in the order of ``root``.
+        """Hold also the parameters and buffers of ``root`` that the graph does not use, all in the order of ``root``.
 
-        So state of the root, and that of its optimizer, is state of the program.
+        So state of the root, and of its optimizer, is valid state of the program.
         """
         counterparts: dict[int, torch.nn.Module] = {}
         _note_counterparts(root, self, counterparts)
@@ -160,21 +160,21 @@ class GraphModule(QuickModule):
         _order_as(root, self)
 
     def _take_from_dict(self, root: dict[str, Any], graph: Graph, targets: list[str]) -> None:
-        known = {**graph.constants, **root}
+        values = {**graph.constants, **root}
         for target in targets:
-            if target not in known:
+            if target not in values:
                 raise GraphError(
                     f"the graph references target {target}, but that target was not provided in ``root``!",
                     remedy=f"add root[{target!r}]; it has {', '.join(map(repr, root)) or 'nothing'}",
                 )
         for target in sorted(targets, key=lambda path: path.count(".")):
-            put_attribute(self, target, known[target])
+            put_attribute(self, target, values[target])
 
     # The graph and its code.
 
     @property
     def graph(self) -> Graph:
-        """The program. Setting it recompiles; where that fails, the module keeps the one it had."""
+        """The program. Setting it recompiles; if that fails, the module keeps the one before."""
         return self._graph
 
     @graph.setter
@@ -191,13 +191,13 @@ class GraphModule(QuickModule):
 
     @property
     def guards(self) -> tuple[Guard, ...]:
-        """Return what decided the course of the program while it was captured, which each run checks.
+        """The assumptions of the capture, each of which is checked in each run.
 
-        They are calls in the graph, so that copies, files and passes keep them, or in that of a program which this one
-        hands to an operator.
+        They are calls in the graph, so that copies, files and passes keep them. Those of a program passed to an
+        operator are in its own graph.
         """
         read = dict.fromkeys(node.target for node in self._graph.find_nodes(op="get_attr"))
-        bodies = [held for path in read if isinstance(held := self._modules.get(path), GraphModule)]
+        bodies = [body for path in read if isinstance(body := self._modules.get(path), GraphModule)]
         return (*guards_of(self._graph.nodes), *(guard for body in bodies for guard in body.guards))
 
     @property
@@ -206,12 +206,12 @@ class GraphModule(QuickModule):
         return self._python_code.src
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name == "graph":  # a module would become a child, past the property
+        if name == "graph":  # else a module would become a child, without the property
             expect(value, Graph, "graph must be a Graph")
         super().__setattr__(name, value)
 
     def recompile(self) -> PythonCode:
-        """Generate ``code`` and ``forward`` from the graph as it is now; call after editing it.
+        """Generate ``code`` and ``forward`` from the current graph; call it after an edit.
 
         ``forward`` itself is compiled when it is first used. Graph modules among the children are recompiled too.
 
@@ -238,11 +238,11 @@ class GraphModule(QuickModule):
 
     @property
     def _python_code(self) -> PythonCode:
-        written = self.__dict__.get("_written")
-        return self._write() if written is None else written
+        code = self.__dict__.get("_written")
+        return self._write() if code is None else code
 
     def _install(self) -> None:
-        """Let ``forward`` be what the source says, compiled when it is first used."""
+        """Make ``forward`` run the source, which is compiled when it is first used."""
         own = type(self)
 
         def compiled(function: FunctionType, wrapped: list[str]) -> None:
@@ -254,22 +254,22 @@ class GraphModule(QuickModule):
         own._edition += 1
 
     def __prepare_scriptable__(self) -> GraphModule:
-        """Refuse what TorchScript cannot compile; it calls this before it tries."""
+        """Refuse a program that TorchScript cannot compile; TorchScript calls this first."""
         check_scriptable(self, self._graph)
         return self
 
     @not_traced
     def _compile_forward(self, edition: int) -> None:
-        """Have ``forward`` compiled; Dynamo, which traces a call, has to find a function."""
+        """Compile ``forward``; Dynamo, which traces a call, needs a function."""
         _ = self.forward
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the program; an error that passes through the generated code gets a note with the node and its line."""
         if is_dynamo_compiling():
-            self._compile_forward(self._edition)  # given the edition, Dynamo traces anew after recompile()
+            self._compile_forward(self._edition)  # with the edition as argument, Dynamo traces again after recompile()
         enabled = torch.is_grad_enabled()
         try:
-            # looked up anew, so that tracing, which replaces it, sees this call
+            # looked up at each call, so that tracing, which replaces it, sees this call
             return torch.nn.Module.__call__(self, *args, **kwargs)
         except Exception as error:
             node = self._explain(error, error.__traceback__, enabled)
@@ -278,7 +278,7 @@ class GraphModule(QuickModule):
             raise
 
     def _explain(self, error: Exception, traceback: TracebackType | None, enabled: bool) -> Node | None:
-        """Leave the modes that the program is in, and add a note to an error; return its node, if that is known."""
+        """Restore the modes from before the program, and add a note to an error; return its node, if that is known."""
         forward = type(self).__dict__.get("forward")
         node: Node | None = None
         leave_modes(enabled, ())
@@ -293,7 +293,7 @@ class GraphModule(QuickModule):
         code = self._python_code
         lines = code.src.splitlines()
         note = f"in generated code of {self._get_name()}, line {line}:  {lines[line - 1].strip()}"
-        # once the graph is edited, numbers of the nodes mean others
+        # once the graph is edited, the numbers of the nodes have changed
         number = code.node_number(line) if self._graph.revision == self._code_revision else None
         node = next(itertools.islice(self._graph.nodes, number, None), None) if number is not None else None
         note += f"\n  node   {describe(node)}" if node is not None else ""
@@ -308,7 +308,7 @@ class GraphModule(QuickModule):
         """Put ``m`` at the dotted path ``target``, making empty modules on the way.
 
         Returns:
-            False, and nothing is done, where something on the way is not a module.
+            False, and nothing is done, if a value on the way is not a module.
 
         Raises:
             GraphError: ``target`` is not a path, or ``m`` is not a module.
@@ -333,7 +333,7 @@ class GraphModule(QuickModule):
         """Remove the submodule at the dotted path ``target``.
 
         Returns:
-            False, and nothing is done, where there is none.
+            False, and nothing is done, if there is none.
         """
         expect(target, str, "delete_submodule takes a dotted path")
         prefix, _, name = target.rpartition(".")
@@ -347,7 +347,7 @@ class GraphModule(QuickModule):
         return True
 
     def delete_all_unused_submodules(self) -> None:
-        """Remove the submodules that are neither what the graph refers to, nor inside or around it."""
+        """Remove the submodules that the graph does not refer to, except those inside or around one that it uses."""
         used: set[str] = set()
         called: list[str] = []
         for node in self.graph.nodes:
@@ -371,7 +371,7 @@ class GraphModule(QuickModule):
         *,
         expanded_def: bool = False,
     ) -> str:
-        """The generated code as a class, with the user's lines and known shapes as comments, and those in it too.
+        """Return the generated code as a class, inner programs included, with the user's lines and known shapes.
 
         Args:
             print_output: also print it.
@@ -405,7 +405,7 @@ class GraphModule(QuickModule):
         return f"{super().__str__()}\n{self.code}\n{hint}"
 
     def _repr_html_(self) -> str:
-        """The program as a drawing, for notebooks."""
+        """Return the program as a drawing, for notebooks."""
         return importlib.import_module("fx.drawing.html_page").frame_of(self)
 
     def to_folder(self, folder: Any, module_name: str = "FxModule") -> None:
@@ -418,7 +418,7 @@ class GraphModule(QuickModule):
         expect(folder, (str, bytes, os.PathLike), "to_folder takes the path of a folder", error=CodegenError)
         write_folder(self, os.fsdecode(folder), module_name)
 
-    # State beside tensors.
+    # State that is not in tensors.
 
     def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
         super()._save_to_state_dict(destination, prefix, keep_vars)
@@ -442,17 +442,17 @@ class GraphModule(QuickModule):
         return state
 
     def __copy__(self) -> GraphModule:
-        """A module that shares state and graph with this one; the graph is then owned by the copy."""
+        """Return a module that shares state and graph with this one; the copy then owns the graph."""
         copied = _blank(type(self), type(self).__name__)
         state = self._state()
-        for held in ("_parameters", "_buffers", "_modules", "_non_persistent_buffers_set", "meta"):
-            state[held] = copy.copy(state[held])
+        for entry in ("_parameters", "_buffers", "_modules", "_non_persistent_buffers_set", "meta"):
+            state[entry] = copy.copy(state[entry])
         copied.__dict__.update(state)
         copied.graph = self._graph
         return copied
 
     def __deepcopy__(self, memo: dict[int, Any]) -> GraphModule:
-        """A module that shares nothing with this one; names, meta, hooks and code generator are kept."""
+        """Return a module that shares nothing with this one; names, meta, hooks and code generator are kept."""
         copied = _blank(type(self), type(self).__name__)
         memo[id(self)] = copied
         copied.__dict__.update(without_gradients(lambda: copy.deepcopy(self._state(), memo)))
@@ -472,7 +472,7 @@ class GraphModule(QuickModule):
 
 
 def expect_program(value: object, what: str, *, error: type[FxError] = PassError) -> None:
-    """Refuse ``value`` unless it is a ``GraphModule``; ``what`` says who takes one: ``"lower takes a GraphModule"``."""
+    """Refuse ``value`` unless it is a ``GraphModule``; ``what`` names the taker: ``"lower takes a GraphModule"``."""
     if isinstance(value, GraphModule):
         return
     remedy = "capture it first: fx.symbolic_trace(module)"
@@ -484,17 +484,17 @@ def expect_program(value: object, what: str, *, error: type[FxError] = PassError
 
 
 def is_of_torch(value: object) -> bool:
-    """Return whether ``value`` is a program of ``torch.fx``, or a part of one; that is not imported here."""
+    """Return whether ``value`` is a program of ``torch.fx``, or a part of one, without importing ``torch.fx``."""
     return any(base.__module__.startswith("torch.fx.") for base in type(value).__mro__)
 
 
 def _plain_class(cls: type[GraphModule]) -> type[GraphModule]:
-    """The class that a person wrote, without the per-instance ones in front."""
+    """Return the class that a person wrote, without the per-instance subclasses."""
     return next(base for base in cls.__mro__ if "_of_one_instance" not in base.__dict__)
 
 
 def _blank(cls: type[GraphModule], class_name: str) -> GraphModule:
-    """A new module without graph or state."""
+    """Return a new module without graph or state."""
     module = cls.__new__(cls)
     torch.nn.Module.__init__(module)
     type(module).__name__ = class_name
@@ -509,11 +509,11 @@ def _unpickle(cls: type[GraphModule], class_name: str, state: dict[str, Any], gr
 
 
 _RESERVED = frozenset({*vars(GraphModule), "meta", "training"})
-"""Names of attributes of every GraphModule itself."""
+"""Names of attributes that every GraphModule has itself."""
 
 
 def _reserved(node: Node) -> GraphError:
-    """Say that every GraphModule has something else under the name of an attribute."""
+    """Return the error that every GraphModule has another attribute under this name."""
     name = node.target.partition(".")[0]
     return GraphError(
         f"a GraphModule cannot hold an attribute called {name!r}",
@@ -527,14 +527,14 @@ def _reserved(node: Node) -> GraphError:
 def _note_counterparts(
     source: torch.nn.Module, owner: torch.nn.Module, counterparts: dict[int, torch.nn.Module]
 ) -> None:
-    """Note the modules of a captured root that its program has, as they are or as containers, by their identities."""
+    """Note the modules of a captured root that its program has, unchanged or as containers, by their identities."""
     counterparts[id(source)] = owner
     for name, child in source._modules.items():
-        held = None if child is None else owner._modules.get(name)
-        if held is child:
-            counterparts[id(child)] = held  # type: ignore[assignment]
-        elif held is not None:
-            _note_counterparts(child, held, counterparts)  # type: ignore[arg-type]
+        counterpart = None if child is None else owner._modules.get(name)
+        if counterpart is child:
+            counterparts[id(child)] = counterpart  # type: ignore[assignment]
+        elif counterpart is not None:
+            _note_counterparts(child, counterpart, counterparts)  # type: ignore[arg-type]
 
 
 def _hold_state(source: torch.nn.Module, owner: torch.nn.Module, counterparts: dict[int, torch.nn.Module]) -> None:
@@ -546,38 +546,38 @@ def _hold_state(source: torch.nn.Module, owner: torch.nn.Module, counterparts: d
         if buffer is not None and name not in owner._buffers:
             owner.register_buffer(name, buffer, name not in source._non_persistent_buffers_set)
     for name, child in source._modules.items():
-        if child is None or (held := owner._modules.get(name)) is child:
+        if child is None or (counterpart := owner._modules.get(name)) is child:
             continue
-        if held is None:
-            held = counterparts.get(id(child))
-        if held is None:
-            # Activations and the like have no state that is to be held.
+        if counterpart is None:
+            counterpart = counterparts.get(id(child))
+        if counterpart is None:
+            # Activations and the like have no state to hold.
             if next(child.parameters(), None) is None and next(child.buffers(), None) is None:
                 continue
-            held = counterparts[id(child)] = Container()
-            held.training = child.training
-        owner._modules[name] = held
-        if isinstance(held, Container):
-            _hold_state(child, held, counterparts)
+            counterpart = counterparts[id(child)] = Container()
+            counterpart.training = child.training
+        owner._modules[name] = counterpart
+        if isinstance(counterpart, Container):
+            _hold_state(child, counterpart, counterparts)
 
 
 def _order_as(source: torch.nn.Module, owner: torch.nn.Module) -> None:
-    """Let state and modules stand in the order of ``source``, and not in that in which the program uses them.
+    """Bring state and modules into the order of ``source``, instead of the order in which the program uses them.
 
-    The state of an optimizer finds parameters by their order. And of a module with two names, a capture writes the
-    first, which is the same one when it captures the program again.
+    The state of an optimizer is matched to parameters by their order. And a capture writes the first name of a module
+    with two, which is then the same one when it captures the program again.
     """
-    for held, order in (
+    for entries_held, order in (
         (owner._parameters, source._parameters),
         (owner._buffers, source._buffers),
         (owner._modules, source._modules),
     ):
-        names = [name for name in order if name in held] if len(held) > 1 else []
-        if names != list(held)[: len(names)]:
-            entries: dict[str, Any] = dict(held)
-            held.clear()
-            held.update({name: entries.pop(name) for name in names})
-            held.update(entries)
+        names = [name for name in order if name in entries_held] if len(entries_held) > 1 else []
+        if names != list(entries_held)[: len(names)]:
+            entries: dict[str, Any] = dict(entries_held)
+            entries_held.clear()
+            entries_held.update({name: entries.pop(name) for name in names})
+            entries_held.update(entries)
     for name, child in owner._modules.items():
         original = source._modules.get(name)
         if isinstance(child, Container) and original is not None and original is not child:
@@ -587,7 +587,7 @@ def _order_as(source: torch.nn.Module, owner: torch.nn.Module) -> None:
 def _copy_attributes(
     root: torch.nn.Module, module: GraphModule, targets: dict[Any, None], constants: dict[str, Any], bodies: set[str]
 ) -> None:
-    """Copy what is at the paths ``targets``; what a copied module already holds is there with it.
+    """Copy the attributes at the paths ``targets``; those inside a copied module come with it.
 
     ``bodies`` are constants that a trace has just made, whatever the root has under their names.
     """
@@ -619,7 +619,7 @@ def _copy_attributes(
 
 
 def _pair(pairs: dict[str, tuple[Any, torch.nn.Module]], prefix: str) -> tuple[Any, torch.nn.Module]:
-    """The module at ``prefix`` in the source, and its counterpart."""
+    """Return the module at ``prefix`` in the source, and its counterpart."""
     if prefix in pairs:
         return pairs[prefix]
     parent, _, name = prefix.rpartition(".")

@@ -1,8 +1,8 @@
-"""What captured programs call where the traced code calls a function of functions: ``vmap``, ``grad``, ``cond``, …
+"""Functions that captured programs call in place of higher-order functions: ``vmap``, ``grad``, ``cond``, …
 
-Each takes programs in the place of the functions, and after the arguments of the call, as ``closed``, the values that
-those functions used of what is around them: a program is called with its arguments, and behind these with the closed
-values. Else they are what the functions of torch of the same names are.
+Each takes programs in place of the functions. After the arguments of the call it takes ``closed``: the outer values
+that those functions used. A program is called with its arguments, followed by the closed values. Otherwise these
+functions are those of torch with the same names.
 
 >>> import torch, fx
 >>> program = fx.symbolic_trace(lambda x, y: torch.vmap(lambda row: row + y)(x))
@@ -86,8 +86,8 @@ def functionalize(body: Body, args: Values, kwargs: Mapping[str, Any], closed: V
 def cond(pred: Any, true_body: Body, false_body: Body, operands: Values, closed: Values) -> Any:
     """Return ``torch.cond(pred, true_body, false_body, operands)``.
 
-    It is a branch of Python's where values are known, which computes the same, gradients included, and the operator
-    where torch traces the program, or values are those of examples.
+    If values are known, it is a branch of Python, which computes the same, gradients included. If torch traces the
+    program, or values are examples, it is the operator.
     """
     if is_recorded():
         return torch.cond(pred, _function(true_body, closed), _function(false_body, closed), tuple(operands))
@@ -100,7 +100,7 @@ def cond(pred: Any, true_body: Body, false_body: Body, operands: Values, closed:
 
 
 def while_loop(cond_body: Body, body: Body, carried: Values, closed: Values) -> Any:
-    """Return what ``torch.while_loop(cond_body, body, carried)`` does, by a loop of Python's where values are known."""
+    """Return ``torch.while_loop(cond_body, body, carried)``, computed by a loop of Python if values are known."""
     condition, step = _function(cond_body, closed), _function(body, closed)
     if _is_traced_in(carried):
         return _torch.while_loop(condition, step, tuple(carried))
@@ -115,7 +115,7 @@ def while_loop(cond_body: Body, body: Body, carried: Values, closed: Values) -> 
 
 
 def map(body: Body, xs: Any, args: Values, closed: Values) -> Any:
-    """Return what ``map(body, xs, *args)`` of PyTorch's control flow does: ``body`` of each row, stacked."""
+    """Return ``map(body, xs, *args)`` of PyTorch's control flow: ``body`` of each row, stacked."""
     function = _function(body, closed)
     if _is_traced_in(xs):
         return _operators.map(function, xs, *args)
@@ -125,7 +125,7 @@ def map(body: Body, xs: Any, args: Values, closed: Values) -> Any:
 
 
 def scan(body: Body, init: Any, xs: Any, closed: Values, dim: int = 0, reverse: bool = False) -> tuple[Any, Any]:
-    """Return what ``scan(body, init, xs, dim=dim, reverse=reverse)`` does: the last carry, and all outputs, stacked."""
+    """Return ``scan(body, init, xs, dim=dim, reverse=reverse)``: the last carry, and all outputs, stacked."""
     function = _function(body, closed)
     if _is_traced_in(xs):
         return _operators.scan(function, init, xs, dim=dim, reverse=reverse)
@@ -136,7 +136,9 @@ def scan(body: Body, init: Any, xs: Any, closed: Values, dim: int = 0, reverse: 
         carry, output = function(carry, pytree.tree_unflatten(row, spec))
         outputs.append(output)
     stacked = _stacked(outputs[::-1] if reverse else outputs)
-    return carry, pytree.tree_map(lambda one: one.movedim(0, dim) if dim < one.ndim else one, stacked)
+    return carry, pytree.tree_map(
+        lambda output_stacked: output_stacked.movedim(0, dim) if dim < output_stacked.ndim else output_stacked, stacked
+    )
 
 
 def associative_scan(body: Body, xs: Any, dim: int, closed: Values, **options: Any) -> Any:
@@ -145,25 +147,25 @@ def associative_scan(body: Body, xs: Any, dim: int, closed: Values, **options: A
 
 
 def _stacked(values: list[Any]) -> Any:
-    """One value of the structure of all: the tensors of each place, stacked."""
+    """Return one value of the common structure, with the tensors of each place stacked."""
     spec = pytree.tree_structure(values[0])
     columns = zip(*(pytree.tree_leaves(value) for value in values), strict=True)
     return pytree.tree_unflatten([torch.stack(column) for column in columns], spec)
 
 
 def _function(body: Body, closed: Values) -> Body:
-    """``body`` with the values that it closes over."""
+    """Return ``body`` with the values that it closes over."""
 
     def function(*args: Any, **kwargs: Any) -> Any:
         return body(*args, *kwargs.values(), *closed)
 
     if not torch.compiler.is_dynamo_compiling():
-        function.body = body  # type: ignore[attr-defined]  a trace asks what its inputs are called
+        function.body = body  # type: ignore[attr-defined]  a trace reads the names of its inputs
     return function
 
 
 class _Connected(torch.autograd.Function):
-    """The same tensors, of which those that nothing uses get gradients of zeros, as operands of operators do."""
+    """The identity on tensors; unused ones get gradients of zeros, as operands of operators do."""
 
     @staticmethod
     def forward(ctx: Any, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -172,12 +174,12 @@ class _Connected(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """Hand on the gradients, which are zeros where there were none."""
+        """Pass on the gradients, which are zeros where there were none."""
         return gradients
 
 
 def _connected(values: Any) -> Any:
-    """``values``, where the gradients of tensors that a call does not use are zeros, and are there."""
+    """Return ``values`` so that tensors which a call does not use get gradients of zeros."""
     leaves, spec = pytree.tree_flatten(values)
     places = [place for place, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor) and leaf.requires_grad]
     if not places or not torch.is_grad_enabled() or _torch._C._functorch.maybe_current_level() is not None:
@@ -189,7 +191,7 @@ def _connected(values: Any) -> Any:
 
 
 def is_recorded() -> bool:
-    """Return whether what runs is captured, by torch.compile or, where this is replaced, by a tracer."""
+    """Return whether the running code is captured, by torch.compile or, where this is replaced, by a tracer."""
     return torch.compiler.is_dynamo_compiling()
 
 
@@ -198,25 +200,25 @@ def _is_traced_in(values: Any) -> bool:
 
 
 def _is_traced(value: Any) -> bool:
-    """Return whether what is done with a tensor is recorded by torch, or done for many values or none."""
+    """Return whether operations on a tensor are recorded by torch, or done for many values or none."""
     if not isinstance(value, torch.Tensor):
         return False
     if type(value) not in (torch.Tensor, torch.nn.Parameter) or _torch._C._functorch.is_batchedtensor(value):
         return True
     key = _torch._C._TorchDispatchModeKey
-    return any(_torch._C._get_dispatch_mode(one) is not None for one in (key.PROXY, key.FAKE))
+    return any(_torch._C._get_dispatch_mode(mode) is not None for mode in (key.PROXY, key.FAKE))
 
 
-def _cond_operator(pred: torch.Tensor, bodies: Sequence[Body], given: tuple[Any, Any]) -> Any:
-    """Call the operator, which takes tensors in a tuple and gives such: all that a body uses, so that torch sees it."""
-    leaves, spec = pytree.tree_flatten(given)
+def _cond_operator(pred: torch.Tensor, bodies: Sequence[Body], arguments: tuple[Any, Any]) -> Any:
+    """Call the operator, which takes and returns tensors in a tuple: all that a body uses, so that torch sees them."""
+    leaves, spec = pytree.tree_flatten(arguments)
     tensors = tuple(leaf for leaf in leaves if isinstance(leaf, torch.Tensor))
     specs: list[Any] = []
 
     def flat(body: Body) -> Body:
         def run(*values: Any) -> Any:
-            held = iter(values)
-            filled = [next(held) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
+            remaining = iter(values)
+            filled = [next(remaining) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
             operands, closed = pytree.tree_unflatten(filled, spec)
             returned, returned_spec = pytree.tree_flatten(body(*operands, *closed))
             specs.append(returned_spec)
@@ -234,7 +236,7 @@ BODIES: dict[Any, tuple[int, ...]] = {
     cond: (1, 2),
     while_loop: (0, 1),
 }
-"""Which arguments of each are programs."""
+"""The positions of the arguments of each that are programs."""
 
 
 def is_decided_by_values(target: Any) -> bool:

@@ -1,7 +1,7 @@
-"""Frozen lists and dicts: what the containers inside ``Node.args`` and ``Node.kwargs`` become (paper, section 4.2).
+"""Frozen lists and dicts: the containers inside ``Node.args`` and ``Node.kwargs`` (paper, section 4.2).
 
-They compare, hash, copy, pickle and flatten (``torch.utils._pytree``) like what they hold; changing one in place would
-leave use lists wrong, so every such method raises ``FrozenArgumentError`` and shows the lines to write instead.
+They compare, hash, copy, pickle and flatten (``torch.utils._pytree``) by their contents. Changing one in place would
+make use lists wrong, so every such method raises ``FrozenArgumentError`` and shows the lines to write instead.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ _PLAIN = frozenset({int, float, bool, str, type(None), torch.dtype, torch.device
 def positional(program: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
     """Return the arguments of a call as :meth:`Interpreter.run` takes them: one for each parameter, in order.
 
-    That is the order of the placeholders, where those that only a keyword gives stand in front of ``*args``.
+    That is the order of the placeholders, where keyword-only ones precede ``*args``.
     """
     bound = inspect.signature(program.forward).bind(*args, **kwargs)
     bound.apply_defaults()
@@ -58,7 +58,7 @@ def positional(program: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[st
 
 
 class Interpreter:
-    """Runs a graph node by node, with one method an opcode: an analysis overrides what it cares about.
+    """Runs a graph node by node, with one method for each opcode: an analysis overrides those it needs.
 
     >>> import torch, fx
     >>> class Names(fx.Interpreter):
@@ -78,12 +78,12 @@ class Interpreter:
         graph: Graph | None = None,
         listeners: Iterable[Listener] = (),
     ) -> None:
-        """An interpreter of one program.
+        """Create an interpreter of one program.
 
         Args:
-            module: where attributes and submodules are; by default also what to run.
+            module: the module with the attributes and submodules; by default also the program to run.
             garbage_collect_values: forget each value after its last use.
-            graph: what to run, if not ``module.graph``.
+            graph: the graph to run, if not ``module.graph``.
             listeners: called with each node and its value.
 
         Raises:
@@ -93,12 +93,12 @@ class Interpreter:
         expect(module, torch.nn.Module, "an Interpreter runs a module", remedy=_CAPTURE)
         checked = expect_all(listeners, callable, "listeners of an Interpreter are functions of a node and its value")
         self.module = module
-        found = graph if graph is not None else getattr(module, "graph", None)
-        if not isinstance(found, Graph):
+        program_graph = graph if graph is not None else getattr(module, "graph", None)
+        if not isinstance(program_graph, Graph):
             raise GraphError(
                 f"an Interpreter needs a graph, which {type_in_words(module)} does not have", remedy=_CAPTURE
             )
-        self.graph = found
+        self.graph = program_graph
         self.name = "Interpreter"
         self.extra_traceback = True
         self.garbage_collect_values = garbage_collect_values
@@ -106,7 +106,7 @@ class Interpreter:
         self.env: dict[Node, Any] = {}
         self.args_iter: Iterator[Any] = iter(())
         self._submodules: dict[str, torch.nn.Module] | None = None
-        self.user_to_last_uses: dict[Node, list[Node]] = _last_uses(found) if garbage_collect_values else {}
+        self.user_to_last_uses: dict[Node, list[Node]] = _last_uses(program_graph) if garbage_collect_values else {}
 
     @property
     def submodules(self) -> dict[str, torch.nn.Module]:
@@ -120,15 +120,15 @@ class Interpreter:
 
         Args:
             args: the inputs, by position; superfluous ones are ignored.
-            initial_env: values of nodes that are known already and hence not run.
-            enable_io_processing: flatten the inputs and rebuild the output where the program was captured so.
+            initial_env: known values of nodes, which are not run.
+            enable_io_processing: flatten the inputs and rebuild the output if the program was captured so.
 
         Returns:
-            What the program returns.
+            The result of the program.
 
         Raises:
             GraphError: an input without a default is missing, or a node uses a value that was not computed.
-            Exception: whatever an operation raises, with a note that names the node and the user's line.
+            Exception: any exception of an operation, with a note that names the node and the user's line.
         """
         expect(initial_env, (dict, NoneType), "initial_env of Interpreter.run is a dict from nodes to values")
         env = self.env = initial_env if initial_env is not None else {}
@@ -143,8 +143,11 @@ class Interpreter:
             try:
                 value = env[node] = run_node(node)
             except Exception as error:
-                # what ends a region uses it: one that was left is no longer to be left, though it is kept
-                leave_modes(enabled, [one for made, one in env.items() if not any(user in env for user in made.users)])
+                # the node that ends a region uses it: such a region is not to be left again, though its value is kept
+                leave_modes(
+                    enabled,
+                    [region for producer, region in env.items() if not any(user in env for user in producer.users)],
+                )
                 if self.extra_traceback:
                     _explain(error, node)
                 if refused := handled_error(node.meta.get("handled", ()), node.source, error):
@@ -160,14 +163,14 @@ class Interpreter:
         return None
 
     def boxed_run(self, args_list: list[Any]) -> Any:
-        """Run on inputs given in a list, which is emptied so that they can be freed when they are no longer used.
+        """Run on the inputs in a list, which is emptied so that they can be freed when they are no longer used.
 
         Args:
-            args_list: a value for each input of the graph, in order: those with defaults too, a list for a starred
-                one, and the parts of an input that was captured as a structure one by one.
+            args_list: a value for each input of the graph, in order, also if it has a default. A starred input takes a
+                list. An input that was captured as a structure takes its parts one by one.
 
         Raises:
-            GraphError: it is not a list, or holds another number of values or structures; it then stays as it is.
+            GraphError: it is not a list, or holds another number of values or structures; it then stays unchanged.
             Exception: as in :meth:`run`.
         """
         expect(args_list, list, "boxed_run takes a list of inputs, which it empties")
@@ -208,10 +211,10 @@ class Interpreter:
         args, kwargs = self.fetch_args_kwargs_from_env(n)
         return getattr(self, n._op)(n._target, args, kwargs)
 
-    # One method an opcode.
+    # One method for each opcode.
 
     def placeholder(self, target: Target, args: tuple[Argument, ...], kwargs: dict[str, Any]) -> Any:
-        """The next input, or its default; all that are left for a starred parameter."""
+        """Return the next input, or its default; all remaining ones for a starred parameter."""
         if not isinstance(target, str):
             raise refusal("placeholder takes the name of an input", target)
         expect(args, tuple, "args of placeholder is a tuple with the default, or empty")
@@ -229,7 +232,7 @@ class Interpreter:
         )
 
     def get_attr(self, target: Target, args: tuple[Argument, ...], kwargs: dict[str, Any]) -> Any:
-        """The attribute at the path ``target``."""
+        """Return the attribute at the path ``target``."""
         return self.fetch_attr(target)  # type: ignore[arg-type]
 
     def call_function(self, target: Target, args: tuple[Argument, ...], kwargs: dict[str, Any]) -> Any:
@@ -237,7 +240,7 @@ class Interpreter:
         try:
             return target(*args, **kwargs)  # type: ignore[operator]
         except TypeError:
-            if not callable(target):  # asked once it failed, as each node comes by here
+            if not callable(target):  # checked after it failed, as each node comes here
                 raise refusal("call_function takes a function", target) from None
             raise
 
@@ -256,14 +259,14 @@ class Interpreter:
         return self.fetch_attr(target)(*args, **kwargs)  # type: ignore[arg-type]
 
     def output(self, target: Target, args: tuple[Argument, ...], kwargs: dict[str, Any]) -> Any:
-        """Return what the program returns."""
+        """Return the result of the program."""
         _expect_first(args, "output takes a tuple with what the program returns")
         return args[0]
 
     # Values.
 
     def fetch_attr(self, target: str) -> Any:
-        """The attribute at the dotted path ``target`` of the module.
+        """Return the attribute at the dotted path ``target`` of the module.
 
         Raises:
             GraphError: there is none.
@@ -281,7 +284,7 @@ class Interpreter:
         return value
 
     def fetch_args_kwargs_from_env(self, n: Node) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The arguments of ``n`` with the values of ``env`` in the place of nodes."""
+        """Return the arguments of ``n`` with the values of ``env`` in place of nodes."""
         if type(n) is not Node:
             expect(n, Node, "fetch_args_kwargs_from_env takes a node")
         args = n._args
@@ -290,9 +293,9 @@ class Interpreter:
         return values, self.map_nodes_to_values(kwargs, n) if kwargs else {}
 
     def map_nodes_to_values(self, args: Argument, n: Node) -> Any:
-        """``args``, which belong to ``n``, with the values of ``env`` in the place of nodes.
+        """Return ``args``, which belong to ``n``, with the values of ``env`` in place of nodes.
 
-        Lists and dicts come as plain ones, as generated code passes them.
+        Lists and dicts are plain ones, as generated code passes them.
 
         Raises:
             GraphError: a node has no value yet, or ``args`` nests too deep.
@@ -332,7 +335,7 @@ class Transformer(Interpreter):
     """
 
     def __init__(self, module: GraphModule) -> None:
-        """A transformer of ``module``, which stays as it is."""
+        """Create a transformer of ``module``, which stays unchanged."""
         expect_program(module, "a Transformer takes a GraphModule", error=GraphError)
         super().__init__(module)
         self.new_graph = Graph(tracer_cls=self.graph._tracer_cls)
@@ -353,19 +356,21 @@ class Transformer(Interpreter):
         return GraphModule.of_capture(self.module, self.new_graph, type(self.module).__name__, keeps_state=True)
 
     def run_node(self, n: Node) -> Any:
-        """Run one node, whose origin the nodes made meanwhile inherit."""
+        """Run one node, whose origins the nodes made meanwhile inherit."""
         self.tracer.current = n
         return super().run_node(n)
 
     def placeholder(self, target: Target, args: tuple[Argument, ...], kwargs: dict[str, Any]) -> Any:
-        """An input of the new program."""
-        made = self.tracer.create_proxy("placeholder", target, args, kwargs, type_expr=self.tracer.current_type())
+        """Make an input of the new program."""
+        input_proxy = self.tracer.create_proxy(
+            "placeholder", target, args, kwargs, type_expr=self.tracer.current_type()
+        )
         if self.tracer.current is not None and KEYWORD_ONLY in self.tracer.current.meta:
-            made.node.meta[KEYWORD_ONLY] = True
-        return made
+            input_proxy.node.meta[KEYWORD_ONLY] = True
+        return input_proxy
 
     def get_attr(self, target: Target, args: tuple[Argument, ...], kwargs: dict[str, Any]) -> Any:
-        """An attribute of the new program."""
+        """Make a read of an attribute in the new program."""
         return self.tracer.create_proxy("get_attr", target, args, kwargs, type_expr=self.tracer.current_type())
 
     def call_module(self, target: Target, args: tuple[Argument, ...], kwargs: dict[str, Any]) -> Any:
@@ -412,13 +417,13 @@ def _expect_first(args: object, what: str) -> None:
 
 
 def _last_uses(graph: Graph) -> dict[Node, list[Node]]:
-    """For each node, those whose value nothing needs after it."""
-    seen: set[Node] = set()
+    """Return, for each node, those whose values are not needed after it."""
+    visited: set[Node] = set()
     uses: dict[Node, list[Node]] = {}
     for node in reversed(graph.nodes):
         for used in node.all_input_nodes:
-            if used not in seen:
-                seen.add(used)
+            if used not in visited:
+                visited.add(used)
                 uses.setdefault(node, []).append(used)
     return uses
 

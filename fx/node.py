@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 __all__ = ["OPCODES", "Argument", "Node", "Target", "base_types", "has_side_effect", "map_aggregate", "map_arg"]
 
 OPCODES = ("placeholder", "get_attr", "call_function", "call_method", "call_module", "output")
-"""The instruction set, whole (appendix A.1)."""
+"""The complete instruction set (appendix A.1)."""
 
 KEYWORD_ONLY = "keyword_only"
-"""The key of ``node.meta`` that marks an input which only a keyword gives: ``k`` of ``def forward(self, x, *, k)``."""
+"""The key of ``node.meta`` that marks a keyword-only input: ``k`` of ``def forward(self, x, *, k)``."""
 
 _T = TypeVar("_T")
 
@@ -56,14 +56,14 @@ _SPACING = 1 << 20
 
 
 def map_arg(a: Argument, fn: Callable[[Node], Argument]) -> Argument:
-    """``a`` with every node ``n`` in it, at any depth, replaced by ``fn(n)``; lists and dicts come back frozen."""
+    """Return ``a`` with each node ``n`` in it, at any depth, replaced by ``fn(n)``; lists and dicts are frozen."""
     if not callable(fn):
         raise refusal("map_arg takes a function from nodes to arguments", fn)
     return map_aggregate(a, lambda leaf: fn(leaf) if isinstance(leaf, Node) else leaf)
 
 
 def map_aggregate(a: Argument, fn: Callable[[Argument], Argument]) -> Argument:
-    """``a`` with every leaf ``x`` replaced by ``fn(x)``; tuples, lists, dicts and slices are rebuilt around them.
+    """Return ``a`` with each leaf ``x`` replaced by ``fn(x)``; tuples, lists, dicts and slices are rebuilt.
 
     Raises:
         GraphError: ``a`` nests too deep, or contains itself.
@@ -83,15 +83,15 @@ def _map(a: Argument, fn: Callable[[Argument], Argument]) -> Argument:
 
 
 def _rebuilt(kind: ContainerKind, a: Any, fn: Callable[[Argument], Argument]) -> Argument:
-    """The container ``a``, frozen, with ``fn`` of each of its parts; ``a`` itself where that changes nothing."""
+    """Return ``a``, frozen, with ``fn`` applied to each of its parts; ``a`` itself if that changes nothing."""
     parts = kind.parts(a)
-    made = list(map(fn, parts))
+    mapped = list(map(fn, parts))
     is_frozen = isinstance(a, kind.frozen)  # type: ignore[arg-type]
-    return a if is_frozen and all(map(operator.is_, made, parts)) else kind.freeze(a, made)
+    return a if is_frozen and all(map(operator.is_, mapped, parts)) else kind.freeze(a, mapped)
 
 
-def _freeze(a: Argument, inputs: dict[Node, None], left: int = DEEPEST + 1) -> Argument:
-    """``a`` with its containers frozen, which may nest ``left`` levels deep; nodes in it are added to ``inputs``.
+def _freeze(a: Argument, inputs: dict[Node, None], levels: int = DEEPEST + 1) -> Argument:
+    """Return ``a`` with its containers frozen, which may nest ``levels`` deep; nodes in it are added to ``inputs``.
 
     Raises:
         GraphError: ``a`` nests deeper than code can be compiled.
@@ -113,13 +113,13 @@ def _freeze(a: Argument, inputs: dict[Node, None], left: int = DEEPEST + 1) -> A
             return a  # flat, as most are
     if (container := held_kind(a)) is None:
         return a
-    if not left:
+    if not levels:
         raise nesting(a)
-    return _rebuilt(container, a, lambda element: _freeze(element, inputs, left - 1))
+    return _rebuilt(container, a, lambda element: _freeze(element, inputs, levels - 1))
 
 
 def _substitute(a: Argument, old: Node, new: Node) -> Argument:
-    """``a`` with ``new`` in the place of ``old``."""
+    """Return ``a`` with ``new`` in place of ``old``."""
     kind = type(a)
     if kind is Node:
         return new if a is old else a
@@ -130,12 +130,12 @@ def _substitute(a: Argument, old: Node, new: Node) -> Argument:
     return map_arg(a, lambda node: new if node is old else node)
 
 
-# What edits are given. Each check costs a comparison or two; the answer is worked out when it fails.
+# Checks of the arguments of edits. Each costs a comparison or two; the message is made when it fails.
 
 
 @lru_cache(maxsize=65536)
 def _fits(op: str, target: str) -> bool:
-    """Return whether a target that is a string can be one for ``op``."""
+    """Return whether a string can be a target for ``op``."""
     if op == "get_attr" or op == "call_module":
         return bool(target) and ".." not in target and target[0] != "." and target[-1] != "."
     return bool(target)
@@ -166,8 +166,8 @@ def _check_target(target: object) -> None:
 
 
 def _opcode_error(op: object) -> GraphError:
-    known = f"use one of {', '.join(OPCODES)}"
-    return GraphError(f"unknown opcode {shown(op)}", where=here(), value=shown(op), remedy=known)
+    remedy = f"use one of {', '.join(OPCODES)}"
+    return GraphError(f"unknown opcode {shown(op)}", where=here(), value=shown(op), remedy=remedy)
 
 
 class Node:
@@ -175,7 +175,7 @@ class Node:
 
     ======================  ======================================================================================
     ``placeholder``         an input; ``target`` is the parameter's name, ``args`` holds its default value if any;
-                            ``meta["keyword_only"]`` is True if it is given by keyword alone
+                            ``meta["keyword_only"]`` is True if it is given by keyword only
     ``get_attr``            fetches the attribute at the dotted path ``target`` of the module hierarchy
     ``call_function``       calls the function ``target`` with ``args`` and ``kwargs``
     ``call_method``         calls the method named ``target`` of ``args[0]``
@@ -183,7 +183,7 @@ class Node:
     ``output``              returns ``args[0]``
     ======================  ======================================================================================
 
-    ``args`` and ``kwargs`` follow Python's calling convention, hold nodes and immediate values in any nesting of
+    ``args`` and ``kwargs`` follow Python's calling convention. They hold nodes and immediate values in any nesting of
     tuples, lists, dicts and slices, and are frozen: assign new ones to change them, and the use lists follow. Nodes are
     made by a ``Graph``, compare by identity, and order (``a < b``) by position in their graph.
 
@@ -225,11 +225,11 @@ class Node:
             if type(target) is not str:
                 if not isinstance(target, str):
                     raise _target_error(op, target)
-                # A member of an enum of strings is `N.A` as text, which would be the name in the code.
+                # A member of an enum of strings is `N.A` as text, which would become the name in the code.
                 target = str.__str__(target)
             if not _fits(op, target):
                 raise _target_error(op, target)
-        # Most calls have a tuple and no keywords, and graphs many of them: these are not checked any further.
+        # Most calls have a tuple and no keywords, and graphs have many of them: these are not checked any further.
         if type(args) is not tuple or type(kwargs) is not dict or kwargs:
             expect(args, tuple, "args of a node is a tuple", remedy="(value,) for a single argument")
             _check_keywords(kwargs)
@@ -254,7 +254,7 @@ class Node:
         for node in inputs:
             node.users[self] = None
 
-    # What it is. Assignments go through setters so that the graph notices that it changed.
+    # Attributes. Assignments go through setters so that the graph notices the change.
 
     def _set(slot: str, check: Callable[[Any], None] = lambda value: None) -> Callable[[Node, Any], None]:  # type: ignore[misc]
         def setter(self: Node, value: Any) -> None:
@@ -267,7 +267,7 @@ class Node:
             graph.about_to_change()
             if graph._index is not None:
                 graph._index.remove(self)
-            # a string of a subclass would be printed as its methods please
+            # methods of a subclass of str could print any text
             object.__setattr__(self, slot, str.__str__(value) if isinstance(value, str) else value)
             if graph._index is not None:
                 graph._index.add(self)
@@ -309,7 +309,7 @@ class Node:
         self._edit(self._args, value)
 
     def _edit(self, args: tuple[Argument, ...], kwargs: dict[str, Argument]) -> None:
-        """Replace both for a caller who may be wrong."""
+        """Replace both, with checks."""
         if self._erased:
             raise erased_error(self)
         self._update(args, kwargs, self._check_input)
@@ -332,7 +332,7 @@ class Node:
     def _update(
         self, args: tuple[Argument, ...], kwargs: dict[str, Argument], check: Callable[[Node], None] | None = None
     ) -> None:
-        """Replace both, and bring the use lists of the old and new inputs in step."""
+        """Replace both, and update the use lists of the old and new inputs."""
         inputs: dict[Node, None] = {}
         new_args = _freeze(args, inputs)
         new_kwargs = _freeze(kwargs, inputs) if kwargs else _NO_KWARGS
@@ -353,7 +353,7 @@ class Node:
 
     @property
     def _input_nodes(self) -> dict[Node, None]:
-        """The distinct nodes this one uses; client code of torch.fx reads it, too."""
+        """The distinct nodes that this one uses; client code of torch.fx reads it too."""
         inputs: dict[Node, None] = {}
         _freeze(self._args, inputs)
         if self._kwargs:
@@ -362,7 +362,7 @@ class Node:
 
     @property
     def all_input_nodes(self) -> list[Node]:
-        """The distinct nodes this one uses, in the order they stand in ``args`` and ``kwargs``."""
+        """The distinct nodes that this one uses, in their order in ``args`` and ``kwargs``."""
         return list(self._input_nodes)
 
     @property
@@ -389,7 +389,7 @@ class Node:
         self._origins = tuple(names)
 
     def add_origins(self, names: Collection[str]) -> None:
-        """Let this node do the work of more nodes of the captured program; in time that grows with ``names`` alone."""
+        """Add nodes of the captured program whose work this node does, in time that depends on ``names`` only."""
         if not isinstance(names, Collection):
             raise refusal("add_origins takes names of nodes", names)
         if len(self._origins) + len(names) < 8:
@@ -401,9 +401,7 @@ class Node:
 
     @property
     def stack_trace(self) -> str | None:
-        """Return where the user's program made this node, as traceback text: all frames if recorded, else the user's
-        line.
-        """
+        """The user's line that made this node, as traceback text; the whole stack if it was recorded."""
         recorded = self._meta.get("stack_trace") if self._meta else None
         return recorded if recorded or self.source is None else self.source.traceback()
 
@@ -412,7 +410,7 @@ class Node:
         expect(value, (str, NoneType), "stack_trace of a node is a str")
         self.meta["stack_trace"] = value
 
-    # Where it stands.
+    # Order.
 
     def prepend(self, x: Node) -> None:
         """Move ``x`` to just before this node.
@@ -437,7 +435,7 @@ class Node:
         if x._op == "root":
             raise end_error(x)
         graph.about_to_change()
-        if x._next is not x:  # which a new one is
+        if x._next is not x:  # a new node is not in the list yet
             x._prev._next, x._next._prev = x._next, x._prev
         before = self._prev
         before._next, x._prev, x._next, self._prev = x, before, self, x
@@ -525,12 +523,12 @@ class Node:
     ) -> list[Node]:
         """Make the users of this node use ``replace_with`` instead, and return those that changed.
 
-        From then on ``replace_with`` also stands for what this node came from: its ``origins``, and its line if
-        ``replace_with`` has none.
+        ``replace_with`` also gets the provenance of this node: its ``origins``, and its line if ``replace_with`` has
+        none.
 
         Args:
             replace_with: the node to use, or any other argument, such as a tuple of nodes.
-            delete_user_cb: called with each user; where it returns False that user is left as it is.
+            delete_user_cb: called with each user; if it returns False, that user is left unchanged.
             propagate_meta: also move this node's ``meta`` to ``replace_with``, a node which must have none yet.
 
         Raises:
@@ -556,13 +554,13 @@ class Node:
             inherit(node, (self,))
         return changed
 
-    # Questions.
+    # Queries.
 
     def is_impure(self, impure_random: bool = True) -> bool:
-        """Return whether dropping this node could change what the program does, its value aside.
+        """Return whether removing this node could change the program's behaviour, apart from the node's value.
 
         Args:
-            impure_random: count drawing random numbers, which moves the generator's state.
+            impure_random: count drawing random numbers, which changes the generator's state.
         """
         return effects.is_impure(self, impure_random)
 
@@ -573,7 +571,7 @@ class Node:
         kwarg_types: dict[str, Any] | None = None,
         normalize_to_only_use_kwargs: bool = False,
     ) -> operator_schemas.ArgsKwargsPair | None:
-        """This call's arguments by the signature of its target, defaults filled in; None where it has none."""
+        """Return this call's arguments by the signature of its target, with defaults; None if it has no signature."""
         expect(arg_types, (tuple, list, NoneType), "arg_types of normalized_arguments is a tuple")
         expect(kwarg_types, (dict, NoneType), "kwarg_types of normalized_arguments is a dict")
         if self._op == "call_function" and callable(self._target):
@@ -593,22 +591,22 @@ class Node:
         *,
         include_tensor_metadata: bool = False,
     ) -> str | None:
-        """The node as ``str(graph)`` prints it.
+        """Return the node as ``str(graph)`` prints it.
 
         Args:
-            placeholder_names: where given, a placeholder appends its name here and the result is None.
-            maybe_return_typename: where given, an output node's type is put into element 0.
+            placeholder_names: if given, a placeholder appends its name here and the result is None.
+            maybe_return_typename: if given, an output node's type is put into element 0.
             include_tensor_metadata: show dtype and shape from ``meta["val"]`` or ``meta["tensor_meta"]``.
         """
-        for given in (placeholder_names, maybe_return_typename):
-            if given is not None:
-                expect(given, list, "format_node adds to lists of text")
+        for names in (placeholder_names, maybe_return_typename):
+            if names is not None:
+                expect(names, list, "format_node adds to lists of text")
         return format_node(self, placeholder_names, maybe_return_typename, include_tensor_metadata)
 
     _pretty_print_target = staticmethod(target_name)  # the name that client code of torch.fx calls
 
     def _rename(self, candidate: str) -> None:
-        """Give the node a name like ``candidate`` that no other one has, as client code of torch.fx does."""
+        """Give the node a name like ``candidate`` that no other node has, as client code of torch.fx does."""
         if candidate != self._name:
             self.name = self.graph._namespace.create_name(candidate)
 
@@ -630,12 +628,12 @@ expect_no_container(Node)
 
 
 def _nodes_to_use(a: Argument) -> Sequence[Node]:
-    """The nodes in ``a``, none of which was erased."""
-    found = (a,) if type(a) is Node else nodes_in(a)
-    for node in found:
+    """Return the nodes in ``a``, after a check that none was erased."""
+    nodes = (a,) if type(a) is Node else nodes_in(a)
+    for node in nodes:
         if node._erased:
             raise _used_after_erasure(node)
-    return found
+    return nodes
 
 
 def _index_error(what: str, index: object, node: Node) -> GraphError:
@@ -647,7 +645,7 @@ def end_error(root: Node) -> GraphError:
         "a graph keeps its root, which is not an operation",
         where=here(),
         value=shown(root),
-        why="it stands between the last node and the first: node.next of the last one is it",
+        why="it is between the last node and the first: node.next of the last one is it",
     )
 
 
@@ -701,7 +699,7 @@ def _place(node: Node) -> None:
 
 
 def _relabel(start: Node) -> None:
-    """Spread the numbers of the shortest stretch behind ``start`` that has room for its square."""
+    """Spread the numbers of the shortest stretch after ``start`` whose range is larger than its squared length."""
     stretch: list[Node] = []
     node, room = start._next, 0
     while node._op != "root":
@@ -716,18 +714,18 @@ def _relabel(start: Node) -> None:
 
 
 def reached(start: Iterable[_T], following: Callable[[_T], Iterable[_T]]) -> dict[_T, None]:
-    """``start``, and all nodes, or other values, that ``following`` leads to from there, each once."""
-    found = dict.fromkeys(start)
-    pending = list(found)
+    """Return ``start``, and all nodes, or other values, that are reachable from it through ``following``, each once."""
+    visited = dict.fromkeys(start)
+    pending = list(visited)
     while pending:
-        new = dict.fromkeys(one for one in following(pending.pop()) if one not in found)
-        found |= new
+        new = dict.fromkeys(value for value in following(pending.pop()) if value not in visited)
+        visited |= new
         pending += new
-    return found
+    return visited
 
 
 def nodes_in(a: Argument) -> Sequence[Node]:
-    """The distinct nodes in ``a``, at any depth, in order."""
+    """Return the distinct nodes in ``a``, at any depth, in order."""
     inputs: dict[Node, None] = {}
     _freeze(a, inputs)
     return list(inputs)

@@ -1,8 +1,8 @@
-"""What an operator's arguments are: signatures of torch's functions, and calls rewritten to follow them.
+"""Arguments of operators: signatures of torch's functions, and calls rewritten to follow them.
 
-A function of torch that is implemented in C++ has no Python signature. It has operator schemas, one for each overload,
-and this module turns them into :class:`inspect.Signature` objects, so that calls spelled in different ways can be
-brought into one form.
+A torch function that is implemented in C++ has no Python signature. It has operator schemas, one for each overload.
+This module turns them into :class:`inspect.Signature` objects, so that different spellings of a call can be brought
+into one form.
 """
 
 from __future__ import annotations
@@ -71,8 +71,8 @@ def get_signature_for_torch_op(
 ) -> list[Signature] | tuple[list[Signature] | None, list[FunctionSchema] | None] | None:
     """Return the signatures of the overloads of ``op``, an operator or a function in the ``torch`` namespace.
 
-    ``None`` stands for a function that has no schema. With ``return_schemas`` the answer is a pair: the signatures,
-    and the schemas they were made from.
+    The result is ``None`` for a function without a schema. With ``return_schemas`` it is a pair: the signatures, and
+    the schemas that they were made from.
 
     >>> [str(signature) for signature in get_signature_for_torch_op(torch.relu)][0]
     '(input: torch.Tensor) -> torch.Tensor'
@@ -82,8 +82,8 @@ def get_signature_for_torch_op(
     if op is torch.nonzero:
         signatures = _nonzero_signatures()
     elif (overloads := get_overloads(op)) or builtin_name(op) is not None:
-        signatures = [one.signature for one in overloads]
-        schemas = [one.schema for one in overloads]
+        signatures = [overload.signature for overload in overloads]
+        schemas = [overload.schema for overload in overloads]
     return (signatures, schemas) if return_schemas else signatures
 
 
@@ -92,8 +92,8 @@ def check_for_mutable_operation(
 ) -> None:
     """Raise :class:`~fx.errors.GraphError` if this call of ``target`` certainly writes to one of its arguments.
 
-    It does so if every overload that fits the call writes. Where some write and some don't, nothing is raised: which of
-    them is meant depends on types that are not known yet.
+    It does so if every overload that fits the call writes. If some write and some don't, nothing is raised: the
+    overload depends on types that are not known yet.
     """
     if not callable(target) or not isinstance(kwargs, Mapping) or not isinstance(args, (tuple, list)):
         raise refusal("check_for_mutable_operation takes a function, its args and its kwargs", (target, args, kwargs))
@@ -116,10 +116,10 @@ def normalize_function(
     kwarg_types: Mapping[str, Any] | None = None,
     normalize_to_only_use_kwargs: bool = False,
 ) -> ArgsKwargsPair | None:
-    """Return the arguments of a call with all defaults filled in, named and ordered as the signature has them.
+    """Return the arguments of a call with all defaults filled in, named and ordered as in the signature.
 
     Arguments given by position stay positional, unless ``normalize_to_only_use_kwargs`` makes all of them keywords.
-    Nodes and other stand-ins are accepted as arguments: values are never looked at. If several overloads fit,
+    Nodes and other placeholders are accepted as arguments: values are never inspected. If several overloads fit,
     ``arg_types`` and ``kwarg_types`` decide. Returns ``None`` if the signature is not known or takes ``*args``,
     ``**kwargs`` or positional-only arguments.
 
@@ -152,16 +152,16 @@ def normalize_function_or_error(
     kwarg_types: Mapping[str, Any] | None = None,
     normalize_to_only_use_kwargs: bool = False,
 ) -> ArgsKwargsPair:
-    """Return what :func:`normalize_function` does, and raise :class:`~fx.errors.GraphError` where that is ``None``."""
-    found = normalize_function(target, args, kwargs, arg_types, kwarg_types, normalize_to_only_use_kwargs)
-    if found is None:
+    """Call :func:`normalize_function`, and raise :class:`~fx.errors.GraphError` where it returns ``None``."""
+    normalized = normalize_function(target, args, kwargs, arg_types, kwarg_types, normalize_to_only_use_kwargs)
+    if normalized is None:
         raise GraphError(
             f"the arguments of {torch.typename(target)} cannot be normalized",
             value=f"args {args}, kwargs {kwargs}",
             why="no signature is known for it in which each argument has a name",
             remedy="call normalize_function, which returns None here",
         )
-    return found
+    return normalized
 
 
 _normalize_function_or_error = normalize_function_or_error
@@ -213,7 +213,7 @@ def _choose_signature(
     kwarg_types: Mapping[str, Any] | None,
 ) -> Signature | None:
     """Return the signature of the overload that is called, or ``None`` if none fits."""
-    # No schema has `as_tuple`, by which it returns a tuple or a tensor.
+    # No schema has `as_tuple`, which decides between a tuple and a tensor as result.
     if target is torch.nonzero:
         signature = _nonzero_signatures()["as_tuple" in kwargs]
         return signature if len(args) + len(kwargs) == len(signature.parameters) else None
@@ -233,7 +233,7 @@ def _choose_signature(
         if candidate.accepts(len(types_by_position), types_by_name):
             bound = candidate.signature.bind(*types_by_position, **types_by_name).arguments
             parameters = candidate.signature.parameters
-            if all(type_matches(parameters[name].annotation, given) for name, given in bound.items()):
+            if all(type_matches(parameters[name].annotation, kind) for name, kind in bound.items()):
                 return candidate.signature
     return None
 

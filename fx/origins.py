@@ -1,4 +1,4 @@
-"""Which nodes of the captured program a node does the work of, after passes have edited or replaced the graph."""
+"""Origins of nodes: the nodes of the captured program whose work they do, after passes have edited the graph."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fx.provenance import SourceLocation
 
 
 def record_origins(graph: Graph) -> None:
-    """Before a pass: let every node that has no origins yet be its own."""
+    """Give each node without origins its own name as origin, before a pass."""
     for node in graph.nodes:
         if not node._origins:
             node.origins = (node.name,)
@@ -21,22 +21,22 @@ def record_origins(graph: Graph) -> None:
 
 @dataclass(frozen=True, slots=True)
 class EarlierNode:
-    """What a node was before a pass."""
+    """A node as it was before a pass."""
 
     op: str
     """Its opcode."""
     target: Any
-    """What it called or fetched."""
+    """The target that it called or fetched."""
     origins: tuple[str, ...]
-    """The nodes of the captured program that it stood for."""
+    """The nodes of the captured program whose work it did."""
     source: SourceLocation | None
     """The user's line."""
     inputs: Mapping[tuple[Any, ...], str]
-    """Names of the nodes that it read, by their places among its arguments."""
+    """Names of the nodes that it used, by their places among its arguments."""
 
     @classmethod
     def all_of(cls, graph: Graph) -> dict[str, EarlierNode]:
-        """Every node of a graph, by name."""
+        """Return every node of a graph, by name."""
         return {
             node.name: cls(
                 node.op, node.target, node.origins, node.source,
@@ -47,40 +47,43 @@ class EarlierNode:
 
 
 def match_origins(graph: Graph, earlier: Mapping[str, EarlierNode]) -> None:
-    """After a pass: let nodes have the origins of those whose name they have, or whose place they have taken.
+    """After a pass, give nodes the origins of the nodes with their names, or whose place they have taken.
 
-    A node takes the place of another one where it is read as that was: by a node that was there before, or, if the
-    other one is gone, by what has itself taken the place of a node that called the same. A node that was there before
-    stands for what is gone as well.
+    A node takes the place of an earlier one if it is used in the same place:
+
+    - by a node that was there before, or
+    - if the earlier node is gone, by a node that has itself taken the place of one with the same target.
+
+    An earlier node also gets the origins of nodes that are gone.
     """
     became: dict[Node, str] = {}
     for node in graph.nodes:
-        known = earlier.get(node.name)
-        # A node with other origins only has the name: it was free again, since a pass erased what had it.
-        if known is None or (node._origins and not set(known.origins).issubset(node._origins)):
+        earlier_node = earlier.get(node.name)
+        # A node with other origins only has the name: a pass erased its former node, so that it was free again.
+        if earlier_node is None or (node._origins and not set(earlier_node.origins).issubset(node._origins)):
             continue
-        if node._origins or node.op == known.op:
+        if node._origins or node.op == earlier_node.op:
             became[node] = node.name
             if not node._origins:
-                node.origins, node.source = known.origins, node.source or known.source
-    kept = set(became.values())
-    # Users come first: what they became says in whose place their inputs stand.
+                node.origins, node.source = earlier_node.origins, node.source or earlier_node.source
+    remaining = set(became.values())
+    # Users come first: the node that they became shows whose place their inputs have taken.
     for user in reversed(graph.nodes):
         before = earlier.get(became.get(user, ""))
-        if before is None or (user.name not in kept and (user.op, user.target) != (before.op, before.target)):
+        if before is None or (user.name not in remaining and (user.op, user.target) != (before.op, before.target)):
             continue
         for place, node in _inputs_by_place(user):
             name = before.inputs.get(place)
-            # What is still there has its own place, unless a node that is there, too, now reads another one instead.
-            if name is None or (name in kept and (user.name not in kept or became.get(node, name) != name)):
+            # A remaining node has its own place, unless another remaining node now uses a different one instead.
+            if name is None or (name in remaining and (user.name not in remaining or became.get(node, name) != name)):
                 continue
             if node not in became:
                 became[node] = name
-            _stand_for(node, earlier[name], is_new=node.name not in kept)
+            _stand_for(node, earlier[name], is_new=node.name not in remaining)
 
 
 def _stand_for(node: Node, place: EarlierNode, is_new: bool) -> None:
-    """Let ``node`` have the origins of what stood at its place before it, beside its own where that is gone."""
+    """Give ``node`` the origins of the earlier node in its place, besides its own if the earlier node is gone."""
     if not node._origins:
         node.origins = place.origins
     elif not is_new:
@@ -90,7 +93,7 @@ def _stand_for(node: Node, place: EarlierNode, is_new: bool) -> None:
 
 
 def _inputs_by_place(node: Node) -> Iterator[tuple[tuple[Any, ...], Node]]:
-    """The nodes among the arguments of ``node``, each with its place."""
+    """Yield the nodes among the arguments of ``node``, each with its place."""
     pending: list[tuple[tuple[Any, ...], Any]] = [(("kwargs",), node.kwargs), (("args",), node.args)]
     while pending:
         place, value = pending.pop()
@@ -101,10 +104,10 @@ def _inputs_by_place(node: Node) -> Iterator[tuple[tuple[Any, ...], Node]]:
 
 
 def complete_origins(graph: Graph) -> None:
-    """After a pass: let what it made for others share their origins, first those of its users, then of its inputs.
+    """After a pass, give new nodes the origins of their users, or else of their inputs.
 
-    The output says the least about where a value came from, so it is asked last. What is connected with nothing that
-    has origins takes those of what stands before it.
+    The output says the least about the origin of a value, so it comes last. Nodes without any connection to
+    an origin take those of the node before them.
     """
     for node in reversed(graph.nodes):
         if not node._origins or node.source is None:
@@ -121,7 +124,7 @@ def complete_origins(graph: Graph) -> None:
 
 
 def _take_missing(node: Node, neighbours: Iterable[Node]) -> None:
-    """From the first neighbour that has origins; a line too, unless ``node`` knows its own."""
+    """Take origins from the first neighbour that has some; a line too, unless ``node`` has its own."""
     for neighbour in neighbours:
         if not node._origins:
             node.origins = neighbour.origins

@@ -1,4 +1,4 @@
-"""Where a node came from: the user's file and line (paper, section 5.3: errors point at the user's code)."""
+"""Provenance of nodes: the user's file and line (paper, section 5.3: errors point at the user's code)."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ if TYPE_CHECKING:
     from fx.node import Node
 
 GENERATED_FILES: dict[str, Callable[[int], SourceLocation | None]] = {}
-"""For the file name of each piece of generated code alive: from its lines to those of the program it was made from."""
+"""By the file name of each live piece of generated code, a function from its lines to the original ones."""
 
 
 def line_of(code: CodeType, offset: int) -> int:
-    """Line number of the instruction at byte ``offset`` of ``code``."""
+    """Return the line number of the instruction at byte ``offset`` of ``code``."""
     for start, end, line in code.co_lines():
         if start <= offset < end and line is not None:
             return line
@@ -23,21 +23,22 @@ def line_of(code: CodeType, offset: int) -> int:
 
 
 def defined_at(function: Any) -> str | None:
-    """Return where a function or its code is defined, as messages have it: ``model.py:12, in forward``."""
-    code = function if isinstance(function, CodeType) else getattr(function, "__code__", None)  # a method has its own's
+    """Return the place where a function or its code is defined, as in messages: ``model.py:12, in forward``."""
+    # a method has the code of its function
+    code = function if isinstance(function, CodeType) else getattr(function, "__code__", None)
     return None if code is None else f"{code.co_filename}:{code.co_firstlineno}, in {code.co_name}"
 
 
 class SourceLocation:
     """A place in the user's program.
 
-    Tracing makes them by the thousand, so all but the address is worked out when it is asked for.
+    Tracing makes thousands of them, so all but the address is computed on demand.
     """
 
     __slots__ = ("_code", "_offset", "_resolved", "is_compared")
 
     is_compared: bool | None
-    """Whether code may compare by identity what it computes there; None before anybody has looked."""
+    """True if code may compare the value computed there by identity; None before that is known."""
 
     def __init__(self, code: CodeType | None, offset: int) -> None:
         self._code = code
@@ -47,7 +48,7 @@ class SourceLocation:
 
     @classmethod
     def of(cls, file: str, line: int, function: str, text: str = "") -> SourceLocation:
-        """A location whose parts are known."""
+        """Return a location with known parts."""
         location = cls(None, 0)
         location._resolved = (file, line, function, text)
         return location
@@ -78,7 +79,7 @@ class SourceLocation:
 
     @property
     def place(self) -> str:
-        """File and line as every message has them, which editors and terminals take for a link: ``model.py:12``."""
+        """File and line as in every message, which editors and terminals take for a link: ``model.py:12``."""
         return f"{self.file}:{self.line}"
 
     @property
@@ -88,11 +89,11 @@ class SourceLocation:
 
     @property
     def text(self) -> str:
-        """The source line, stripped; empty where the file cannot be read."""
+        """The source line, stripped; empty if the file cannot be read."""
         return self._parts()[3]
 
     def traceback(self) -> str:
-        """The location as one entry of a Python traceback."""
+        """Return the location as one entry of a Python traceback."""
         file, line, function, text = self._parts()
         return f'File "{file}", line {line}, in {function.rpartition(".")[2]}\n    {text}\n'
 
@@ -120,7 +121,7 @@ class SourceLocation:
 
 
 def inherit(node: Node, sources: Iterable[Node]) -> None:
-    """Let ``node`` stand for what ``sources`` came from as well: their origins, and a line where it has none."""
+    """Add the origins of ``sources`` to those of ``node``, and a line if it has none."""
     for source in sources:
         if source._origins and source._origins is not node._origins:
             node.add_origins(source._origins)

@@ -1,4 +1,4 @@
-"""``Proxy``, which stands in for every value while a program is captured, and tracers' base (paper, section 4.1)."""
+"""``Proxy``, the placeholder for each value during capture, and the base of tracers (paper, section 4.1)."""
 
 from __future__ import annotations
 
@@ -56,9 +56,9 @@ IMMEDIATE_TYPES = frozenset(
     {int, float, bool, str, bytes, complex, type(None), type(Ellipsis), torch.dtype, torch.device, torch.Size,
      torch.memory_format, torch.layout, torch.qscheme}
 )  # fmt: skip
-"""Types whose values stand in arguments as they are."""
+"""Types whose values are arguments themselves."""
 _CLASSES = frozenset(map(id, (list, dict, set, tuple, int, float, bool, complex, str)))
-"""Classes of Python's that do so themselves, as in ``defaultdict(list)`` and ``x.to(float)``."""
+"""Python classes that are arguments themselves, as in ``defaultdict(list)`` and ``x.to(float)``."""
 
 
 @dataclass
@@ -72,11 +72,11 @@ class Scope:
 
 
 class ScopeContextManager:
-    """Sets a tracer's scope for the time of a ``with`` block."""
+    """Sets a tracer's scope until the end of a ``with`` block."""
 
     def __init__(self, scope: Scope, current_scope: Scope) -> None:
-        for one in (scope, current_scope):
-            expect(one, Scope, "a ScopeContextManager takes Scopes", error=TraceError)
+        for checked in (scope, current_scope):
+            expect(checked, Scope, "a ScopeContextManager takes Scopes", error=TraceError)
         self._scope = scope
         self._previous = Scope(scope.module_path, scope.module_type)
         scope.module_path, scope.module_type = current_scope.module_path, current_scope.module_type
@@ -99,49 +99,49 @@ _NOT_RECORDED = (
     *("__array_", "__cuda_array", "__deepcopy__", "__getstate__", "__setstate__"),
     *("__name__", "__qualname__", "__annotations__", "__type_params__", "__dict__", "__wrapped__"),
 )
-"""Beginnings of attributes that libraries ask objects for, the second line of functions that they wrap."""
+"""Beginnings of attributes that libraries look up: in the first line on objects, in the second on functions to wrap."""
 
 
 class RecordingState:
-    """What is known while operations are recorded: that a graph is added to, or, in capture, all of one run."""
+    """The state of recording: for the graph that is added to or, in capture, for one run."""
 
     is_tracing: bool = False
-    """Whether a program is being run."""
+    """True while a program is run."""
     is_finished: bool = False
-    """Whether the run is over."""
+    """True once the run is over."""
     refused: TraceError | None = None
-    """What ends the trace, whether or not the traced code catches it."""
+    """The error that ends the trace, even if the traced code catches it."""
     makes_output: bool = False
-    """Whether the arguments that are made are what the program returns."""
+    """True while the arguments that are made are the program's result."""
     returned_by: Any = None
     """The traced function, once it has returned."""
-    caught: Any = None
-    """What watches which exceptions the traced code handles; None where it handles none."""
-    starred: Any = ()
-    """What stands for the elements of shapes that a call spreads, until that call is recorded."""
+    exceptions: Any = None
+    """The watcher of exceptions that the traced code handles; None if it handles none."""
+    spread_shapes: Any = ()
+    """The placeholders for the elements of shapes that a call spreads, until that call is recorded."""
     guide: Any = None
-    """What knows example inputs, if there are some."""
+    """The guide that knows the example inputs, if there are any."""
     indexed: Any = ()
-    """The guards of integers that instructions asked for, until a node is made."""
+    """The guards of integers that instructions took, until a node is made."""
     body: Any = None
-    """What is captured now, where it is a function that the program hands to another one."""
+    """The body that is captured now, if it is a function that the program passes to another one."""
 
     def __init__(self) -> None:
-        """The state at the start."""
+        """Create the state at the start."""
         self.locations: dict[tuple[int, int], SourceLocation] = {}
-        """The user's lines that were met, by code and instruction."""
+        """The user's lines met so far, by code and instruction."""
         self.attributes_read: list[weakref.ref[Attribute]] = []
         """The attributes of values that were read since the last change of a layout."""
         self.augmented: list[Node] = []
         """The nodes of augmented assignments (``x += y``)."""
         self.flag_defaults: set[Node] = set()
-        """The inputs with a flag as their default, by which a question for their truth is answered."""
+        """The inputs with a flag as their default, which answers a test of their truth."""
         self.written: dict[str, tuple[Proxy, str]] = {}
-        """What was written of traced values into messages: each with its value, and the format."""
+        """The texts of traced values that were written into messages: each with its value, and the format."""
 
 
 class TracerBase:
-    """What makes nodes and proxies; ``Tracer`` adds what makes them for a whole module."""
+    """The base of tracers, which makes nodes and proxies; ``Tracer`` makes them for a whole module."""
 
     graph: Graph
     record_stack_traces: bool = False
@@ -151,14 +151,14 @@ class TracerBase:
     trace_asserts: bool = True
     """Record checks (``assert``, ``if …: raise``) on traced values as nodes; where False they are errors."""
     proxy_buffer_attributes: bool = False
-    """Read buffers as ``get_attr`` nodes, like parameters, instead of as the tensors they are."""
+    """Read buffers as ``get_attr`` nodes, like parameters, instead of as tensors."""
     traced_func_name: str = "forward"
     """The method of the root module that is traced."""
 
     scope: Scope
     module_stack: dict[str, tuple[str, Any]]
     _state: Any
-    """A RecordingState: what belongs to one run, or to the graph that is added to."""
+    """A RecordingState: the state of one run, or of the graph that is added to."""
 
     def __init__(self) -> None:
         self.scope = Scope("", None)
@@ -199,7 +199,7 @@ class TracerBase:
             node.meta["nn_module_stack"] = self.module_stack
         if args and type(args[0]) is Node and args[0]._op == "get_attr":
             self._attribute_used(node, str(args[0]._target))
-        if state.caught is not None and (names := state.caught.names_at(sys._getframe(1))):
+        if state.exceptions is not None and (names := state.exceptions.names_at(sys._getframe(1))):
             node.meta["handled"] = names
         if self.record_stack_traces and kind != "placeholder":
             node.stack_trace = user_stack(sys._getframe(1))
@@ -223,7 +223,7 @@ class TracerBase:
             )
 
     def proxy(self, node: Node) -> Proxy:
-        """The proxy for a node."""
+        """Return the proxy for a node."""
         return Proxy(node, self)
 
     def create_proxy(
@@ -241,20 +241,20 @@ class TracerBase:
         Override to give some values another kind of proxy (section 5.2).
 
         Raises:
-            TraceError: an argument cannot be held by a node, or the trace is over.
+            TraceError: a node cannot hold one of the arguments, or the trace is over.
         """
         state = self._state
-        caught = state.caught
-        if caught is not None and caught.pause():
+        exceptions = state.exceptions
+        if exceptions is not None and exceptions.pause():
             try:
                 return TracerBase.create_proxy(self, kind, target, args, kwargs, name, type_expr, proxy_factory_fn)
             finally:
-                caught.resume()
+                exceptions.resume()
         if state.is_finished:
             raise _outlived(describe_call(kind, target))
         if state.indexed:
             state.take_back_guards(args, kwargs)
-        if state.starred:
+        if state.spread_shapes:
             args, kwargs = state.take_spread(kind, target, args, kwargs)
         if type(args) is not tuple or type(kwargs) is not dict:
             expect(args, tuple, "args of create_proxy is a tuple", error=TraceError)
@@ -265,8 +265,8 @@ class TracerBase:
             )
         if state.attributes_read and changes_layout(target if kind == "call_method" else _name_of(target)):
             read, state.attributes_read = state.attributes_read, []
-            for attribute in [one for reference in read if (one := reference()) is not None]:
-                if attribute._node is None or attribute._node._erased:  # recorded while it is what was read
+            for attribute in [attribute for reference in read if (attribute := reference()) is not None]:
+                if attribute._node is None or attribute._node._erased:  # recorded while it is the value that was read
                     state.real.noted(attribute)
         node_args = self.create_arg(args)
         node_kwargs = self.create_arg(kwargs) if kwargs else {}
@@ -274,7 +274,7 @@ class TracerBase:
         return self.proxy(node) if proxy_factory_fn is None else proxy_factory_fn(node)
 
     def create_arg(self, a: Any) -> Argument:
-        """Return what a node holds for the Python value ``a``: nodes for proxies, containers of them, immediate values.
+        """Return the node argument for the Python value ``a``: nodes for proxies, containers of them, immediate values.
 
         Raises:
             TraceError: ``a`` belongs to another trace, is a dict with traced keys, or no node can hold it.
@@ -284,7 +284,7 @@ class TracerBase:
             node = a.node
             return node if node.graph is self.graph else self._node_of(a)
         if kind in IMMEDIATE_TYPES:
-            # As an f-string makes it of a traced value: the text would be a constant of the program.
+            # For example the result of an f-string with a traced value: the text would be a constant of the program.
             if kind is str and self._state.written and any(text in a for text in self._state.written):
                 refuse_text(self, a)
             return a
@@ -305,7 +305,7 @@ class TracerBase:
         """Called with each node whose first argument is the attribute at ``path``."""
 
     def _attribute_arg(self, a: Any) -> Argument:
-        """A node that fetches ``a`` from the root, if ``a`` is something a root can hold; ``NotImplemented`` if not."""
+        """Return a node that fetches ``a`` from the root, if a root can hold ``a``; ``NotImplemented`` if not."""
         return NotImplemented
 
     def _other_arg(self, a: Any) -> Argument:
@@ -330,13 +330,13 @@ class TracerBase:
             return a
         numpy: Any = sys.modules.get("numpy")
         if numpy is not None and isinstance(a, numpy.generic) and not self._state.makes_output:
-            return self.create_arg(a.item())  # functions of torch take both alike; what is returned keeps its class
+            return self.create_arg(a.item())  # torch functions accept both; a result keeps its class
         raise self._cannot_hold(a)
 
     def _cannot_hold(self, a: Any) -> UnsupportedTraceError:
         why = "arguments are traced values, numbers, strings, dtypes, devices, enums, and containers of these"
         if container_kind(a) is not None:
-            why += "; the class of this one does not make the same of its parts"
+            why += "; the class of this one does not make an equal container of its parts"
         return UnsupportedTraceError(
             f"argument of type: {type(a)} cannot be held by a node",
             where=caller_location(self),
@@ -371,14 +371,14 @@ class TracerBase:
         return node
 
     def _refusal(self, what: str, kind: type[TraceError] = TraceError, **lines: Any) -> TraceError:
-        """An error that ends the trace even if the traced program catches it."""
+        """Return an error that ends the trace even if the traced program catches it."""
         self._state.refused = kind(what, **lines)
         return self._state.refused
 
-    # What a proxy cannot do. Override to decide otherwise.
+    # Queries that a proxy cannot answer. Override to decide otherwise.
 
     def to_bool(self, obj: Proxy) -> bool:
-        """The truth value of a proxy. A check is recorded and passes; anything else cannot be decided.
+        """Return the truth value of a proxy. A check is recorded and passes; anything else cannot be decided.
 
         Raises:
             TraceError: the program branches on a traced value.
@@ -387,21 +387,21 @@ class TracerBase:
         return ask("bool", obj, sys._getframe(1))
 
     def iter(self, obj: Proxy) -> Iterator[Any]:
-        """The elements of a proxy, where the program or its node says how many there are.
+        """Return the elements of a proxy, if the program or its node determines their number.
 
         Raises:
-            TraceError: nothing says so.
+            TraceError: nothing determines it.
         """
         expect(obj, Proxy, "a tracer's iter takes a Proxy", error=TraceError)
         return ask("iter", obj, sys._getframe(1))
 
     def keys(self, obj: Proxy) -> Any:
-        """Return what ``proxy.keys()`` gives, as in ``**proxy``; by default the call of a method."""
+        """Return the result of ``proxy.keys()``, as in ``**proxy``; by default the call of a method."""
         return Attribute(obj, "keys")()
 
 
 class GraphAppendingTracer(TracerBase):
-    """Adds what is done with its proxies to a graph that exists, for passes that write code as Python expressions."""
+    """Adds the operations on its proxies to an existing graph, for passes that write code as Python expressions."""
 
     def __init__(self, graph: Graph) -> None:
         super().__init__()
@@ -410,7 +410,7 @@ class GraphAppendingTracer(TracerBase):
 
 
 class Proxy(TracedValue):
-    """Stands for a value of the program. What is done with it is recorded as nodes.
+    """The placeholder for a value of the program. Operations on it are recorded as nodes.
 
     >>> import torch, fx
     >>> graph = fx.Graph()
@@ -424,15 +424,15 @@ class Proxy(TracedValue):
     node: Node
     """The node that computes the value."""
     tracer: TracerBase
-    """What records the operations."""
+    """The tracer that records the operations."""
     _attribute: ClassVar[type[Attribute]]
-    """The class of what its attributes are."""
+    """The class of its attributes."""
     __array_priority__ = torch.Tensor.__array_priority__
-    """Lets numbers of numpy's leave operations to it, as they do to tensors."""
+    """Lets numpy's numbers leave operations to it, as they do to tensors."""
 
     def __init__(self, node: Node, tracer: TracerBase | None = None) -> None:
         if type(node) is not Node:
-            expect(node, Node, "a Proxy stands for a node", error=TraceError)
+            expect(node, Node, "a Proxy is made for a node", error=TraceError)
         if tracer is not None and not isinstance(tracer, TracerBase):
             raise refusal("the tracer of a Proxy is a Tracer", tracer, error=TraceError)
         self.tracer = GraphAppendingTracer(node.graph) if tracer is None else tracer
@@ -449,8 +449,8 @@ class Proxy(TracedValue):
 
     def __format__(self, spec: str) -> str:
         # messages of checks are formatted when these fail: see fx.checks.messages
-        shown = f"{self._as_shown()[:-1]}:{spec})" if spec else self._as_shown()
-        return text_for(self, shown, lambda value: format(value, spec), sys._getframe(1), spec)
+        placeholder = f"{self._as_shown()[:-1]}:{spec})" if spec else self._as_shown()
+        return text_for(self, placeholder, lambda value: format(value, spec), sys._getframe(1), spec)
 
     def _as_shown(self) -> str:
         return self._shown() if type(self).__repr__ is Proxy.__repr__ else repr(self)
@@ -469,7 +469,7 @@ class Proxy(TracedValue):
 
     @property
     def __class__(self) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
-        # torch asks too, before it takes an object for a tensor: only what is written in the traced code is answered
+        # torch also reads it before it accepts an object as a tensor: only reads in the traced code are answered
         frame = sys._getframe(1)
         is_asked = self.tracer._state.is_tracing and is_users(frame)
         if is_asked and (asks_for_class(frame) or called_at(frame) is isinstance):
@@ -531,7 +531,7 @@ class Proxy(TracedValue):
         return other // self, other % self
 
     def keys(self) -> Any:
-        """See ``TracerBase.keys``."""
+        """Return the result of ``TracerBase.keys``."""
         return self.tracer.keys(self)
 
     @classmethod
@@ -543,11 +543,13 @@ class Proxy(TracedValue):
         kwargs = kwargs or {}
         tracer = _only_tracer(orig_method, args, kwargs)
         kind = type(orig_method)
-        is_function = kind is BuiltinFunctionType or kind is FunctionType  # as most are, of which less is asked
+        is_function = kind is BuiltinFunctionType or kind is FunctionType  # as most are, which takes fewer checks
         if not is_function and isinstance(orig_method, torch._C.ScriptMethod):
             return tracer.create_proxy("call_method", orig_method.name, (orig_method.owner, *args), kwargs)  # type: ignore[attr-defined]
         if orig_method in _tensor_methods() or orig_method.__name__ == "__get__":
-            if orig_method is torch.Tensor.__getitem__ and _has_slice(args[1]):  # of a real tensor, by a traced size
+            if orig_method is torch.Tensor.__getitem__ and _has_slice(
+                args[1]
+            ):  # a real tensor, indexed by a traced size
                 return tracer.create_proxy("call_function", operator.getitem, args, kwargs)
             return tracer.create_proxy("call_method", orig_method.__name__, args, kwargs)
         if orig_method is torch._assert:
@@ -559,15 +561,15 @@ class Proxy(TracedValue):
 
 
 def _has_slice(index: Any) -> bool:
-    """Return whether an index has slices, which only operators may be given in TorchScript, and no methods."""
-    return any(isinstance(one, slice) for one in (index if isinstance(index, tuple) else (index,)))
+    """Return whether an index has slices, which TorchScript accepts for operators only, not for methods."""
+    return any(isinstance(part, slice) for part in (index if isinstance(index, tuple) else (index,)))
 
 
 class _MatchedAsSequence(abc.ABC):  # noqa: B024 - it stands for a flag
-    """Classes whose values sequence patterns (``case a, b:``) are compared with.
+    """Classes whose values are compared with sequence patterns (``case a, b:``).
 
-    All others match none, of which they are not asked: a program would silently go the other way. This is the flag that
-    ``collections.abc.Sequence`` sets, without being one.
+    Values of other classes match none, without any call: a program would silently take the other branch. This class
+    sets the flag that ``collections.abc.Sequence`` sets, without being one.
     """
 
     __abc_tpflags__ = 1 << 5  # Py_TPFLAGS_SEQUENCE
@@ -585,14 +587,14 @@ class Attribute(Proxy):
         if not isinstance(root, Proxy):
             raise refusal("an Attribute is one of a Proxy", root, error=TraceError)
         if not isinstance(attr, str):
-            raise refusal("an Attribute has the name of one", attr, error=TraceError)
+            raise refusal("the name of an Attribute is a string", attr, error=TraceError)
         self.root = root
         self.attr = attr
         self.tracer = root.tracer
         self._node: Node | None = None
 
     def __getattr__(self, k: str) -> Attribute:
-        if self.attr == "shape" and not hasattr(torch.Size, k):  # of which numpy asks for methods before it converts
+        if self.attr == "shape" and not hasattr(torch.Size, k):  # numpy looks up methods before it converts
             raise AttributeError(f"'torch.Size' object has no attribute {k!r}")
         return super().__getattr__(k)
 
@@ -605,10 +607,10 @@ class Attribute(Proxy):
 
     @property
     def node(self) -> Node:  # type: ignore[override]
-        """The ``getattr`` node, made when first asked for."""
-        if self._node is None or self._node._erased:  # by an attempt
+        """The ``getattr`` node, made on first use."""
+        if self._node is None or self._node._erased:  # erased with an attempt
             tracer = self.tracer
-            around = tracer._state.body  # the value is made around the function that is captured now, perhaps
+            around = tracer._state.body  # perhaps the value is made around the function that is captured now
             with nullcontext() if around is None else around.within(self.root.node.graph):
                 self._node = tracer.create_proxy("call_function", getattr, (self.root, self.attr), {}).node
         return self._node
@@ -639,11 +641,11 @@ class ParameterProxy(Proxy):
 
 
 _OF_SHAPE = frozenset({"shape", "ndim", "size", "dim", "numel", "nelement"})
-"""What is real of a parameter whose shape is."""
+"""The attributes that are real for a parameter with a real shape."""
 
 
 class MetaProxy(Proxy):
-    """A proxy that also computes: torch functions of it leave their fake result in ``node.meta["val"]``."""
+    """A proxy that also computes: torch functions of it store their fake result in ``node.meta["val"]``."""
 
     __slots__ = ("fake_mode",)
 
@@ -659,10 +661,10 @@ class MetaProxy(Proxy):
         cls, orig_method: Any, types: Any, args: tuple[Any, ...] | None = None, kwargs: dict[str, Any] | None = None
     ) -> Any:
         """Record the call, and make it on the fake values too."""
-        given = (args or (), kwargs or {})
-        recorded = super().__torch_function__(orig_method, types, *given)
-        mode = next(leaf.fake_mode for leaf in pytree.tree_leaves(given) if isinstance(leaf, MetaProxy))
-        values, keywords = pytree.tree_map_only(Proxy, lambda proxy: proxy.node.meta["val"], given)
+        call = (args or (), kwargs or {})
+        recorded = super().__torch_function__(orig_method, types, *call)
+        mode = next(leaf.fake_mode for leaf in pytree.tree_leaves(call) if isinstance(leaf, MetaProxy))
+        values, keywords = pytree.tree_map_only(Proxy, lambda proxy: proxy.node.meta["val"], call)
         with mode:
             recorded.node.meta["val"] = orig_method(*values, **keywords)
         return MetaProxy(recorded.node, recorded.tracer, mode)
@@ -680,7 +682,9 @@ def _add_operators() -> None:
     def augmented_method(function: Callable[..., Any], in_place: Callable[..., Any]) -> Callable[..., Proxy]:
         def augmented(self: Proxy, other: Any) -> Proxy:
             tracer = self.tracer
-            if sys._getframe(1).f_code.co_filename in GENERATED_FILES:  # where it was written because it shows
+            if (
+                sys._getframe(1).f_code.co_filename in GENERATED_FILES
+            ):  # where it was written because the write is visible
                 named = function.__name__ if tracer._state.is_tracing else None
                 return tracer.create_proxy("call_function", in_place, (self, other), {}, named)
             result = tracer.create_proxy("call_function", function, (self, other), {})
@@ -711,32 +715,32 @@ def is_tensor_method(function: Any) -> bool:
 
 @functools.cache
 def _tensor_methods() -> frozenset[Callable[..., Any]]:
-    """Methods and properties of tensors.
+    """Return the methods and properties of tensors.
 
-    ``torch.overrides.is_tensor_method_or_property`` says the same, and sets the filters of warnings for each answer,
-    which are those of all threads.
+    ``torch.overrides.is_tensor_method_or_property`` gives the same answer, but each call sets the filters of warnings,
+    which all threads share.
     """
     return frozenset(get_overridable_functions()[torch.Tensor])
 
 
-# Who is asking.
+# Callers.
 
 
 def _is_compared(frame: FrameType) -> bool:
-    """Return whether a line of the user's compares what it reads by identity; ours do so on purpose."""
+    """Return whether a line of the user's code compares the value it reads by identity; ours do so on purpose."""
     frame = asker(frame)
     return is_users(frame) and is_compared_by_identity(frame)
 
 
 def _only_tracer(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> TracerBase:
-    """The tracer of all proxies among the arguments of a call."""
+    """Return the tracer of all proxies among the arguments of a call."""
     if len(args) == 1 and type(args[0]) is Proxy and not kwargs:  # as most
         return args[0].tracer
     tracers: dict[int, TracerBase] = {}
     pending: list[Any] = [*args, *kwargs.values()]
     for value in pending:
         if isinstance(value, Proxy):
-            # those that append to one graph are as one
+            # tracers that append to one graph count as one
             tracers.setdefault(id(getattr(value.tracer, "graph", value.tracer)), value.tracer)
         elif (kind := held_kind(value)) is not None:
             pending.extend(kind.parts(value))
@@ -764,7 +768,7 @@ def _refuse_callables(operator_: Any, args: tuple[Any, ...]) -> None:
 
 
 def describe_call(kind: str, target: Target) -> str:
-    """A call that has no node yet, for messages."""
+    """Return a description of a call that has no node yet, for messages."""
     return f"{kind}[{target if isinstance(target, str) else _name_of(target) or target}]"
 
 

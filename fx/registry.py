@@ -1,4 +1,4 @@
-"""Things by name: refuses two definitions of one name, and answers an unknown name with the nearest ones."""
+"""Registries by name: a second definition of a name is refused, an unknown name answered with the nearest ones."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class Registry(Generic[T]):
-    """What is known under names, of one kind.
+    """A registry of entries of one kind, by name.
 
     >>> shapes = Registry("shape", "shapes")
     >>> shapes.register("square", 4)
@@ -24,14 +24,14 @@ class Registry(Generic[T]):
     """
 
     def __init__(self, kind: str, plural: str, error: type[FxError] = FxError) -> None:
-        """An empty registry of what messages call ``kind`` and, several of them, ``plural``."""
+        """Create an empty registry; messages call an entry ``kind`` and several of them ``plural``."""
         self._kind = kind
         self._plural = plural
         self._error = error
         self._entries: dict[str, T] = {}
 
     def register(self, name: str, entry: T) -> None:
-        """Make ``entry`` known as ``name``; registering the same one again does nothing.
+        """Register ``entry`` as ``name``; registering the same entry again does nothing.
 
         Raises:
             FxError: another entry has the name; both are named.
@@ -41,19 +41,19 @@ class Registry(Generic[T]):
             raise self._error(
                 f"two {self._plural} are named {name!r}",
                 value=f"{_origin(other)} and {_origin(entry)}",
-                why=f"a name stands for one {self._kind}",
+                why=f"a name identifies one {self._kind}",
                 remedy="rename one of them",
             )
 
     def get(self, name: str) -> T:
-        """The entry called ``name``.
+        """Return the entry called ``name``.
 
         Raises:
             FxError: there is none; the message lists the nearest names.
         """
         if not isinstance(name, str):
             raise self._error(
-                f"a {self._kind} is asked for by its name, not by {type_in_words(name)}",
+                f"a {self._kind} is looked up by its name, not by {type_in_words(name)}",
                 remedy=f"known {self._plural}: {', '.join(self.names())}",
             )
         if name in self._entries:
@@ -66,24 +66,24 @@ class Registry(Generic[T]):
         )
 
     def names(self) -> list[str]:
-        """All names, sorted."""
+        """Return all names, sorted."""
         return sorted(self._entries)
 
     def copy(self) -> Registry[T]:
-        """A registry with the same entries, which can be added to on its own."""
+        """Return a registry with the same entries, which can be extended on its own."""
         copied = Registry[T](self._kind, self._plural, self._error)
         copied._entries.update(self._entries)
         return copied
 
     def _nearest(self, name: str) -> list[str]:
-        """Known names like ``name``, whatever its case and whether its words are joined by ``-`` or ``_``."""
-        plain = {known.replace("_", "-").lower(): known for known in self._entries}
+        """Return known names like ``name``, regardless of case and of ``-`` or ``_`` between words."""
+        plain = {entry_name.replace("_", "-").lower(): entry_name for entry_name in self._entries}
         close = difflib.get_close_matches(name.replace("_", "-").lower(), plain, n=3, cutoff=0.5)
         return [plain[match] for match in close]
 
 
 def _origin(entry: object) -> str:
-    """Return where an entry was defined, as far as it can be found out."""
+    """Return the place where an entry was defined, as far as it can be determined."""
     if isinstance(source := getattr(entry, "source", None), str):
         return f"one from {source}"
     described: Any = entry if hasattr(entry, "__qualname__") else type(entry)

@@ -1,4 +1,4 @@
-"""Replacing each place where a pattern matches by something else (paper, section 6.2).
+"""Replacement of each match of a pattern (paper, section 6.2).
 
 >>> import torch, fx
 >>> program = fx.symbolic_trace(lambda x: torch.relu(x) + x.relu())
@@ -10,7 +10,7 @@ def forward(self, x):
     add = gelu + gelu_1;  gelu = gelu_1 = None
     return add
 
-What matches is described in :mod:`fx.matcher`; ``explain`` there says why something does not.
+:mod:`fx.matcher` describes what matches; its ``explain`` gives the reason why a place does not.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from fx.node import Argument, Node
 __all__ = ["Match", "ReplacedPatterns", "replace_pattern", "replace_pattern_with_filters"]
 
 ReplacementCallback: TypeAlias = Callable[[InternalMatch, Graph, Graph], Graph]
-"""Makes the replacement for one match; it is also given the graphs of the program and of the pattern."""
+"""A function that makes the replacement for a match; it also takes the graphs of the program and the pattern."""
 
 
 class Match(NamedTuple):
@@ -40,17 +40,17 @@ class Match(NamedTuple):
     anchor: Node
     """The node of the pattern from which the match was found."""
     nodes_map: dict[Node, Argument]
-    """For the pattern's nodes those of the program, which now are erased; for its inputs what is passed there."""
+    """The program's nodes for the pattern's nodes, which are erased now; for its inputs, the arguments."""
 
 
 @dataclass(slots=True)
 class ReplacedPatterns:
-    """One place where a pattern matched, and what stands there now."""
+    """One place where a pattern matched, and its replacement."""
 
     anchor: Node
     """The node of the pattern from which the match was found."""
     nodes_map: dict[Node, Argument]
-    """For the pattern's nodes those of the program, which now are erased; for its inputs what is passed there."""
+    """The program's nodes for the pattern's nodes, which are erased now; for its inputs, the arguments."""
     replacements: list[Node]
     """The nodes that were added."""
 
@@ -60,20 +60,20 @@ def replace_pattern(gm: GraphModule, pattern: Program, replacement: Program) -> 
 
     The replacement takes the same inputs as the pattern, in the same order, and returns as many values. Its nodes get
     the origins of all nodes that they replace, and the user's line of the last result. Modules and tensors of the
-    replacement are copied into the program, under other names where theirs are taken. One that the pattern has too,
-    under the same path and alike but for the values, stands for what matched there. Modules that are no longer
-    called are removed.
+    replacement are copied into the program, under other names if theirs are taken. If the pattern has one under the
+    same path that differs only in its values, the matched one is used instead. Modules that are no longer called are
+    removed.
 
     Args:
         gm: the program.
-        pattern: what to look for: a function, a module, a GraphModule or a Graph.
-        replacement: what to put in its place, likewise.
+        pattern: the pattern: a function, a module, a GraphModule or a Graph.
+        replacement: the replacement, likewise.
 
     Returns:
-        The matches, in order. Where two overlap the one that ends first counts.
+        The matches, in order. If two overlap, the one that ends first counts.
 
     Raises:
-        PassError: the pattern does not say what to look for, or the replacement does not fit it.
+        PassError: the pattern is not valid, or the replacement does not fit it.
         TraceError: one of them cannot be captured.
     """
     return [Match(done.anchor, done.nodes_map) for done in replace_pattern_with_filters(gm, pattern, replacement)]
@@ -92,19 +92,19 @@ def replace_pattern_with_filters(
 
     Args:
         gm: the program.
-        pattern: what to look for: a function, a module, a GraphModule or a Graph.
-        replacement: what to put in its place, likewise; not needed with a ``replacement_callback``.
-        match_filters: each is asked with the match, the graph of ``gm`` and the graph of the pattern. A match that is
+        pattern: the pattern: a function, a module, a GraphModule or a Graph.
+        replacement: the replacement, likewise; not needed with a ``replacement_callback``.
+        match_filters: each is called with the match, the graph of ``gm`` and the graph of the pattern. A match that is
             refused makes room for another that overlaps it.
-        ignore_literals: let every constant of the pattern stand for any constant.
+        ignore_literals: let every constant of the pattern match any constant.
         replacement_callback: makes a replacement for each match, called like a filter.
         node_name_match: at the anchor, also accept any operation whose node's name contains this.
 
     Returns:
-        What was replaced, in order.
+        The replaced patterns, in order.
 
     Raises:
-        PassError: the pattern does not say what to look for, or the replacement does not fit it.
+        PassError: the pattern is not valid, or the replacement does not fit it.
         TraceError: one of them cannot be captured.
     """
     expect_program(gm, "patterns are replaced in a GraphModule")
@@ -129,21 +129,21 @@ def replace_pattern_with_filters(
                 graph = _made_by(replacement_callback, replacement_callback(match, gm.graph, matcher.pattern.graph))
                 rewrite.check_fit(graph)
             assert graph is not None
-            nodes_map, made = rewrite.replace(occurrence, match, graph)
-            done.append(ReplacedPatterns(match.anchors[0], nodes_map, made))
-    finally:  # where a callback fails, the program has the replacements made so far
+            nodes_map, added = rewrite.replace(occurrence, match, graph)
+            done.append(ReplacedPatterns(match.anchors[0], nodes_map, added))
+    finally:  # if a callback fails, the program has the replacements made so far
         rewrite.finish()
     return done
 
 
-def _made_by(callback: ReplacementCallback, made: Any) -> Graph:
-    if isinstance(made, GraphModule):
-        return made.graph
-    if not isinstance(made, Graph):
+def _made_by(callback: ReplacementCallback, replacement: Any) -> Graph:
+    if isinstance(replacement, GraphModule):
+        return replacement.graph
+    if not isinstance(replacement, Graph):
         raise PassError(
-            f"the replacement callback returned {type_in_words(made)}",
+            f"the replacement callback returned {type_in_words(replacement)}",
             where=getattr(callback, "__qualname__", type(callback).__name__),
-            value=shown(made),
+            value=shown(replacement),
             remedy="return a Graph or GraphModule: fx.symbolic_trace(function).graph",
         )
-    return made
+    return replacement

@@ -1,4 +1,4 @@
-"""Notes that every node made in a stretch of code gets: carried over by interpreters, or given by the user."""
+"""Notes for all nodes made in a stretch of code: carried over by interpreters, or given by the user."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ _state = _State()
 
 
 def current_meta() -> dict[str, Any] | None:
-    """Return what to add to the ``meta`` of a node made now, or None."""
+    """Return the notes to add to the ``meta`` of a node made now, or None."""
     return _state.meta
 
 
 def has_preserved_node_meta() -> bool:
-    """Return whether ``preserve_node_meta`` is in force."""
+    """Return whether ``preserve_node_meta`` is active."""
     return _state.preserving
 
 
 def get_current_meta() -> dict[str, Any]:
-    """The notes in force, empty where there are none."""
+    """Return the active notes, or an empty dict."""
     return _state.meta or {}
 
 
 @contextmanager
 def preserve_node_meta(enable: bool = True) -> Generator[None, None, None]:
-    """Let interpreters give the ``meta`` of the node that they run to the nodes made while it runs."""
+    """Let interpreters copy the ``meta`` of the node that they run to the nodes made while it runs."""
     previous = _state.preserving, _state.meta
     _state.preserving = enable
     try:
@@ -53,7 +53,7 @@ def preserve_node_meta(enable: bool = True) -> Generator[None, None, None]:
 
 @contextmanager
 def set_current_meta(node: Node) -> Generator[None, None, None]:
-    """Give nodes made in the block the ``meta`` of ``node``, if ``preserve_node_meta`` is in force."""
+    """Give nodes made in the block the ``meta`` of ``node``, if ``preserve_node_meta`` is active."""
     if type(node) is not Node:
         expect(node, Node, "set_current_meta takes the notes of a node")
     if not (_state.preserving and node.meta):
@@ -82,7 +82,7 @@ def annotate(annotation_dict: dict[str, Any]) -> Generator[None, None, None]:
 
 
 def annotate_fn(annotation_dict: dict[str, Any]) -> Callable[[F], F]:
-    """A decorator that runs a function under ``annotate(annotation_dict)``."""
+    """Return a decorator that runs a function under ``annotate(annotation_dict)``."""
 
     _expect_notes(annotation_dict)
 
@@ -111,5 +111,5 @@ def set_stack_trace(stack: list[str]) -> None:
 
 
 def format_stack() -> list[str]:
-    """The stack trace in force, in pieces."""
+    """Return the active stack trace, in pieces."""
     return [_state.meta["stack_trace"]] if _state.meta and "stack_trace" in _state.meta else []

@@ -1,4 +1,4 @@
-"""``wrap``: functions that tracing records as one call instead of looking inside (paper, section 5.2)."""
+"""``wrap``: functions that tracing records as one call instead of tracing through them (paper, section 5.2)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def wrap(fn_or_name: F) -> F:
 
     Call at the top level of a module, with a function, as a decorator, or with the name of a global of that module
     (a builtin's, like ``"len"``, too). A function of another module is recorded wherever that module or this one
-    calls it by its name. Calls without a traced value among their arguments run as ever.
+    calls it by its name. Calls without a traced value among their arguments run as before.
 
     >>> import torch, fx
     >>> @fx.wrap
@@ -81,18 +81,18 @@ def is_marked(function: FunctionType) -> bool:
 
 
 def _registries() -> tuple[dict[tuple[int, str], dict[str, Any]], ...]:
-    """The marks: our own, and those that ``torch.fx.wrap`` notes in a registry of its own."""
+    """Return the marks: our own, and those that ``torch.fx.wrap`` notes in its own registry."""
     return _registered, getattr(sys.modules.get("torch.fx._symbolic_trace"), "_wrapped_fns_to_patch", {})
 
 
 def wrap_generated(function: FunctionType, names: list[str]) -> None:
-    """Wrap globals of a generated function for as long as it lives, so that tracing it again keeps its calls whole."""
+    """Wrap globals of a generated function as long as it lives, so that tracing it again records its calls whole."""
     if names:
         _generated[function] = names
 
 
 def wrapped_globals() -> Iterator[tuple[dict[str, Any], str]]:
-    """The globals to replace while tracing: a dictionary and a name each."""
+    """Yield the globals to replace while tracing: a dictionary and a name each."""
     for marked in _registries():
         for (_, name), namespace in list(marked.items()):
             yield namespace, name

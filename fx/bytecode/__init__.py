@@ -1,1 +1,1 @@
-"""Byte code: the instructions of each version of Python, where each leads, and which values it makes and takes."""
+"""Byte code: the instructions of each Python version, their successors, and the values that they make and take."""

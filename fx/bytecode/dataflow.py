@@ -1,6 +1,6 @@
 """Definitions and uses of the values of a function, found in its byte code.
 
-The program does not run for it. Needs the standard library only.
+The program is not run. Needs the standard library only.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from fx.bytecode.dialects import (
 from fx.bytecode.flow import Flow, exception_entries, handlers_of
 
 UNKNOWN = -1
-"""The instruction that makes a value which Python itself puts onto the stack, such as an exception."""
+"""The maker of a value that Python itself pushes, such as an exception, in place of an instruction."""
 NULL = -2
-"""The place of an instruction that pushes NULL beside a function before it is called."""
+"""The maker of the NULL that is pushed beside a function before its call."""
 Makers = frozenset[int]
 """The instructions that may make a value."""
 _Stack = tuple[Makers, ...]
@@ -44,7 +44,7 @@ _LEAVE_NOTHING = (
     *("SET_UPDATE", "MAP_ADD", "DICT_", "RETURN_VALUE", "RETURN_CONST", "RESUME", "COPY_FREE_VARS", "MAKE_CELL"),
     *("END_FOR", "KW_NAMES", "SETUP_FINALLY", "SETUP_ANNOTATIONS", "GEN_START"),
 )
-"""Beginnings of instructions that leave no value of their own."""
+"""Beginnings of the names of instructions that leave no value of their own."""
 _LEAVE_TWO = frozenset({"LOAD_METHOD", "BEFORE_WITH", "SETUP_WITH", "PUSH_EXC_INFO"})
 _CALLS = frozenset({"CALL", "CALL_KW", "CALL_FUNCTION", "CALL_METHOD", "CALL_FUNCTION_KW"})
 _WITH_NAMES = frozenset({"CALL_KW", "CALL_FUNCTION_KW"})
@@ -79,22 +79,22 @@ _KINDS = {
     **dict.fromkeys(("COMPARE_OP", "IS_OP", "CONTAINS_OP"), "compare"),
 }
 TEXTS = frozenset({"tuple", "list", "converted", "joined", "format", "binary"})
-"""Kinds of uses that make text, or a container of it, of what may be text."""
+"""Kinds of uses that make text, or a container of text, from operands that may be text."""
 _MAKE_NOTHING = frozenset({"drop", "raise", "return", "yield", "store", "append", "converted"})
-"""Kinds of uses that are no computations of a value."""
+"""Kinds of uses that do not compute a value."""
 
 
 class CodeCall(NamedTuple):
     """A call, as byte code shows it."""
 
     callee: Makers
-    """The instructions that load what is called."""
+    """The instructions that load the called function."""
     positional: list[Makers]
-    """Those that make each positional argument."""
+    """The instructions that make each positional argument."""
     keywords: dict[str, Makers]
-    """Those that make each keyword argument."""
+    """The instructions that make each keyword argument."""
     is_spread: bool
-    """Whether there are starred arguments, whose number is not known."""
+    """True if there are starred arguments, whose number is not known."""
 
 
 class Expression(NamedTuple):
@@ -113,23 +113,23 @@ class Expression(NamedTuple):
 class Dataflow(Flow):
     """The values on the stack before each instruction of a function, by the instructions that make them."""
 
-    def __init__(self, code: CodeType, known: Dialect) -> None:
-        super().__init__(steps(code), handlers_of(code), known)
+    def __init__(self, code: CodeType, version: Dialect) -> None:
+        super().__init__(steps(code), handlers_of(code), version)
         self.code = code
         self._before: list[_Stack | None] = [None] * len(self.steps)
         self._entries = exception_entries(code)
         self._adding = [index for index in range(len(self.steps)) if self.kind(index) == "append"]
         self._interpret()
         self.uses: dict[int, list[tuple[int, int]]] = {}
-        """Of each instruction, which ones take what it makes, and how deep it lies then: 1 on top of the stack."""
+        """For each instruction, the instructions that take its value, with its depth on the stack: 1 for the top."""
         for index, stack in enumerate(self._before):
-            if stack is not None and (taken := _counts(self.steps[index], jump=False)[0]):
-                for depth, makers in enumerate(reversed(stack[-taken:]), 1):
+            if stack is not None and (popped := _counts(self.steps[index], jump=False)[0]):
+                for depth, makers in enumerate(reversed(stack[-popped:]), 1):
                     for maker in makers:
                         self.uses.setdefault(maker, []).append((index, depth))
 
     def running(self, frame: FrameType) -> int:
-        """The instruction that a frame of this function is at."""
+        """Return the instruction that a frame of this function is at."""
         return self.at(frame.f_lasti)
 
     # Uses.
@@ -146,35 +146,33 @@ class Dataflow(Flow):
         return _KINDS.get(step.name)
 
     def takers(self, index: int) -> list[int]:
-        """The instructions that take what one makes."""
+        """Return the instructions that take the value of an instruction."""
         return [taker for taker, _ in self.uses.get(index, ())]
 
     def loads_of(self, variable: str) -> list[int] | None:
-        """The instructions that load a variable of the function's own; None if it has no such, or others see it."""
+        """Return the instructions that load a local variable; None if it is not local, or inner functions see it."""
         if variable not in self.code.co_varnames or variable in self.code.co_cellvars:
             return None
         return self.loads(variable)
 
     def loads(self, name: str) -> list[int]:
-        """The instructions that load a variable, also where inner functions see it."""
+        """Return the instructions that load a variable, also if inner functions see it."""
         loading = enumerate(self.steps)
         return [i for i, step in loading if step.name.startswith(("LOAD_FAST", "LOAD_DEREF")) and step.value == name]
 
     def asks_truth(self, index: int) -> bool:
-        """Return whether an instruction asks what it takes for its truth."""
+        """Return whether an instruction tests the truth of its operand."""
         name = self.steps[index].name
-        return jumps_if(name) is not None or name in (self._known.conversion, "UNARY_NOT")
+        return jumps_if(name) is not None or name in (self._version.conversion, "UNARY_NOT")
 
     def asks_truth_or_identity(self, index: int) -> bool:
-        """Return whether the truth or identity of what an instruction makes is asked for."""
-        return any(self.asks_truth(one) or asks_identity(self.steps[one]) for one in self.takers(index))
+        """Return whether the truth or identity of an instruction's value is tested."""
+        return any(self.asks_truth(taker) or asks_identity(self.steps[taker]) for taker in self.takers(index))
 
     def compares_elements(self, index: int) -> bool:
-        """Return whether what an instruction makes is gone through by an expression that asks elements for their
-        identity or truth.
-        """
+        """Return whether an expression iterates over a value, and tests identity or truth of its elements."""
         iterators = [use for use in self.takers(index) if self.steps[use].name == "GET_ITER"]
-        for taking in (taker for one in iterators for taker in self.takers(one)):
+        for taking in (taker for iterator in iterators for taker in self.takers(iterator)):
             call = self.call(taking)
             inner = self.code_of(call.callee) if call is not None else None
             flow = self if inner is None else dataflow(inner)
@@ -183,28 +181,28 @@ class Dataflow(Flow):
         return False
 
     def elements(self, loop: int, inner: CodeType | None) -> list[int]:
-        """The instructions that load the elements of a loop: that of a comprehension, or the one at ``loop``."""
+        """Return the instructions that load the elements of a loop: that of a comprehension, or the one at ``loop``."""
         loops = [i for i, step in enumerate(self.steps) if step.name == "FOR_ITER"][:1] if inner is not None else [loop]
-        stores = [use for one in loops for use in self.takers(one) if self.kind(use) == "store"]
-        return [one for store in stores for one in self.loads_of(str(self.steps[store].value)) or ()]
+        stores = [use for start in loops for use in self.takers(start) if self.kind(use) == "store"]
+        return [load for store in stores for load in self.loads_of(str(self.steps[store].value)) or ()]
 
     def container(self, index: int) -> Makers:
-        """The instructions that make the list which the one at ``index`` adds to."""
+        """Return the instructions that make the list which the one at ``index`` adds to."""
         return self.operand(index, (self.steps[index].argument or 0) + 1)
 
     def adds_to(self, maker: int) -> list[int]:
-        """The instructions that add to the list which one makes, while it is being written."""
+        """Return the instructions that add to the list of an instruction while the list is being built."""
         return [index for index in self._adding if maker in self.container(index)]
 
     # Values.
 
     def operand(self, index: int, depth: int) -> Makers:
-        """The instructions that make what lies so deep on the stack before the one at ``index``."""
+        """Return the instructions that make the value at this depth of the stack before the one at ``index``."""
         stack = self._before[index] or ()
         return stack[-depth] if 0 < depth <= len(stack) else frozenset({UNKNOWN})
 
     def operands(self, index: int) -> tuple[Makers, ...]:
-        """The instructions that make what the one at ``index`` takes, the top of the stack last."""
+        """Return the instructions that make the operands of the one at ``index``, the top of the stack last."""
         return tuple(self.operand(index, depth) for depth in range(_counts(self.steps[index], jump=False)[0], 0, -1))
 
     def expression(self, makers: Makers) -> Expression:
@@ -220,8 +218,8 @@ class Dataflow(Flow):
         if (call := self.call(index)) is not None:
             return Expression("call", (), call)
         if step.name == "MAKE_FUNCTION":
-            taken = self.operands(index)[-2:]
-            return self.expression(next(one for one in taken[::-1] if not self._is_text(one)))
+            operands = self.operands(index)[-2:]
+            return self.expression(next(makers for makers in operands[::-1] if not self._is_text(makers)))
         kind = self.kind(index) or "load"
         if kind in _MAKE_NOTHING or (kind == "list" and self.adds_to(index)):
             raise LookupError(kind)
@@ -242,7 +240,7 @@ class Dataflow(Flow):
         return all(maker >= 0 and isinstance(self.steps[maker].value, str) for maker in makers)
 
     def code_of(self, makers: Makers) -> CodeType | None:
-        """The code of a function that the function makes, such as a generator expression; None for other values."""
+        """Return the code of an inner function that is made, such as a generator expression; None for other values."""
         try:
             value = self.expression(makers).detail
         except LookupError:
@@ -250,29 +248,31 @@ class Dataflow(Flow):
         return value if isinstance(value, CodeType) else None
 
     def result(self) -> Makers:
-        """The instructions that make what the function returns."""
+        """Return the instructions that make the result of the function."""
         returning = [index for index, step in enumerate(self.steps) if step.name == "RETURN_VALUE"]
         return frozenset().union(*(self.operand(index, 1) for index in returning))
 
     def manager(self, handler: int) -> Makers:
-        """The instructions that make the context manager of the ``with`` whose handler stands at an offset.
+        """Return the instructions that make the context manager of a ``with``, by the offset of its handler.
 
         Raises:
-            LookupError: that is not known.
+            LookupError: they are not known.
         """
         entering = {index for index, step in enumerate(self.steps) if step.name in _ENTER and step.value == handler}
         for entry in self._entries:
             if entry.target == handler and (stack := self._before[self.at(entry.start)]) is not None:
-                entering |= {one for one in stack[entry.depth - 1] if one >= 0 and self.steps[one].name in _ENTER}
+                entering |= {
+                    maker for maker in stack[entry.depth - 1] if maker >= 0 and self.steps[maker].name in _ENTER
+                }
         if len(entering) != 1:
             raise LookupError
         return self.operand(entering.pop(), 1)
 
     def raised(self, end: int) -> Makers:
-        """The instructions that make what the one at offset ``end`` raises.
+        """Return the instructions that make the exception which the one at offset ``end`` raises.
 
         Raises:
-            LookupError: it raises nothing, or only what it handles again.
+            LookupError: it raises nothing, or only raises a handled exception again.
         """
         index = self.at(end)
         if self.steps[index].name != "RAISE_VARARGS":
@@ -280,8 +280,9 @@ class Dataflow(Flow):
         return self.operand(index, self.steps[index].argument or 0)
 
     def stored_between(self, start: int, end: int) -> dict[str, Makers]:
-        """Of each variable that is set between two offsets, the instructions that make its value; none where there are
-        several ways from there to the end.
+        """Return the instructions that make the value of each variable that is set between two offsets.
+
+        There are none for a variable if several paths lead from its assignment to the end.
         """
         between = [index for index, step in enumerate(self.steps) if start < step.offset < end]
         branch = max((index for index in between if is_jump(self.steps[index].name)), default=-1)
@@ -294,11 +295,11 @@ class Dataflow(Flow):
     # Calls.
 
     def call(self, index: int) -> CodeCall | None:
-        """The call that an instruction makes; None where it makes none."""
+        """Return the call that an instruction makes; None if it makes none."""
         step = self.steps[index]
         if step.name == "CALL_FUNCTION_EX":
-            taken = _counts(step, jump=False)[0]
-            return CodeCall(self._callee(index, taken, taken - 1), [], {}, True)
+            popped = _counts(step, jump=False)[0]
+            return CodeCall(self._callee(index, popped, popped - 1), [], {}, True)
         if step.name not in _CALLS:
             return None
         count, top, names = step.argument or 0, 1, ()
@@ -307,21 +308,21 @@ class Dataflow(Flow):
             top, names = 2, self.steps[maker].value
         elif (before := self.steps[index - 1]).name == "KW_NAMES":
             names = self.code.co_consts[before.argument or 0]
-        given = [self.operand(index, depth) for depth in range(count + top - 1, top - 1, -1)]
+        arguments = [self.operand(index, depth) for depth in range(count + top - 1, top - 1, -1)]
         first, second = self.operand(index, count + top + 1), self.operand(index, count + top)
         if step.name in ("CALL_FUNCTION", "CALL_FUNCTION_KW"):
             callee = second
         else:
             callee = self._callee(index, count + top + 1, count + top)
             if callee == first and second != first and NULL not in second:
-                given.insert(0, second)  # a decorator's function, or what a comprehension goes through
-        keyword = dict(zip(names, given[len(given) - len(names) :], strict=True)) if names else {}
-        return CodeCall(callee, given[: len(given) - len(names)], keyword, False)
+                arguments.insert(0, second)  # a decorator's function, or the iterator of a comprehension
+        keyword = dict(zip(names, arguments[len(arguments) - len(names) :], strict=True)) if names else {}
+        return CodeCall(callee, arguments[: len(arguments) - len(names)], keyword, False)
 
     def _callee(self, index: int, first: int, second: int) -> Makers:
         """Return the makers of the callee: it is in the first place, or in the second if NULL is in the first."""
-        found = self.operand(index, first)
-        return self.operand(index, second) if NULL in found else found
+        makers = self.operand(index, first)
+        return self.operand(index, second) if NULL in makers else makers
 
     # Interpretation.
 
@@ -331,12 +332,12 @@ class Dataflow(Flow):
             index, stack = pending.pop()
             if index >= len(self.steps):
                 continue
-            known = self._before[index]
-            if known is not None:
-                if len(known) != len(stack):
+            before = self._before[index]
+            if before is not None:
+                if len(before) != len(stack):
                     raise LookupError(self.steps[index].name)
-                stack = tuple(one | other for one, other in zip(known, stack, strict=True))
-                if stack == known:
+                stack = tuple(left | right for left, right in zip(before, stack, strict=True))
+                if stack == before:
                     continue
             self._before[index] = stack
             pending += self._stacks_behind(index, stack)
@@ -354,12 +355,12 @@ class Dataflow(Flow):
 
 @functools.cache
 def _signs() -> list[str]:
-    """The signs of the operators of ``BINARY_OP``, by their numbers."""
+    """Return the signs of the operators of ``BINARY_OP``, by their numbers."""
     return [sign for _, sign in getattr(opcode, "_nb_ops", ())]
 
 
 def _after(step: Step, index: int, stack: _Stack, jump: bool) -> _Stack:
-    """The stack behind an instruction."""
+    """Return the stack after an instruction."""
     argument = step.argument or 0
     if step.name in ("COPY", "DUP_TOP"):
         return (*stack, stack[-(argument or 1)])
@@ -371,54 +372,54 @@ def _after(step: Step, index: int, stack: _Stack, jump: bool) -> _Stack:
     if step.name in ("ROT_THREE", "ROT_FOUR", "ROT_N"):
         depth = {"ROT_THREE": 3, "ROT_FOUR": 4}.get(step.name, argument)
         return (*stack[:-depth], stack[-1], *stack[-depth:-1])
-    taken, left = _counts(step, jump)
+    popped, pushed = _counts(step, jump)
     if step.name == "PUSH_NULL":
         return (*stack, frozenset({NULL}))
-    if step.name == "LOAD_GLOBAL" and left == 2:
+    if step.name == "LOAD_GLOBAL" and pushed == 2:
         pair = (frozenset({NULL}), frozenset({index}))
         return (*stack, *(pair if sys.version_info < (3, 13) else pair[::-1]))
-    return (*stack[: len(stack) - taken], *[frozenset({index})] * left)
+    return (*stack[: len(stack) - popped], *[frozenset({index})] * pushed)
 
 
 def _counts(step: Step, jump: bool) -> tuple[int, int]:
     """Return the numbers of values that an instruction pops from the stack and pushes onto it."""
     name, argument = step.name, step.argument
-    if argument is None and name.startswith(("LOAD_FAST", "STORE_FAST")):  # half of one on two variables
+    if argument is None and name.startswith(("LOAD_FAST", "STORE_FAST")):  # half of an instruction on two variables
         return (0, 1) if name.startswith("LOAD") else (1, 0)
     if name == "CALL":
         return (argument or 0) + 2, 1
     if name in ("COPY", "DUP_TOP", "DUP_TOP_TWO", "SWAP") or name.startswith("ROT_"):
         return 0, 0
     effect = dis.stack_effect(dis.opmap[name], argument, jump=jump)
-    if jump and name in SETS_UP:  # to a handler, with what Python itself puts there
+    if jump and name in SETS_UP:  # to a handler, with the values that Python itself pushes
         return 0, effect
     if name in ("FOR_ITER", "SEND", "LOAD_GLOBAL", "PUSH_NULL"):
         return max(-effect, 0), max(effect, 0)
     if name.startswith(_LEAVE_NOTHING):
         return (-effect, 0) if effect <= 0 else (0, effect)
     if name in _LEAVE_TWO:
-        left = 2
+        pushed = 2
     elif name.startswith(("UNPACK_", "LOAD_ATTR")):
-        left = effect + 1
+        pushed = effect + 1
     elif name.startswith("LOAD_SUPER_ATTR"):
-        left = effect + 3
+        pushed = effect + 3
     else:
-        left = 1
-    return max(left - effect, 0), left
+        pushed = 1
+    return max(pushed - effect, 0), pushed
 
 
 @once_for_code
 def dataflow(code: CodeType) -> Dataflow | None:
-    """Return which instruction of ``code`` makes what; None where its byte code is not known."""
-    known = dialect()
+    """Return the dataflow of ``code``; None if its byte code is not known."""
+    version = dialect()
     try:
-        return None if known is None else Dataflow(code, known)
+        return None if version is None else Dataflow(code, version)
     except (LookupError, ValueError):
         return None
 
 
 def parameters_given(code: CodeType, call: CodeCall, maker: int, bound: bool) -> Iterator[str]:
-    """The parameters by which a function is given what an instruction of its caller makes; empty for starred ones."""
+    """Yield the parameters that get a caller's value; an empty name for ``**kwargs``, and the name of ``*args``."""
     named = code.co_argcount + code.co_kwonlyargcount
     starred = code.co_varnames[named] if code.co_flags & inspect.CO_VARARGS else ""
     for place, makers in enumerate(call.positional, int(bound)):

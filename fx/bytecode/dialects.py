@@ -22,14 +22,14 @@ T = TypeVar("T")
 
 
 class Dialect(NamedTuple):
-    """What a version of Python says otherwise than others, with the same names of instructions."""
+    """The differences of a Python version from others that have instructions of the same names."""
 
     conversion: str
-    """What asks a value for its truth without branching on it; a branch may follow."""
+    """The instruction that converts a value to its truth without branching on it; a branch may follow."""
     converting_bit: int
-    """The bit of the argument of ``COMPARE_OP`` that makes it ask its result for its truth; 0 where there is none."""
+    """The bit of ``COMPARE_OP``'s argument that makes it convert its result to a bool; 0 if there is none."""
     operator_shift: int
-    """How many bits of the argument of ``COMPARE_OP`` stand below the number of the operator."""
+    """The number of bits below the operator's number in the argument of ``COMPARE_OP``."""
 
 
 _3_10 = Dialect("UNARY_NOT", converting_bit=0, operator_shift=0)
@@ -49,30 +49,30 @@ DIALECTS: dict[tuple[int, int], Dialect] = {
 """The versions of Python whose byte code is known."""
 
 CONSTANTS = frozenset({"LOAD_CONST", "LOAD_SMALL_INT"})
-"""What loads a constant; Python 3.14 keeps integers from 0 to 255 in the instruction."""
+"""Instructions that load a constant; Python 3.14 keeps integers from 0 to 255 in the instruction."""
 JUMPS = frozenset({"JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT", "JUMP_ABSOLUTE"})
 """Jumps that are always taken."""
 SETS_UP = frozenset({"SETUP_FINALLY", "SETUP_WITH", "SETUP_ASYNC_WITH"})
-"""What sets up an exception handler in Python 3.10; later versions have a table of ranges."""
+"""Instructions that set up an exception handler in Python 3.10; later versions have a table of ranges."""
 RAISES = frozenset({"RAISE_VARARGS", "RERAISE"})
-"""What raises an exception."""
+"""Instructions that raise an exception."""
 RETURNS = frozenset({"RETURN_VALUE", "RETURN_CONST"})
-"""What ends the function."""
+"""Instructions that end the function."""
 LEAVES = RETURNS | {"RETURN_GENERATOR", "YIELD_VALUE", "YIELD_FROM", "SEND"}
-"""Where the function goes on in its caller, for good or for now."""
+"""Instructions after which the caller continues, for good or for now."""
 _PADDING = frozenset({"CACHE", "EXTENDED_ARG", "NOP", "NOT_TAKEN", "PRECALL"})
-"""Instructions that do nothing but prepare the next one."""
+"""Instructions that only prepare the next one, or do nothing."""
 _ON_TRUTH = re.compile("JUMP.*_IF_(TRUE|FALSE)")
 
 
 def jumps_if(name: str) -> bool | None:
-    """Return on which truth of a value an instruction jumps; None for all that asks for none."""
-    found = _ON_TRUTH.search(name)
-    return None if found is None else found[1] == "TRUE"
+    """Return the truth value on which an instruction jumps; None for instructions that test no truth."""
+    match = _ON_TRUTH.search(name)
+    return None if match is None else match[1] == "TRUE"
 
 
 def is_jump(name: str) -> bool:
-    """Return whether an instruction may lead elsewhere than to the next one, and its value says where."""
+    """Return whether an instruction may lead elsewhere than to the next one, and its value is the target."""
     return "JUMP" in name or name in ("FOR_ITER", "SEND")
 
 
@@ -82,55 +82,55 @@ def asks_identity(step: Step) -> bool:
 
 
 def dialect() -> Dialect | None:
-    """The byte code of the interpreter that runs; None where it is unknown."""
+    """Return the byte code of the running interpreter; None if it is unknown."""
     return DIALECTS.get(sys.version_info[:2]) if sys.implementation.name == "cpython" else None
 
 
 def unknown_version() -> str | None:
-    """Return the interpreter's name and version where its byte code is unknown, or None."""
+    """Return the interpreter's name and version if its byte code is unknown, else None."""
     name = "Python" if sys.implementation.name == "cpython" else sys.implementation.name
     return None if dialect() is not None else "{} {}.{}".format(name, *sys.version_info[:2])
 
 
 class Step(NamedTuple):
-    """An instruction, on one variable at most."""
+    """An instruction on one variable at most."""
 
     offset: int
-    """Where it stands, in bytes."""
+    """Its offset, in bytes."""
     name: str
-    """What it does."""
+    """The name of its operation."""
     argument: int | None
-    """The number behind it, if it has one."""
+    """Its numeric argument, if it has one."""
     value: Any
-    """What that number stands for: a name, a constant, the offset to jump to."""
+    """The meaning of that argument: a name, a constant, or the offset of a jump's target."""
     start: int = 0
-    """Where it begins, with what prepares it."""
+    """The offset at which it begins, with the instructions that prepare it."""
 
 
 def nested(code: CodeType) -> list[CodeType]:
-    """Return ``code``, and that of the functions, classes and comprehensions in it, at any depth."""
+    """Return ``code``, and the code of the functions, classes and comprehensions in it, at any depth."""
     codes = [code]
-    for one in codes:
-        codes += [constant for constant in one.co_consts if isinstance(constant, CodeType)]
+    for current in codes:
+        codes += [constant for constant in current.co_consts if isinstance(constant, CodeType)]
     return codes
 
 
 def once_for_code(find: Callable[[CodeType], T]) -> Callable[[CodeType], T]:
-    """Return ``find``, which looks at each piece of code once, as long as that lives.
+    """Cache ``find`` for each code object as long as that lives.
 
-    Code is told by its identity: equal code may stand in several files, and its hash takes longer than most answers.
+    Code is identified by identity: equal code may occur in several files, and its hash takes longer than most answers.
     """
-    known: dict[int, tuple[weakref.ref[CodeType], T]] = {}
+    cache: dict[int, tuple[weakref.ref[CodeType], T]] = {}
 
     @wraps(find)
-    def found(code: CodeType) -> T:
-        entry = known.get(id(code))
+    def cached(code: CodeType) -> T:
+        entry = cache.get(id(code))
         if entry is None or entry[0]() is not code:
             key = id(code)
-            entry = known[key] = (weakref.ref(code, lambda _: known.pop(key, None)), find(code))
+            entry = cache[key] = (weakref.ref(code, lambda _: cache.pop(key, None)), find(code))
         return entry[1]
 
-    return found
+    return cached
 
 
 @once_for_code
@@ -143,7 +143,7 @@ _OF_ONE_VARIABLE = re.compile("(?:LOAD|STORE)_FAST(?:_BORROW)?")
 
 
 def _all_steps(code: CodeType) -> Iterator[Step]:
-    """Yield the instructions of ``code``; ``LOAD_FAST_LOAD_FAST`` and the like, which Python 3.13 has, as two."""
+    """Yield the instructions of ``code``; ``LOAD_FAST_LOAD_FAST`` and the like, since Python 3.13, become two."""
     for instruction in dis.get_instructions(code):
         value = instruction.argval
         names = _OF_ONE_VARIABLE.findall(instruction.opname) if isinstance(value, tuple) else []
@@ -154,11 +154,11 @@ def _all_steps(code: CodeType) -> Iterator[Step]:
             yield Step(instruction.offset, instruction.opname, instruction.arg, value)
 
 
-def without_padding(found: Iterable[Step]) -> list[Step]:
+def without_padding(instructions: Iterable[Step]) -> list[Step]:
     """Return the instructions that do something, each with its start."""
     working: list[Step] = []
     start: int | None = None
-    for step in found:
+    for step in instructions:
         if start is None:
             start = step.offset
         if step.name not in _PADDING:
@@ -167,19 +167,19 @@ def without_padding(found: Iterable[Step]) -> list[Step]:
     return working
 
 
-def place_in(found: list[Step], offset: int) -> int:
-    """Return which of some instructions runs at ``offset``: of one on two variables, its first half.
+def place_in(instructions: list[Step], offset: int) -> int:
+    """Return the index of the instruction that runs at ``offset``: for one on two variables, its first half.
 
-    A frame that has called Python code stands behind the call, at the last of its caches.
+    A frame that has called Python code is at the last of the caches after the call.
     """
-    index = max(bisect.bisect_right(found, offset, key=_start) - 1, 0)
-    return bisect.bisect_left(found, found[index].start, hi=index, key=_start)
+    index = max(bisect.bisect_right(instructions, offset, key=_start) - 1, 0)
+    return bisect.bisect_left(instructions, instructions[index].start, hi=index, key=_start)
 
 
 _start = operator.attrgetter("start")
 
 
 def running(frame: FrameType) -> Step:
-    """The instruction that a frame is at."""
-    found = steps(frame.f_code)
-    return found[place_in(found, frame.f_lasti)]
+    """Return the instruction that a frame is at."""
+    instructions = steps(frame.f_code)
+    return instructions[place_in(instructions, frame.f_lasti)]

@@ -1,4 +1,4 @@
-"""What code mentions: comparisons by identity, unpacking, what it assigns, keywords that it asks for, references."""
+"""Mentions in code: comparisons by identity, unpacking, assignments, uses of keywords, references."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _asking(code: CodeType) -> frozenset[int]:
     return frozenset(step.offset for step in steps(code) if step.value == "__class__" or step.name == "MATCH_CLASS")
 
 
-# Comparisons by identity, which Python makes without asking the values.
+# Comparisons by identity, for which Python calls no code of the values.
 
 _VARIABLES = ("LOAD_FAST", "LOAD_DEREF", "LOAD_NAME", "LOAD_CLOSURE", "LOAD_CLASSDEREF")
 _ASK_IDENTITY = frozenset(number for name, number in dis.opmap.items() if asks_identity(Step(0, name, None, None)))
@@ -34,19 +34,19 @@ _ASK_IDENTITY = frozenset(number for name, number in dis.opmap.items() if asks_i
 class Identity(NamedTuple):
     """A comparison by identity."""
 
-    one: frozenset[str | int]
-    """What is compared: variables, and instructions that compute it; constants and globals are left out."""
-    other: frozenset[str | int]
-    """What it is compared with, likewise."""
+    left: frozenset[str | int]
+    """The left operand: variables, and instructions that compute it; constants and globals are left out."""
+    right: frozenset[str | int]
+    """The right operand, likewise."""
     with_none: bool
-    """Whether that is ``None``."""
+    """True if one operand is ``None``."""
     offset: int
-    """Where the comparison stands."""
+    """The offset of the comparison."""
 
 
 @once_for_code
 def identities(code: CodeType) -> tuple[Identity, ...]:
-    """Return the comparisons by identity in a piece of code, without those of functions in it."""
+    """Return the comparisons by identity in code, without those of functions in it."""
     if _ASK_IDENTITY.isdisjoint(code.co_code[::2]) or (flow := dataflow(code)) is None:
         return ()
     return tuple(_identity(flow, index) for index, step in enumerate(flow.steps) if asks_identity(step))
@@ -54,9 +54,9 @@ def identities(code: CodeType) -> tuple[Identity, ...]:
 
 def _identity(flow: Dataflow, index: int) -> Identity:
     operands = flow.operands(index)
-    is_none = [all(one >= 0 and _is_none(flow.steps[one]) for one in makers) for makers in operands]
-    one, other = (_values(flow, makers) for makers in (operands if len(operands) == 2 else (*operands, ())))
-    return Identity(one, other, len(operands) == 1 or any(is_none), flow.steps[index].offset)
+    is_none = [all(maker >= 0 and _is_none(flow.steps[maker]) for maker in makers) for makers in operands]
+    left, right = (_values(flow, makers) for makers in (operands if len(operands) == 2 else (*operands, ())))
+    return Identity(left, right, len(operands) == 1 or any(is_none), flow.steps[index].offset)
 
 
 def _is_none(step: Step) -> bool:
@@ -64,21 +64,21 @@ def _is_none(step: Step) -> bool:
 
 
 def _values(flow: Dataflow, makers: Iterable[int]) -> frozenset[str | int]:
-    """What an operand is: see ``Identity.one``."""
+    """Return the variables and instructions of an operand: see ``Identity.left``."""
     computed = [maker for maker in makers if maker >= 0 and not _is_fixed(flow, maker)]
     is_variable = {maker: flow.steps[maker].name.startswith(_VARIABLES) for maker in computed}
     return frozenset(str(flow.steps[maker].value) if is_variable[maker] else maker for maker in computed)
 
 
 def _is_fixed(flow: Dataflow, maker: int) -> bool:
-    """Return whether a value is a constant, a global, or an attribute of one."""
+    """Return whether a value is a constant, a global, or an attribute of a global."""
     if flow.kind(maker) == "attribute":
-        return all(one >= 0 and flow.steps[one].name == "LOAD_GLOBAL" for one in flow.operand(maker, 1))
+        return all(owner >= 0 and flow.steps[owner].name == "LOAD_GLOBAL" for owner in flow.operand(maker, 1))
     return flow.steps[maker].name in CONSTANTS or flow.steps[maker].name == "LOAD_GLOBAL"
 
 
 def _names_of(flow: Dataflow, index: int, element: int = 0) -> set[str | int]:
-    """The variables that a result is stored in, and the instruction that computes it."""
+    """Return the variables that a result is stored in, and the instruction that computes it."""
     takers = flow.takers(index)
     if flow.steps[index].name == "UNPACK_SEQUENCE":
         takers = takers[element : element + 1]
@@ -86,28 +86,28 @@ def _names_of(flow: Dataflow, index: int, element: int = 0) -> set[str | int]:
 
 
 def compared_with(code: CodeType, offset: int, element: int = 0) -> tuple[Identity, ...]:
-    """Return what the result of the instruction at ``offset`` is compared with, at once or from a variable.
+    """Return the comparisons of the result of the instruction at ``offset``, directly or through a variable.
 
     Args:
-        code: where the instruction stands.
-        offset: where in it.
-        element: of an instruction that unpacks a sequence, which of its elements.
+        code: the code of the instruction.
+        offset: its offset.
+        element: for an instruction that unpacks a sequence, the number of the element.
     """
     tests = identities(code)
     flow = dataflow(code) if tests else None
     if flow is None:
         return ()
     names = _names_of(flow, flow.at(offset), element)
-    return tuple(test for test in tests if not names.isdisjoint(test.one | test.other))
+    return tuple(test for test in tests if not names.isdisjoint(test.left | test.right))
 
 
 def is_compared_by_identity(frame: FrameType) -> bool:
-    """Return whether what ``frame`` is reading or calling is compared with ``is``, at once or from a variable."""
+    """Return whether the value that ``frame`` reads or calls is compared with ``is``, perhaps from a variable."""
     return bool(compared_with(frame.f_code, frame.f_lasti))
 
 
 def unpacks(code: CodeType, offset: int) -> bool:
-    """Return whether the instruction at ``offset`` gives several values, each of which may be compared."""
+    """Return whether the instruction at ``offset`` pushes several values, each of which may be compared."""
     flow = dataflow(code)
     return flow is not None and flow.steps[flow.at(offset)].name == "UNPACK_SEQUENCE"
 
@@ -117,16 +117,16 @@ _IS_OP = dis.opmap["IS_OP"]
 
 @once_for_code
 def compares_with_truth(code: CodeType) -> bool:
-    """Return whether some code compares with ``True`` or ``False`` by identity (``flag is True``, ``case True:``)."""
+    """Return whether code compares with ``True`` or ``False`` by identity (``flag is True``, ``case True:``)."""
     if _IS_OP not in code.co_code[::2] or all(type(value) is not bool for value in code.co_consts):
         return False
-    found = steps(code)
-    tests = (place for place, step in enumerate(found) if step.name == "IS_OP")
-    return any(type(step.value) is bool for place in tests for step in found[max(place - 2, 0) : place])
+    instructions = steps(code)
+    tests = (place for place, step in enumerate(instructions) if step.name == "IS_OP")
+    return any(type(step.value) is bool for place in tests for step in instructions[max(place - 2, 0) : place])
 
 
 def globals_compared(codes: Iterable[CodeType]) -> set[str]:
-    """Globals that some code compares with ``is``; all that it names, where it compares what it has computed."""
+    """Return the globals that code compares with ``is``; if it compares a computed value, all that it names."""
     compared: set[str] = set()
     for code in codes:
         for before, step in itertools.pairwise(steps(code) if _IS_OP in code.co_code[::2] else ()):
@@ -136,46 +136,46 @@ def globals_compared(codes: Iterable[CodeType]) -> set[str]:
     return compared
 
 
-# How many elements a value is unpacked into, and where those of a starred value go: ``f(*value, 2)``,
+# The number of elements that a value is unpacked into, and the use of those of a starred value: ``f(*value, 2)``,
 # ``f([*value, 2])``, ``a, b, c = *value, 2``.
 
 
 def unpack_count(frame: FrameType) -> int | None:
-    """Return how many names ``a, b = value`` unpacks into, if that is what ``frame`` is doing."""
+    """Return the number of names that ``a, b = value`` unpacks into, if ``frame`` is doing that."""
     step = running(frame)
     return step.argument if step.name == "UNPACK_SEQUENCE" and dialect() is not None else None
 
 
 def unpack_ends(frame: FrameType) -> tuple[int, int] | None:
-    """Return how many names stand before and behind the star in ``a, *_, b = value``, if ``frame`` is doing that.
+    """Return the numbers of names before and after the star in ``a, *_, b = value``, if ``frame`` is doing that.
 
-    None where the function reads what the starred name is.
+    None if the function reads the starred name.
     """
     step, code = running(frame), frame.f_code
     if step.name != "UNPACK_EX" or dialect() is None:
         return None
     before, behind = (step.argument or 0) & 0xFF, (step.argument or 0) >> 8
-    found = steps(code)
-    starred = found[found.index(step) + 1 + before]
-    reads = any(one.value == starred.value and not one.name.startswith("STORE") for one in found)
+    instructions = steps(code)
+    starred = instructions[instructions.index(step) + 1 + before]
+    reads = any(each.value == starred.value and not each.name.startswith("STORE") for each in instructions)
     is_local = starred.name == "STORE_FAST" and starred.value not in code.co_cellvars
     return (before, behind) if is_local and not reads else None
 
 
 def matches_sequence(frame: FrameType) -> bool:
-    """Return whether ``frame`` asks for a length to compare it with a sequence pattern, as ``case a, b:`` does."""
+    """Return whether ``frame`` takes a length to compare it with a sequence pattern, as ``case a, b:`` does."""
     return running(frame).name == "GET_LEN"
 
 
 def _spread_into(flow: Dataflow, index: int) -> int | None:
-    """The instruction that makes the list to which another one adds the elements of a value; None for other ones."""
+    """Return the instruction that makes the list to which another one adds the elements of a value; else None."""
     step = flow.steps[index]
     makers = flow.container(index) if step.name == "LIST_EXTEND" and step.argument == 1 else ()
     return next(iter(makers)) if len(makers) == 1 else None
 
 
 def _taker(flow: Dataflow, index: int) -> int | None:
-    """The instruction that takes a list, or the tuple that is made of it; None where there are several."""
+    """Return the instruction that takes a list, or the tuple made from it; None if there are several."""
     takers = flow.takers(index)
     if len(takers) != 1:
         return None
@@ -183,10 +183,9 @@ def _taker(flow: Dataflow, index: int) -> int | None:
 
 
 def call_of_starred(frame: FrameType) -> tuple[int, int] | None:
-    """Return where the call stands, its first and last offset, that is all that gets the elements which ``frame``
-    spreads.
+    """Return the first and last offset of the call that alone gets the elements which ``frame`` spreads.
 
-    None where something else gets them, or ``frame`` spreads none.
+    None if other code gets them, or ``frame`` spreads none.
     """
     flow = dataflow(frame.f_code)
     if flow is None:
@@ -203,9 +202,9 @@ def call_of_starred(frame: FrameType) -> tuple[int, int] | None:
 
 
 def count_to_unpack(frame: FrameType) -> int | None:
-    """Return how many elements a starred value needs to have in ``a, b, c = *value, 2``, which ``frame`` is spreading.
+    """Return the length that a starred value must have in ``a, b, c = *value, 2``, while ``frame`` spreads it.
 
-    None where it spreads none, or something else decides.
+    None if it spreads none, or something else determines the number.
     """
     flow = dataflow(frame.f_code)
     whole = None if flow is None else _spread_into(flow, flow.running(frame))
@@ -213,26 +212,26 @@ def count_to_unpack(frame: FrameType) -> int | None:
     if flow is None or whole is None or taker is None or flow.steps[taker].name != "UNPACK_SEQUENCE":
         return None
     added = flow.adds_to(whole)
-    # A second starred value has a number of elements of its own.
-    if sum(flow.steps[one].name == "LIST_EXTEND" for one in added) != 1:
+    # A second starred value has an unknown number of elements too.
+    if sum(flow.steps[adding].name == "LIST_EXTEND" for adding in added) != 1:
         return None
     count = (flow.steps[taker].argument or 0) - (flow.steps[whole].argument or 0) - (len(added) - 1)
     return count if count >= 0 else None
 
 
-# What is assigned.
+# Assignments.
 
 
 def assigned(codes: Iterable[CodeType], kind: str) -> frozenset[str]:
-    """The names that some code assigns or deletes, of a kind: ``global`` or ``attr``."""
+    """Return the names that code assigns or deletes, of a kind: ``global`` or ``attr``."""
     names = [f"{action}_{kind.upper()}" for action in ("STORE", "DELETE")]
     numbers = {dis.opmap[name] for name in names}
-    with_them = (one for one in codes if not numbers.isdisjoint(one.co_code[::2]))
-    return frozenset(step.value for one in with_them for step in steps(one) if step.name in names)
+    with_them = (code for code in codes if not numbers.isdisjoint(code.co_code[::2]))
+    return frozenset(step.value for code in with_them for step in steps(code) if step.name in names)
 
 
 def globals_read(codes: Iterable[CodeType]) -> frozenset[str]:
-    """Return the names that some code reads as globals, and not as attributes alone."""
+    """Return the names that code reads as globals, and not as attributes only."""
     return frozenset(step.value for code in codes for step in steps(code) if step.name in _READ_GLOBALS)
 
 
@@ -240,9 +239,9 @@ _READ_GLOBALS = frozenset({"LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBAL
 
 
 def stores(code: CodeType) -> tuple[bool, set[str]]:
-    """Return whether some code writes to more than its own variables, and the attributes that it sets."""
-    found = [step for step in steps(code) if step.name in _STORES]
-    return bool(found), {step.value for step in found if step.name == "STORE_ATTR"}
+    """Return whether code writes to more than its own variables, and the attributes that it sets."""
+    storing = [step for step in steps(code) if step.name in _STORES]
+    return bool(storing), {step.value for step in storing if step.name == "STORE_ATTR"}
 
 
 _STORES = frozenset({"STORE_ATTR", "STORE_SUBSCR", "STORE_GLOBAL", "STORE_DEREF"})
@@ -252,14 +251,14 @@ _STORES = frozenset({"STORE_ATTR", "STORE_SUBSCR", "STORE_GLOBAL", "STORE_DEREF"
 
 
 def keywords_used(code: CodeType, name: str) -> int | None:
-    """Return where some code does anything with its ``**kwargs`` but hand them on."""
+    """Return the offset where code does more with its ``**kwargs`` than pass them on."""
     if name in code.co_cellvars:
         return 0
     return next((step.offset for step in _takers_of(code, name) if step.name not in _HAND_ON), None)
 
 
 def keywords_asked_for(code: CodeType, name: str) -> int | None:
-    """Return where some code spreads its ``**kwargs``, or asks what is in them; None where it does neither."""
+    """Return the offset where code spreads its ``**kwargs``, or queries their contents; None if it does neither."""
     asking = (
         step.offset
         for step in _takers_of(code, name)
@@ -269,7 +268,7 @@ def keywords_asked_for(code: CodeType, name: str) -> int | None:
 
 
 def _takers_of(code: CodeType, name: str) -> list[Step]:
-    """The instructions that take what a variable holds."""
+    """Return the instructions that take the value of a variable."""
     flow = dataflow(code)
     return [] if flow is None else [flow.steps[taker] for load in flow.loads(name) for taker in flow.takers(load)]
 
@@ -289,8 +288,9 @@ _REFERENCES = {
 
 
 def references(code: CodeType) -> Iterator[tuple[str, str]]:
-    """Yield what some code refers to, in its order: ``module`` or ``member`` that it imports, ``attribute``, ``name``
-    that it loads, or ``store``; each with how it is called.
+    """Yield the references in code, in its order, each with its kind and name.
+
+    The kinds are ``module`` and ``member`` for imports, ``attribute``, ``name`` for loads, and ``store``.
     """
     for step in steps(code):
         if (kind := _REFERENCES.get(step.name)) is not None:

@@ -1,4 +1,4 @@
-"""What the values of a function are, as far as its byte code and its names say it without running anything.
+"""Values of a function, as far as its byte code and its names determine them without running anything.
 
 Needs the standard library only.
 """
@@ -18,9 +18,9 @@ from fx.bytecode.dialects import CONSTANTS, Step, steps
 
 
 def may_return_truth(code: CodeType) -> bool:
-    """Return whether a function may return something else than the constants ``None`` and ``False``."""
-    found = steps(code)
-    for before, step in zip([None, *found], found, strict=False):
+    """Return whether a function may return anything but the constants ``None`` and ``False``."""
+    instructions = steps(code)
+    for before, step in zip([None, *instructions], instructions, strict=False):
         if step.name == "RETURN_CONST" and step.value:
             return True
         if step.name == "RETURN_VALUE" and (before is None or before.name not in CONSTANTS or before.value):
@@ -38,17 +38,17 @@ class Names(NamedTuple):
 
     @classmethod
     def of_frame(cls, frame: FrameType) -> Names:
-        """Those of a frame, now."""
+        """Return the current names of a frame."""
         return cls(frame.f_locals, frame.f_globals)
 
     @classmethod
     def of_function(cls, function: FunctionType) -> Names:
-        """Those of a function that is not running: its parameters and variables are not known."""
-        known: dict[str, Any] = {}
+        """Return the names of a function that is not running, whose parameters and variables are unknown."""
+        cells: dict[str, Any] = {}
         for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-            with suppress(ValueError):  # nothing yet
-                known[name] = cell.cell_contents
-        return cls(known, function.__globals__)
+            with suppress(ValueError):  # the cell is empty
+                cells[name] = cell.cell_contents
+        return cls(cells, function.__globals__)
 
     def value(self, step: Step) -> Any:
         """Return the value that an instruction loads by its name.
@@ -61,8 +61,8 @@ class Names(NamedTuple):
         if step.name.startswith(("LOAD_FAST", "LOAD_DEREF", "LOAD_CLASSDEREF")):
             return self.local[step.value]
         if step.name in ("LOAD_GLOBAL", "LOAD_NAME"):
-            known = (self.local, self.namespace) if step.name == "LOAD_NAME" else (self.namespace,)
-            for names in (*known, vars(builtins)):
+            scopes = (self.local, self.namespace) if step.name == "LOAD_NAME" else (self.namespace,)
+            for names in (*scopes, vars(builtins)):
                 if step.value in names:
                     return names[step.value]
         if step.name == "LOAD_ASSERTION_ERROR":
@@ -71,7 +71,7 @@ class Names(NamedTuple):
 
 
 class Method(NamedTuple):
-    """A method, as the class of its object has it, which nobody has bound."""
+    """A method that is not bound, with its object."""
 
     owner: Any
     """The object."""
@@ -84,17 +84,19 @@ _MISSING = object()
 
 
 def attribute_of(owner: Any, name: str) -> Any:
-    """Return an attribute of an object if reading it runs nothing of the program's; a :class:`Method` for a method.
+    """Return an attribute of an object if reading it runs no code of the program; a :class:`Method` for a method.
 
     Raises:
-        LookupError: it does not have it by itself, or a property or the like gives it.
+        LookupError: the object has no such attribute itself, or a property or the like computes it.
     """
     if isinstance(owner, ModuleType):
         return vars(owner)[name]
     value = inspect.getattr_static(owner, name, _MISSING)
-    if value is _MISSING:  # of a module of torch, its parameters, buffers and modules
-        held = (vars(owner).get(kind, ()) for kind in ("_parameters", "_buffers", "_modules") if _has_entries(owner))
-        value = next((entries[name] for entries in held if name in entries), _MISSING)
+    if value is _MISSING:  # a module of torch keeps parameters, buffers and modules elsewhere
+        dictionaries = (
+            vars(owner).get(kind, ()) for kind in ("_parameters", "_buffers", "_modules") if _has_entries(owner)
+        )
+        value = next((entries[name] for entries in dictionaries if name in entries), _MISSING)
     if isinstance(value, staticmethod):
         return value.__func__
     if isinstance(value, classmethod):
@@ -115,7 +117,7 @@ def element_of(owner: Any, key: Any) -> Any:
     """Return an element of one of Python's containers.
 
     Raises:
-        LookupError: it has none, or is of another class.
+        LookupError: there is no such element, or the container is of another class.
     """
     if type(owner) in (list, tuple, dict) and type(key) in (int, str, slice):
         with suppress(TypeError):
@@ -126,7 +128,7 @@ def element_of(owner: Any, key: Any) -> Any:
 class Evaluator:
     """Computes values as byte code does, from the names of a function: one method for each kind of expression.
 
-    Subclasses say what else is known. A kind without a method is not known.
+    Subclasses add kinds. A kind without a method is not known.
     """
 
     def __init__(self, flow: Dataflow, names: Names) -> None:
@@ -136,7 +138,7 @@ class Evaluator:
         """Return a value.
 
         Raises:
-            LookupError: something of the program would have to run, or it is not known.
+            LookupError: code of the program would have to run, or the value is not known.
         """
         kind, operands, detail = self.flow.expression(makers)
         method = getattr(self, f"of_{kind}", None)
@@ -145,35 +147,35 @@ class Evaluator:
         return method(detail, *map(self.value, operands))
 
     def of_constant(self, value: Any) -> Any:
-        """A constant."""
+        """Return a constant."""
         return value
 
     def of_load(self, step: Step) -> Any:
-        """The value of a name."""
+        """Return the value of a name."""
         return self.names.value(step)
 
     def of_attribute(self, name: str, owner: Any) -> Any:
-        """An attribute of an object."""
+        """Return an attribute of an object."""
         return attribute_of(owner, name)
 
     def of_element(self, _: Any, owner: Any, key: Any) -> Any:
-        """An element of a container."""
+        """Return an element of a container."""
         return element_of(owner, key)
 
     def of_tuple(self, _: Any, *parts: Any) -> Any:
-        """A tuple; subclasses make lists of lists."""
+        """Return a tuple."""
         return parts
 
     def of_list(self, _: Any, *parts: Any) -> Any:
-        """A list."""
+        """Return a list."""
         return list(parts)
 
 
 def value_of(flow: Dataflow, makers: Makers, names: Names) -> Any:
-    """Return a value that only loads, attributes, elements and tuples make, without running anything.
+    """Return a value made from loads, attributes, elements and tuples only, without running anything.
 
     Raises:
-        LookupError: something else makes it, or it is not known.
+        LookupError: other operations make it, or it is not known.
     """
     return Evaluator(flow, names).value(makers)
 
@@ -182,7 +184,7 @@ def value_of(flow: Dataflow, makers: Makers, names: Names) -> Any:
 
 
 def callee_of(flow: Dataflow, call: CodeCall, names: Names) -> Any:
-    """The function or class that is called; None where that is not known."""
+    """Return the called function or class; None if it is not known."""
     try:
         value = value_of(flow, call.callee, names)
     except LookupError:
@@ -193,23 +195,23 @@ def callee_of(flow: Dataflow, call: CodeCall, names: Names) -> Any:
 
 
 def _method_of_result(flow: Dataflow, call: CodeCall, names: Names) -> Any:
-    """The method that is called of ``logging.getLogger(…)``."""
+    """Return the method of ``logging.getLogger(…)`` that is called."""
     for index in call.callee:
         for maker in flow.operand(index, 1) if index >= 0 and flow.kind(index) == "attribute" else ():
-            made_by = flow.call(maker) if maker >= 0 else None
-            if made_by is not None and callee_of(flow, made_by, names) is logging.getLogger:
+            maker_call = flow.call(maker) if maker >= 0 else None
+            if maker_call is not None and callee_of(flow, maker_call, names) is logging.getLogger:
                 return getattr(logging.getLoggerClass(), str(flow.steps[index].value), None)
     return None
 
 
 def behind(value: Any) -> Any:
-    """Return the original of a function that replaces one during a capture; other values are themselves."""
-    held = getattr(value, "__dict__", None)
-    return held["_stands_for"] if isinstance(held, dict) and "_stands_for" in held else value
+    """Return the original of a function that replaces one during a capture; other values are returned unchanged."""
+    attributes = getattr(value, "__dict__", None)
+    return attributes["_stands_for"] if isinstance(attributes, dict) and "_stands_for" in attributes else value
 
 
 def called_at(frame: FrameType) -> Any:
-    """The function or class that a frame calls, by whatever name; None where it calls none, or that is not known."""
+    """Return the function or class that a frame calls, under any name; None if there is no call, or it is not known."""
     flow = dataflow(frame.f_code)
     call = None if flow is None else flow.call(flow.running(frame))
     return None if flow is None or call is None else callee_of(flow, call, Names.of_frame(frame))

@@ -1,7 +1,7 @@
-"""Functions that the traced code hands to functions of functions: what they do is captured as programs of their own.
+"""Functions that the traced code passes to higher-order functions: their bodies are captured as separate programs.
 
-While a body is captured, nodes go into its graph. A value of what is around it, or a tensor or module of the root,
-becomes another input of the body, and an argument of the call: nothing is held by a body but the bodies inside it.
+While a body is captured, nodes go into its graph. A value from outside the body, or a tensor or module of the root,
+becomes another input of the body, and an argument of the call. A body holds nothing but the bodies inside it.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from fx.node import Node
 from fx.proxy import Proxy
 
 Inner = Callable[[int | str, Any], Any]
-"""What an example input is in a body, for the place or name of the argument and what it is outside."""
+"""Maps an example input outside to its value in a body, by the place or name of the argument."""
 
 
 class Body:
     """A function that is being captured, or has been."""
 
     def __init__(self, tracer: Any, name: str) -> None:
-        """The body of a call of the function that is called ``name``."""
+        """Create the body of a call of the function with the name ``name``."""
         self._tracer = tracer
         self.name = name
         self.outer: Body | None = tracer._state.body
@@ -46,22 +46,22 @@ class Body:
         self.graph = Graph(tracer_cls=type(tracer))
         self.guide: Guide | None = None if tracer._state.guide is None else tracer._state.guide.of_body(self.graph)
         self.returned: Any = None
-        """What the function returned."""
+        """The result of the function."""
         self.closed: dict[Node, Node] = {}
-        """Of the values around it that it uses, the inputs that stand for them."""
+        """The inputs of the body for the outer values that it uses, by these values."""
         self._fetched: dict[str, Node] = {}
         self._inputs: list[Node] = []
 
     @property
     def first(self) -> Body:
-        """The body around this one that no other is around."""
+        """The outermost body around this one."""
         body = self
         while body.outer is not None:
             body = body.outer
         return body
 
     def within(self, graph: Graph) -> AbstractContextManager[None]:
-        """Let nodes go into a graph around the body, if it is that of another one or of the program around all."""
+        """Let nodes go into a graph around the body, that of another body or of the program around all."""
         return within(self._tracer, graph)
 
     def entered(self) -> AbstractContextManager[None]:
@@ -78,14 +78,14 @@ class Body:
         inner: Inner,
         varying: bool,
     ) -> None:
-        """Run a function on stand-ins for its arguments.
+        """Run a function on proxies for its arguments.
 
         Args:
-            function: what is captured.
+            function: the function to capture.
             args: its positional arguments.
             kwargs: its keyword arguments.
-            inner: what an example input is in the body, for what it is outside.
-            varying: whether numbers among the arguments may be others each time the body runs.
+            inner: maps an example input outside to its value in the body.
+            varying: true if numbers among the arguments may differ each time the body runs.
         """
         tracer: Any = self._tracer
         real = tracer._state.real
@@ -98,13 +98,13 @@ class Body:
                 if (called := called_by(behind)) is not None and tracer._state.calls is not None:
                     tracer._state.calls.search_function(called)
                 names = _names(function, len(args))
-                given = [
+                positional = [
                     self._input(names[place], value, partial(inner, place), varying) for place, value in enumerate(args)
                 ]
                 named = {
                     name: self._input(name, value, partial(inner, name), varying) for name, value in kwargs.items()
                 }
-                self.returned = function(*given, **named)
+                self.returned = function(*positional, **named)
                 tracer.create_node("output", "output", (tracer.create_arg(self.returned),), {})
                 if len(tracer._state.modes._gradients) != switched:
                     raise self._switches(function)
@@ -115,7 +115,7 @@ class Body:
             tracer._state.augmented, real._nodes = outside
 
     def _input(self, name: str, value: Any, known: Callable[[Any], Any], varying: bool) -> Any:
-        """An input of the body, and what the function gets for it: stand-ins for the tensors in ``value``."""
+        """Make an input of the body, and return the value that the function gets for it, with proxies for tensors."""
         proxy = self._placeholder(name)
         guide = self.outer_guide
         if self.guide is not None and guide is not None:
@@ -123,7 +123,7 @@ class Body:
         return parts(value, proxy, self._tracer, varying)
 
     def _placeholder(self, name: str) -> Proxy:
-        """Another input, behind the others."""
+        """Make another input, after the others."""
         self._inputs = [node for node in self._inputs if not node._erased]
         following = self._inputs[-1].next if self._inputs else next(iter(self.graph.nodes), None)
         with self.entered():
@@ -140,62 +140,62 @@ class Body:
             "cannot capture a function that leaves the recording of gradients switched",
             where=user_location(sys._getframe(2), {}),
             value=getattr(function, "__qualname__", repr(function)),
-            why=f"{self.name} sets it back when the function returns, and a captured program would not",
+            why=f"{self.name} restores it when the function returns, and a captured program would not",
             remedy="switch it in a with statement: with torch.no_grad()",
         )
 
-    # What is around it.
+    # Outer values.
 
     def input_for(self, node: Node) -> Node | None:
-        """The input that stands for a value of what is around the body; None if it is of something else."""
+        """Return the input for a value from outside the body; None if the value belongs to something else."""
         if node.graph is self.graph:
             return node
         if node.graph is not self.outer_graph:
-            found = None if self.outer is None else self.outer.input_for(node)
-            if found is None:
+            outer_input = None if self.outer is None else self.outer.input_for(node)
+            if outer_input is None:
                 return None
-            node = found
-        made = self.closed.get(node)
-        if made is None or made._erased:
-            made = self.closed[node] = self._placeholder(node.name).node
-            made.source = node.source
+            node = outer_input
+        input_node = self.closed.get(node)
+        if input_node is None or input_node._erased:
+            input_node = self.closed[node] = self._placeholder(node.name).node
+            input_node.source = node.source
             guide = self.outer_guide
             if self.guide is not None and guide is not None:
-                self.guide.know_as(made, lambda: guide.value_of(Proxy(node, self._tracer)))
-        return made
+                self.guide.know_as(input_node, lambda: guide.value_of(Proxy(node, self._tracer)))
+        return input_node
 
     def fetched(self, path: str) -> Node:
-        """The input that stands for an attribute of the root."""
-        made = self._fetched.get(path)
-        if made is None or made._erased:
+        """Return the input for an attribute of the root."""
+        input_node = self._fetched.get(path)
+        if input_node is None or input_node._erased:
             with outermost(self._tracer):
                 read = self._tracer.create_node("get_attr", path, (), {})
-            found = self.input_for(read)
-            assert found is not None
-            made = self._fetched[path] = found
-        return made
+            closed_input = self.input_for(read)
+            assert closed_input is not None
+            input_node = self._fetched[path] = closed_input
+        return input_node
 
     def owner(self, graph: Graph) -> Body | None:
-        """The body around this one, or this one, whose graph it is; None if it is that of none of them."""
+        """Return this body or the one around it that has this graph; None if there is none."""
         return self if graph is self.graph else None if self.outer is None else self.outer.owner(graph)
 
     # As a program.
 
     def finish(self, order: Sequence[Node]) -> GraphModule:
-        """The program of the body, whose inputs for closed values are these, in this order."""
+        """Return the program of the body, with the inputs for these closed values, in this order."""
         inputs = [self.closed[node] if node in self.closed else self.input_for(node) for node in order]
         before: Node | None = None
-        for made in [*(node for node in self._inputs if node not in inputs and not node._erased), *inputs]:
-            assert made is not None
+        for input_node in [*(node for node in self._inputs if node not in inputs and not node._erased), *inputs]:
+            assert input_node is not None
             if before is None:
-                next(iter(self.graph.nodes)).prepend(made)
+                next(iter(self.graph.nodes)).prepend(input_node)
             else:
-                before.append(made)
-            before = made
-        for node, made in self.closed.items():
+                before.append(input_node)
+            before = input_node
+        for node, input_node in self.closed.items():
             if node.op == "get_attr":
-                for user in made.users:
-                    if user.args and user.args[0] is made:
+                for user in input_node.users:
+                    if user.args and user.args[0] is input_node:
                         self._tracer._attribute_used(user, str(node.target))
         holder = torch.nn.Module()
         holder.training = self._tracer.root.training
@@ -203,22 +203,22 @@ class Body:
 
     def drop_unused(self) -> None:
         """Forget closed values that are not used after all."""
-        for node, made in list(self.closed.items()):
-            if made._erased or not made.users:
+        for node, input_node in list(self.closed.items()):
+            if input_node._erased or not input_node.users:
                 del self.closed[node]
-                if not made._erased:
-                    self.graph.erase_node(made)
+                if not input_node._erased:
+                    self.graph.erase_node(input_node)
 
 
 @contextmanager
 def _into(tracer: Any, graph: Graph, body: Body | None, guide: Guide | None) -> Generator[None]:
     state = tracer._state
-    held = tracer.graph, state.body, state.guide
+    before = tracer.graph, state.body, state.guide
     tracer.graph, state.body, state.guide = graph, body, guide
     try:
         yield
     finally:
-        tracer.graph, state.body, state.guide = held
+        tracer.graph, state.body, state.guide = before
 
 
 def outermost(tracer: Any) -> AbstractContextManager[None]:
@@ -228,7 +228,7 @@ def outermost(tracer: Any) -> AbstractContextManager[None]:
 
 
 def within(tracer: Any, graph: Graph) -> AbstractContextManager[None]:
-    """Let nodes go into a graph, if it is that of a body around what is captured now, or of the program around all."""
+    """Let nodes go into a graph, if it belongs to a body around the current one, or to the program around all."""
     body: Body | None = tracer._state.body
     if body is None or graph is tracer.graph:
         return nullcontext()
@@ -239,11 +239,11 @@ def within(tracer: Any, graph: Graph) -> AbstractContextManager[None]:
 
 
 def attach(tracer: Any, bodies: Sequence[Body]) -> tuple[list[Proxy], tuple[Proxy, ...]]:
-    """Let the graph hold bodies that are captured. Return what reads them, and the values that they close over."""
+    """Let the graph hold captured bodies. Return the nodes that read them, and the values that they close over."""
     for body in bodies:
         body.drop_unused()
     order = list(dict.fromkeys(node for body in bodies for node in body.closed))
-    for node in order:  # in which order parameters and buffers are read, when a program is traced again, differs
+    for node in order:  # the order in which parameters and buffers are read differs when a program is traced again
         if node.op == "get_attr" and not node.users:
             next(reversed(tracer.graph.nodes)).append(node)
     read: list[Proxy] = []
@@ -256,19 +256,19 @@ def attach(tracer: Any, bodies: Sequence[Body]) -> tuple[list[Proxy], tuple[Prox
 
 
 def _free_name(tracer: Any, name: str) -> str:
-    """A name for a body, which may be that of a body of the program that is traced again, whose place it takes."""
+    """Return a free name for a body, or the name of a body of the program that is traced again, which it replaces."""
     root: torch.nn.Module = tracer.root
     constants = (tracer.graph.constants, tracer._constants)
     for number in itertools.count():
         numbered = f"{name}_{number}"
         takes_place = tracer._opens_programs and isinstance(root._modules.get(numbered), GraphModule)
-        if (takes_place or not hasattr(root, numbered)) and not any(numbered in held for held in constants):
+        if (takes_place or not hasattr(root, numbered)) and not any(numbered in names for names in constants):
             return numbered
     raise AssertionError
 
 
 def escaped(tracer: Any, proxy: Proxy, where: object) -> TraceError:
-    """The refusal of a value of a body that is used outside of it."""
+    """Return the error for a value of a body that is used outside of it."""
     return tracer._refusal(
         "a value that a function computed is used outside of it, though the function did not return it",
         where=where,
@@ -279,7 +279,7 @@ def escaped(tracer: Any, proxy: Proxy, where: object) -> TraceError:
 
 
 def _names(function: Any, count: int) -> list[str]:
-    """The names of the inputs of a body: those of the parameters of the function, as far as it has such."""
+    """Return the names of the inputs of a body: the parameters of the function, as far as it has any."""
     program = getattr(function, "body", None) if isinstance(function, FunctionType) else None
     if isinstance(program, GraphModule):
         names = [str(node.target) for node in program.graph.find_nodes(op="placeholder")][:count]
@@ -289,11 +289,11 @@ def _names(function: Any, count: int) -> list[str]:
         except (TypeError, ValueError):
             parameters = []
         kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-        names = [one.name for one in parameters if one.kind in kinds][:count]
+        names = [parameter.name for parameter in parameters if parameter.kind in kinds][:count]
     names = [name for name in names if is_identifier(name)]
     return names + [f"input_{number}" for number in range(len(names), count)]
 
 
 def unchanged(place: int | str, value: Any) -> Any:
-    """Say of an argument that the example inputs are in the body what they are outside."""
+    """Return an argument unchanged: its examples in the body are those outside."""
     return value

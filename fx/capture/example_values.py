@@ -1,7 +1,7 @@
 """Values of nodes for example inputs, as far as they are known without computing: fake tensors, sizes, dtypes.
 
-A value is worked out when somebody asks for it, with what it depends on and nothing else. What depends on the elements
-of tensors stays unknown.
+A value is computed on demand, with the values that it depends on and no others. A value that depends on the elements of
+tensors stays unknown.
 """
 
 from __future__ import annotations
@@ -35,22 +35,22 @@ _LONGEST_CAUSE = 160
 
 
 class _Modes(NamedTuple):
-    """What is set for a thread where a node runs."""
+    """The modes of a thread in which a node runs."""
 
     gradients: bool
-    """Whether gradients are recorded."""
+    """True if gradients are recorded."""
     autocast: tuple[tuple[str, Any, bool], ...]
-    """Of each region of autocast, outermost first: the kind of device, the dtype, whether it is on."""
+    """For each autocast region, outermost first: the kind of device, the dtype, and whether it is on."""
 
     @classmethod
     def current(cls) -> _Modes:
-        """Return what is set for this thread."""
+        """Return the modes of this thread."""
         kinds = ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",)
         settings = ((kind, torch.get_autocast_dtype(kind), torch.is_autocast_enabled(kind)) for kind in kinds)
         return cls(is_grad_enabled(), tuple(settings))
 
     def set(self) -> None:
-        """Set this for this thread."""
+        """Set these modes for this thread."""
         set_grad_enabled(self.gradients)
         for kind, dtype, enabled in self.autocast:
             torch.set_autocast_enabled(kind, enabled)
@@ -59,11 +59,11 @@ class _Modes(NamedTuple):
 
 
 class UnknownValueError(Exception):
-    """The example inputs do not say what a value is; the message is why."""
+    """The error for a value that the example inputs do not determine; its message is the reason."""
 
 
 def _changes_more_than_elements(node: Node) -> bool:
-    """Return whether a node writes to an argument so that more than elements of a tensor become others."""
+    """Return whether a node changes more of an argument than elements of a tensor."""
     if node._op == "call_method":
         name = str(node._target)
         return changes_layout(name) or name in CONTAINER_WRITES or name == "requires_grad_"
@@ -71,11 +71,11 @@ def _changes_more_than_elements(node: Node) -> bool:
     return writes and node._op == "call_function"
 
 
-def fake_mode_for(given: Any) -> FakeTensorMode:
-    """The mode of example inputs that are fake, else a new one. To be called before a trace, as it may import much."""
-    found: Any = detect_fake_mode(pytree.tree_leaves(given))
-    if found is not None:
-        return found
+def fake_mode_for(examples: Any) -> FakeTensorMode:
+    """Return the mode of fake example inputs, else a new one. Call it before a trace: it may import much."""
+    mode: Any = detect_fake_mode(pytree.tree_leaves(examples))
+    if mode is not None:
+        return mode
     return FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True, static_shapes=True)
 
 
@@ -83,10 +83,10 @@ class ExampleValues:
     """The values of one graph, which may still grow."""
 
     def __init__(self, graph: Graph, root: torch.nn.Module, mode: FakeTensorMode) -> None:
-        """Know nothing of a graph yet.
+        """Start with a graph of which nothing is known.
 
         Args:
-            graph: whose nodes are asked for.
+            graph: the graph whose nodes are queried.
             root: the module that its paths start from.
             mode: makes the fake tensors.
         """
@@ -99,17 +99,17 @@ class ExampleValues:
         self._unknown: dict[Node, str] = {}
         self._writes: list[Node] = []
         self._modes = self._outside = _Modes.current()
-        """What is set behind the last node that was looked at, and what is set around the graph."""
+        """The modes after the last scanned node, and those around the graph."""
         self._modes_at: dict[Node, _Modes] = {}
         self._autocasts: dict[Node, tuple[str, Any, bool]] = {}
-        """The regions of autocast that the last node is in, by the nodes that enter them."""
+        """The autocast regions that the last node is in, by the nodes that enter them."""
 
     def faked(self, value: torch.Tensor) -> torch.Tensor:
-        """A tensor like ``value`` that has all but its elements."""
+        """Return a tensor like ``value`` without elements."""
         return outside_of_trace(lambda: self._mode.from_tensor(value, static_shapes=True))
 
     def computed(self, compute: Callable[[], T]) -> T:
-        """Return ``compute()``, which makes fake tensors, as what is evaluated here is."""
+        """Return ``compute()``, which makes fake tensors."""
 
         def run() -> T:
             with self._mode:
@@ -118,11 +118,11 @@ class ExampleValues:
         return outside_of_trace(run)
 
     def know(self, node: Node, value: Any) -> None:
-        """Note what an input is."""
+        """Note the value of an input."""
         self._known[node] = value
 
     def of(self, node: Node) -> Any:
-        """The value of a node.
+        """Return the value of a node.
 
         Raises:
             UnknownValueError: it is not known.
@@ -136,12 +136,12 @@ class ExampleValues:
         return self._known[node]
 
     def layout_changed_since(self, node: Node) -> bool:
-        """Return whether a node behind ``node`` makes a tensor or container another one."""
+        """Return whether a node after ``node`` changes more of a tensor or container than elements."""
         self._scan()
         return any(write > node for write in self._writes if not write._erased)
 
     def _scan(self) -> None:
-        """Look at the nodes that are new: which write, and in which modes they run."""
+        """Scan the new nodes: which of them write, and in which modes they run."""
         # While a program is traced its graph grows at the end.
         new = itertools.takewhile(lambda node: node not in self._modes_at, reversed(self._graph.nodes))
         for node in reversed(list(new)):
@@ -149,9 +149,11 @@ class ExampleValues:
             if _changes_more_than_elements(node):
                 self._writes.append(node)
             elif target is set_grad_enabled:
-                # A node here is one that asked for the mode, as `no_grad` does to put it back.
-                given = node._args[0]
-                enabled = self._modes_at[given].gradients if isinstance(given, Node) else bool(given)
+                # An argument that is a node has read the mode before, as `no_grad` does to restore it.
+                mode_or_node = node._args[0]
+                enabled = (
+                    self._modes_at[mode_or_node].gradients if isinstance(mode_or_node, Node) else bool(mode_or_node)
+                )
                 self._modes = self._modes._replace(gradients=enabled)
             elif target is enter_autocast or target is exit_autocast:
                 if target is enter_autocast:
@@ -164,22 +166,22 @@ class ExampleValues:
             self._modes_at[node] = self._modes
 
     def _needed(self, node: Node) -> list[Node]:
-        """Return what is to be worked out for a node, in order: what it depends on, and what writes to that."""
-        found: set[Node] = set()
+        """Return the nodes to evaluate for a node, in order: its dependencies, and the nodes that write to these."""
+        nodes: set[Node] = set()
         pending = [node]
         while pending:
             while pending:
-                one = pending.pop()
-                if one not in found and one not in self._known and one not in self._unknown:
-                    found.add(one)
-                    pending.extend(one.all_input_nodes)
+                current = pending.pop()
+                if current not in nodes and current not in self._known and current not in self._unknown:
+                    nodes.add(current)
+                    pending.extend(current.all_input_nodes)
             pending = [
                 write
                 for write in self._writes
-                if not write._erased and write not in found and write not in self._known and write not in self._unknown
-                and any(given in found or given in self._known for given in _resized_by(write))
+                if not write._erased and write not in nodes and write not in self._known and write not in self._unknown
+                and any(argument in nodes or argument in self._known for argument in _resized_by(write))
             ]  # fmt: skip
-        return sorted(found)
+        return sorted(nodes)
 
     def _evaluate(self, nodes: list[Node]) -> None:
         before, cached = _Modes.current(), torch.is_autocast_cache_enabled()
@@ -192,14 +194,14 @@ class ExampleValues:
             before.set()
 
     def _evaluate_one(self, node: Node) -> None:
-        unknown = next((self._unknown[given] for given in node.all_input_nodes if given in self._unknown), None)
+        unknown = next((self._unknown[operand] for operand in node.all_input_nodes if operand in self._unknown), None)
         if unknown is None:
             try:
                 self._modes_at.get(node, self._modes).set()
                 with self._mode:
                     self._known[node] = self._value(node)
                 return
-            except Exception as error:  # whatever an operation raises of fake tensors: it is the cause that is reported
+            except Exception as error:  # an operation may raise anything for fake tensors: the cause is reported
                 unknown = f"{node}: {cause_of(error)}"
         self._unknown[node] = unknown
 
@@ -219,7 +221,7 @@ class ExampleValues:
             return target(*args, **kwargs)
         if node._op == "call_module":
             module: torch.nn.Module = self._attribute(target)
-            if any(one._forward_hooks or one._forward_pre_hooks for one in module.modules()):
+            if any(inner._forward_hooks or inner._forward_pre_hooks for inner in module.modules()):
                 awaits = any(map(awaits_input, self._held(target).modules()))
                 what = "no parameters yet (call the model once before it is captured)" if awaits else "hooks"
                 raise UnknownValueError(f"{type(module).__name__} has {what}")
@@ -227,7 +229,7 @@ class ExampleValues:
         return self._attribute(target)
 
     def _attribute(self, path: str) -> Any:
-        """Return what the root holds at a path, as a copy without elements; what is shared stays shared."""
+        """Return the value of the root at a path, as a copy without elements; shared tensors stay shared."""
         if path not in self._attributes:
             self._attributes[path] = without_elements(self._held(path), self._mode, self._copied)
         return self._attributes[path]
@@ -241,13 +243,13 @@ class ExampleValues:
 
 
 def _resized_by(node: Node) -> list[Node]:
-    """Return what a node writes to that changes more than elements."""
-    outputs = [one for one in leaves_of(node._kwargs.get("out")) if isinstance(one, Node)]
+    """Return the arguments that a node writes to and changes more than in elements."""
+    outputs = [output for output in leaves_of(node._kwargs.get("out")) if isinstance(output, Node)]
     return outputs or node.all_input_nodes[:1]
 
 
 def outside_of_trace(compute: Callable[[], T]) -> T:
-    """Return ``compute()``, of which the trace that is running sees nothing."""
+    """Return ``compute()``, hidden from the trace that is running."""
 
     def unseen() -> T:
         with torch._C.DisableTorchFunction():
@@ -259,32 +261,32 @@ def outside_of_trace(compute: Callable[[], T]) -> T:
 def without_elements(value: Any, mode: FakeTensorMode, copied: dict[int, Any]) -> Any:
     """Return a copy of a tensor or module with fake tensors for its own.
 
-    ``copied`` has those that were made, by the tensors' ids: what is shared between modules stays shared.
+    ``copied`` holds the copies so far, by the tensors' ids: tensors that modules share stay shared.
     """
-    held: list[Any] = [value]
+    values: list[Any] = [value]
     for module in value.modules() if isinstance(value, torch.nn.Module) else ():
-        held += (*module._parameters.values(), *module._buffers.values(), *vars(module).values())
-    for tensor in held:
+        values += (*module._parameters.values(), *module._buffers.values(), *vars(module).values())
+    for tensor in values:
         if isinstance(tensor, torch.Tensor) and id(tensor) not in copied:
             copied[id(tensor)] = mode.from_tensor(tensor, static_shapes=True)
     return copy.deepcopy(value, copied)
 
 
 def cause_of(error: Exception) -> str:
-    """Return what an error says of a value that is asked for, in a line."""
+    """Return the reason that an error gives for an unknown value, in one line."""
     text = (str(error).strip().splitlines() or [type(error).__name__])[0]
     if not isinstance(error, (UnknownValueError, FxError)):
-        known = {
+        causes = {
             "DataDependentOutputException": "it depends on the elements of a tensor",
             "DynamicOutputShapeException": "its shape depends on the elements of a tensor",
             "GuardOnDataDependentSymNode": "it depends on the elements of a tensor",
         }
-        text = known.get(type(error).__name__, f"{type(error).__name__}: {text}")
+        text = causes.get(type(error).__name__, f"{type(error).__name__}: {text}")
     return text if len(text) <= _LONGEST_CAUSE else f"{text[:_LONGEST_CAUSE]}…"
 
 
 def bound(function: Any, root: Any, examples: Any) -> dict[str, Any]:
-    """Example inputs by the names of the parameters, defaults for those that are left.
+    """Return the example inputs by the names of the parameters, with defaults for the others.
 
     Raises:
         TraceError: they do not fit.
@@ -296,21 +298,23 @@ def bound(function: Any, root: Any, examples: Any) -> dict[str, Any]:
     root_first = (root,) if isinstance(root, torch.nn.Module) else ()
     by_place, by_name = ((), examples) if isinstance(examples, Mapping) else (examples, {})
     try:
-        made = signature.bind(*root_first, *by_place, **by_name)
+        arguments = signature.bind(*root_first, *by_place, **by_name)
     except TypeError as error:
         raise TraceError(
             f"example_inputs do not fit the program: {error}",
             value=f"{getattr(function, '__qualname__', 'it')}{signature}",
             remedy="give the inputs of a call, in a tuple or by name in a dict",
         ) from None
-    made.apply_defaults()
-    names = list(made.arguments)[len(root_first) :]
-    return {name: made.arguments[name] for name in names}
+    arguments.apply_defaults()
+    names = list(arguments.arguments)[len(root_first) :]
+    return {name: arguments.arguments[name] for name in names}
 
 
-def same_elements(one: Any, other: Any) -> bool:
-    """Return whether two containers of one class hold the same objects."""
-    if isinstance(one, dict):
-        entries, before = cast("dict[Any, Any]", one), cast("dict[Any, Any]", other)
-        return list(entries) == list(before) and all(value is before[key] for key, value in entries.items())
-    return len(one) == len(other) and all(map(operator.is_, one, other))
+def same_elements(container: Any, before: Any) -> bool:
+    """Return whether two containers of the same class hold the same objects."""
+    if isinstance(container, dict):
+        entries, entries_before = cast("dict[Any, Any]", container), cast("dict[Any, Any]", before)
+        return list(entries) == list(entries_before) and all(
+            value is entries_before[key] for key, value in entries.items()
+        )
+    return len(container) == len(before) and all(map(operator.is_, container, before))

@@ -1,7 +1,7 @@
-"""``explain``: all that keeps a program from being captured, in one go, and the parts between that would be.
+"""``explain``: all obstacles to the capture of a program at once, and the parts between them that can be captured.
 
-The program runs on proxies as in a trace. Where that would end, the obstacle is noted and the run goes on with a guess;
-a module in which it cannot go on becomes one call. The next run guesses otherwise, until there is nothing new.
+The program runs on proxies as in a trace. Where a trace would end, the obstacle is noted and the run continues with a
+guess. A module in which it cannot continue becomes one call. The next run guesses differently, until nothing new comes.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ _LABELS = ("where", "value", "why", "try")
 
 @dataclass(frozen=True, slots=True)
 class Obstacle:
-    """What keeps a program from being captured, at one line."""
+    """An obstacle to the capture of a program, at one line."""
 
     cause: str
-    """What happens there."""
+    """The event that cannot be captured."""
     where: str | None
     """The user's line."""
     value: str | None
     """The traced value concerned."""
     why: str | None
-    """Why it is an obstacle."""
+    """The reason that it is an obstacle."""
     remedy: str | None
-    """What to try."""
+    """The remedy to try."""
     modules: tuple[str, ...]
     """Paths of the modules in which the line meets it; empty for the root itself."""
 
@@ -58,19 +58,19 @@ class Obstacle:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Operations between two obstacles, which would be captured as they stand."""
+    """Operations between two obstacles, which would be captured unchanged."""
 
     operations: int
-    """How many nodes there are, without inputs and attributes."""
+    """The number of nodes, without inputs and attributes."""
     first: SourceLocation | None
-    """The line of the first of them."""
+    """The line of the first node."""
     last: SourceLocation | None
-    """The line of the last of them."""
+    """The line of the last node."""
     modules: tuple[str, ...]
     """Paths of the modules that are called whole."""
 
     def __str__(self) -> str:
-        lines = [_place(one) for one in (self.first, self.last)]
+        lines = [_place(location) for location in (self.first, self.last)]
         called = ", ".join([*self.modules[:3], *(["…"] if len(self.modules) > 3 else [])])
         count = f"{self.operations} operation{'s' if self.operations != 1 else ''}"
         return f"{count}, {' to '.join(dict.fromkeys(lines))}" + (f": {called}" if called else "")
@@ -78,35 +78,35 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class CaptureExplanation:
-    """What capture makes of a program."""
+    """The result of an attempt to capture a program."""
 
     obstacles: tuple[Obstacle, ...]
-    """All that were met, in the order of the first run that met them."""
+    """All obstacles, in the order of the first run that met them."""
     parts: tuple[Part, ...]
-    """What lies between the obstacles of the longest run."""
+    """The parts between the obstacles of the longest run."""
     guards: tuple[str, ...]
-    """What the example inputs answered: the program would check each."""
+    """The answers that the example inputs gave: the program would check each."""
     unseen: tuple[str, ...]
-    """Where a run ended though nothing was wrong but a guess, so that what follows was not looked at."""
+    """Places where a run ended only because of a guess, so that the code after them was not run."""
     second_run: tuple[str, ...] = ()
-    """Why a capture runs the program a second time, and how; empty where it runs it once."""
+    """The reason for a second run during capture, and how it differs; empty if there is none."""
 
     @property
     def is_captured(self) -> bool:
-        """Return whether nothing is in the way."""
+        """True if there is no obstacle."""
         return not self.obstacles
 
     def __str__(self) -> str:
-        said = [
+        blocks = [
             f"{_counted(len(self.obstacles), 'obstacle')}, {_counted(len(self.parts), 'part')} that can be captured"
         ]
-        said += [f"{number}. {one}" for number, one in enumerate(self.obstacles, 1)]
-        said += ["\n".join(["parts", *(f"  {number}. {part}" for number, part in enumerate(self.parts, 1))])]
+        blocks += [f"{number}. {obstacle}" for number, obstacle in enumerate(self.obstacles, 1)]
+        blocks += ["\n".join(["parts", *(f"  {number}. {part}" for number, part in enumerate(self.parts, 1))])]
         more = {"guards": self.guards, "not looked at": self.unseen, "run a second time": self.second_run}
         for label, lines in more.items():
             if lines:
-                said.append("\n".join([label, *(f"  {line}" for line in lines)]))
-        return "\n\n".join(said)
+                blocks.append("\n".join([label, *(f"  {line}" for line in lines)]))
+        return "\n\n".join(blocks)
 
 
 def explain(
@@ -115,12 +115,12 @@ def explain(
     *,
     tracer: Callable[[], Tracer] = Tracer,
 ) -> CaptureExplanation:
-    """Find all that keeps a program from being captured, each with its line, cause and remedy; nothing is changed.
+    """Find all obstacles to the capture of a program, each with its line, cause and remedy; nothing is changed.
 
     Args:
         root: a module, or a Python function.
-        example_inputs: the inputs of a call; what these answer is no obstacle (:func:`symbolic_trace`).
-        tracer: makes the tracer whose ``is_leaf_module`` decides which modules are looked into.
+        example_inputs: the inputs of a call; a query that these answer is no obstacle (:func:`symbolic_trace`).
+        tracer: makes the tracer whose ``is_leaf_module`` decides which modules are traced through.
 
     >>> import torch, fx
     >>> def gate(x):
@@ -132,25 +132,27 @@ def explain(
     >>> [part.operations for part in explanation.parts]
     [3, 1]
     """
-    found = _Findings(tracer())
+    findings = _Findings(tracer())
     longest: _ContinuedRun | None = None
     for number in range(_MOST_RUNS):
-        run = _ContinuedRun(found, number)
-        before = found.size
+        run = _ContinuedRun(findings, number)
+        before = findings.size
         run.explore(root, example_inputs)
         if longest is None or len(run.graph.nodes) > len(longest.graph.nodes):
             longest = run
-        if found.size == before:
+        if findings.size == before:
             break
     assert longest is not None
-    obstacles = tuple(Obstacle(*lines, tuple(dict.fromkeys(found.modules[key]))) for key, lines in found.noted.items())
+    obstacles = tuple(
+        Obstacle(*lines, tuple(dict.fromkeys(findings.modules[key]))) for key, lines in findings.noted.items()
+    )
     guards = tuple(str(guard) for guard in longest.guards())
-    unseen, second_run = (tuple(dict.fromkeys(lines)) for lines in (found.unseen, found.second_run))
+    unseen, second_run = (tuple(dict.fromkeys(lines)) for lines in (findings.unseen, findings.second_run))
     return CaptureExplanation(obstacles, longest.parts(), guards, unseen, second_run)
 
 
 class _Findings:
-    """What all runs have found."""
+    """The findings of all runs."""
 
     def __init__(self, decider: Tracer) -> None:
         self.decider = decider
@@ -162,11 +164,11 @@ class _Findings:
 
     @property
     def size(self) -> int:
-        """Return how many obstacles and sides of branches were noted so far."""
+        """The number of obstacles and sides of branches noted so far."""
         return len(self.noted) + sum(map(len, self.sides.values()))
 
     def note(self, error: FxError, module: str) -> None:
-        """Add an obstacle, unless the same line has met the same before."""
+        """Add an obstacle, unless it was already met at the same line."""
         what, *rest = str(error).splitlines() or [""]
         lines = {label: next((line[9:] for line in rest if line[2:9].strip() == label), None) for label in _LABELS}
         key = (what, lines["where"])
@@ -175,11 +177,11 @@ class _Findings:
 
 
 class _ContinuedRun(Tracer):
-    """One run over a program, which goes on where a trace ends."""
+    """One run over a program, which continues where a trace would end."""
 
-    def __init__(self, found: _Findings, number: int) -> None:
+    def __init__(self, findings: _Findings, number: int) -> None:
         super().__init__()
-        self._found = found
+        self._findings = findings
         self._number = number
         self._asked: dict[Any, int] = {}
         self._guessed = False
@@ -188,7 +190,7 @@ class _ContinuedRun(Tracer):
         self._pending: list[tuple[FrameType, int, TraceError, str, Node]] = []
 
     def explore(self, root: Root, example_inputs: Any) -> None:
-        """Run to the end, or as far as it goes."""
+        """Run to the end, or as far as possible."""
         self._has_examples = example_inputs is not None
         try:
             self.trace(root, None, example_inputs)
@@ -199,21 +201,21 @@ class _ContinuedRun(Tracer):
         self._confirm(None)
 
     def _start(self, root: Root, state: TraceState) -> Callable[..., Any]:
-        self._pending, self._ends = [], []  # of a run that was given up for another one
+        self._pending, self._ends = [], []  # of a run that another run has replaced
         if state.needs.why is not None:
-            self._found.second_run.append(state.needs.why)
+            self._findings.second_run.append(state.needs.why)
         return super()._start(root, state)
 
-    # What is looked into.
+    # Modules.
 
     def is_leaf_module(self, m: torch.nn.Module, module_qualified_name: str) -> bool:
-        """As the tracer that was asked for has it."""
-        return self._found.decider.is_leaf_module(m, module_qualified_name)
+        """Decide as the given tracer does."""
+        return self._findings.decider.is_leaf_module(m, module_qualified_name)
 
     def call_module(
         self, m: torch.nn.Module, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        """Look into a module; where that ends, it is one call."""
+        """Trace through a module; if that fails, record one call."""
         try:
             return super().call_module(m, forward, args, kwargs)
         except Exception as error:
@@ -224,7 +226,7 @@ class _ContinuedRun(Tracer):
             return self.create_proxy("call_module", path, args, kwargs)
 
     def _helps_to_run_again(self, error: Exception) -> bool:
-        """Return whether :meth:`trace` or what it calls runs the program once more because of an error."""
+        """Return whether :meth:`trace` or a function it calls runs the program again because of an error."""
         try:
             explain_misuse(error)
         except TracedValueError as misuse:
@@ -240,20 +242,20 @@ class _ContinuedRun(Tracer):
         if isinstance(error, FxError):
             self._obstacle(error, path)
         elif self._guessed:
-            self._found.unseen.append(f"behind {_raised_at(error)}: {type(error).__name__}: {error}")
+            self._findings.unseen.append(f"behind {_raised_at(error)}: {type(error).__name__}: {error}")
         else:
             what = f"the program raises {type(error).__name__}: {error}"
             self._obstacle(TraceError(what, where=_raised_at(error), remedy="call the program as it is first"), path)
 
     def _run_again(self, root: Root, concrete_args: Any, state: TraceState, changes: list[Change]) -> None:
         names = ", ".join(dict.fromkeys(repr(name) for _, name in changes))
-        self._found.second_run.append(f"to see that it does the same though it has changed {names}")
+        self._findings.second_run.append(f"to see that it does the same though it has changed {names}")
         try:
             super()._run_again(root, concrete_args, state, changes)
         except TraceError as error:
             self._obstacle(error, "")
 
-    # Where a trace ends.
+    # Obstacles.
 
     @property
     def _path(self) -> str:
@@ -261,11 +263,11 @@ class _ContinuedRun(Tracer):
         return next((path for path, _ in reversed(self.module_stack.values())), "")
 
     def _obstacle(self, error: FxError, path: str | None = None) -> None:
-        self._found.note(error, self._path if path is None else path)
+        self._findings.note(error, self._path if path is None else path)
         self._ends.append(next(reversed(self.graph.nodes)))
 
     def proxy(self, node: Node) -> Proxy:
-        """The proxy for a node."""
+        """Return the proxy for a node."""
         return GuidedProxy(node, self)
 
     def create_proxy(
@@ -278,7 +280,7 @@ class _ContinuedRun(Tracer):
         type_expr: Any | None = None,
         proxy_factory_fn: Callable[[Node], Proxy] | None = None,
     ) -> Proxy:
-        """Make a node; of arguments that none can hold, without them."""
+        """Make a node; if no node can hold the arguments, leave them out."""
         try:
             return super().create_proxy(kind, target, args, kwargs, name, type_expr, proxy_factory_fn)
         except TraceError as error:
@@ -289,50 +291,52 @@ class _ContinuedRun(Tracer):
             return super().create_proxy(kind, target, (), {}, name, type_expr, proxy_factory_fn)
 
     def _side(self, where: str) -> bool:
-        """One side of a branch: one that no run has taken there, else the other one than the last time."""
+        """Return one side of a branch: one that no run has taken there, else the opposite of the last one."""
         times = self._asked[where] = self._asked.get(where, -1) + 1
-        taken = self._found.sides.setdefault(where, set())
-        side = True if taken == {False} else False if taken != {False, True} else (times + self._number) % 2 == 0
-        taken.add(side)
+        sides = self._findings.sides.setdefault(where, set())
+        side = True if sides == {False} else False if sides != {False, True} else (times + self._number) % 2 == 0
+        sides.add(side)
         return side
 
     def _confirm(self, frame: FrameType | None) -> None:
-        """Note integers that were asked for, but by the instruction that now is recorded, which takes traced ones."""
+        """Note integers that were asked for, except by the instruction recorded now, which takes traced ones."""
         pending, self._pending = self._pending, []
-        for asked, place, error, path, node in pending:
-            taken = any(user.source is not None and user.source.is_at(asked.f_code, place) for user in node.users)
-            if not taken and (asked is not frame or place != asked.f_lasti):
+        for asking_frame, place, error, path, node in pending:
+            is_recorded = any(
+                user.source is not None and user.source.is_at(asking_frame.f_code, place) for user in node.users
+            )
+            if not is_recorded and (asking_frame is not frame or place != asking_frame.f_lasti):
                 self._guessed = True
                 self._obstacle(error, path)
 
     def _refusal(self, what: str, kind: type[TraceError] = TraceError, **lines: Any) -> TraceError:
         return kind(what, **lines)
 
-    # What was found.
+    # Results.
 
     def guards(self) -> list[Any]:
-        """The guards of the graph."""
+        """Return the guards of the graph."""
         return list(guards_of(self.graph.nodes)) if self._has_examples else []
 
     def parts(self) -> tuple[Part, ...]:
-        """The operations between the obstacles."""
+        """Return the operations between the obstacles."""
         ends = set(self._ends)
-        found: list[list[Node]] = [[]]
+        parts: list[list[Node]] = [[]]
         for node in self.graph.nodes:
             if node.op in ("call_function", "call_method", "call_module") and node.target not in GUARDS:
-                found[-1].append(node)
+                parts[-1].append(node)
             if node in ends:
-                found.append([])
-        return tuple(_part(nodes) for nodes in found if nodes)
+                parts.append([])
+        return tuple(_part(nodes) for nodes in parts if nodes)
 
 
 class _GuessingState(TraceState):
-    """A run that goes on with a guess where nothing answers what the traced code asks."""
+    """A run that continues with a guess where nothing answers a query of the traced code."""
 
     tracer: _ContinuedRun
 
     def answer(self, question: str, asked: Proxy, what: str, kind: type[TraceError] = TraceError, **lines: Any) -> Any:
-        """Return what the example inputs say, else a guess, and a note of the obstacle."""
+        """Return the answer of the example inputs, else a guess, and note the obstacle."""
         run = self.tracer
         try:
             return super().answer(question, asked, what, kind, **lines)
@@ -350,7 +354,7 @@ class _GuessingState(TraceState):
         return guesses.get(question, 1)
 
     def index(self, value: Proxy, frame: FrameType) -> int:
-        """The integer that the example inputs say, else a guess."""
+        """Return the integer that the example inputs give, else a guess."""
         try:
             if self.guide is not None:
                 return super().index(value, frame)

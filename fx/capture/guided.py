@@ -1,8 +1,8 @@
-"""Capture with example inputs: what the traced code asks is answered for them, and each answer becomes a guard.
+"""Capture with example inputs: they answer the queries of the traced code, and each answer becomes a guard.
 
-A guard is a check in the program, of the value that was asked for and nothing more: ``x.shape[0] > 1``, not the size.
-So each size that the traced code never asks for stays free, and an input for which an answer would be another one is
-refused with a ``GuardError``. Elements of tensors are never answered for.
+A guard is a check in the program, of the queried value and nothing more: ``x.shape[0] > 1``, not the size. So each size
+that the traced code never queries stays free. An input with another answer raises a ``GuardError``. Queries of elements
+of tensors are never answered.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ _CONVERSIONS: dict[str, Callable[[Any], Any]] = {"int": int, "float": float, "co
 _QUESTIONS = names_of("sizes", "kind", "memory").union(
     "getattr getitem len int float list tuple max min is_false".split()
 )
-"""What computes nothing of a tensor, and may go where nobody uses it."""
+"""Queries that compute nothing from the elements of a tensor, and may be removed if unused."""
 
 
 class GuidedProxy(Proxy):
-    """A proxy of which the tracer knows what it is for example inputs."""
+    """A proxy whose value for example inputs the tracer knows."""
 
     __slots__ = ()
 
@@ -68,21 +68,21 @@ def _index_of(value: Proxy, frame: FrameType) -> int:
 
 
 class Guide:
-    """What the example inputs of one run of a tracer say."""
+    """The example inputs of one run of a tracer, and the answers that they give."""
 
     def __init__(
-        self, tracer: TracerBase, given: Mapping[str, Any], mode: FakeTensorMode, graph: Graph | None = None
+        self, tracer: TracerBase, examples: Mapping[str, Any], mode: FakeTensorMode, graph: Graph | None = None
     ) -> None:
-        """A guide that knows inputs.
+        """Create a guide that knows the inputs.
 
         Args:
             tracer: makes the nodes.
-            given: the example inputs, by the names of the parameters.
+            examples: the example inputs, by the names of the parameters.
             mode: makes fake tensors of them.
-            graph: whose nodes are asked for; by default that of the tracer.
+            graph: the graph whose nodes are queried; by default that of the tracer.
         """
         self._tracer = tracer
-        self.given = given
+        self.examples = examples
         """The example inputs, by the names of the parameters."""
         self._mode = mode
         self._values = ExampleValues(graph or tracer.graph, tracer.root, mode)
@@ -94,64 +94,64 @@ class Guide:
     # Inputs.
 
     def placed(self, name: str, proxy: Proxy, where: object) -> Any:
-        """Return what the program is called with for an input: the proxy, a container of proxies, or the only value it
-        takes.
+        """Return the value that the program is called with for an input.
 
-        Numbers and tensors stay free.
+        That is the proxy, a container of proxies, or the only value that the input may have. Numbers and tensors stay
+        free.
         """
         plain = name.lstrip("*")
-        value = self.given.get(plain, _ABSENT)
-        if name != plain:  # a tuple or dict by itself
+        value = self.examples.get(plain, _ABSENT)
+        if name != plain:  # always a tuple or dict
             self._kinds_checked.add(proxy.node)
         return proxy if value is _ABSENT else self._part(proxy, plain, value, where)
 
     def is_container(self, value: Any) -> bool:
-        """Return whether a value is one of the containers that this has made for inputs."""
+        """Return whether a value is one of the containers that the guide has made for inputs."""
         return any(value is container for _, container, _ in self._containers)
 
     def parts_of(self, name: str, structure: Any) -> list[Any] | None:
-        """Return what was given for the parts of an input that is taken apart; None if it has another structure."""
-        value = self.given.get(name, _ABSENT)
+        """Return the examples for the parts of an input that is taken apart; None if the structures differ."""
+        value = self.examples.get(name, _ABSENT)
         try:
             return pytree.tree_structure(structure).flatten_up_to(value)
         except ValueError:
             return None
 
     def know_part(self, node: Node, value: Any) -> None:
-        """Note what one input is."""
+        """Note the value of one input."""
         if isinstance(value, torch.Tensor):
             self._values.know(node, self._values.faked(value))
         elif type(value) in IMMEDIATE_TYPES:
             self._values.know(node, value)
 
-    # Bodies of functions that are captured as programs of their own.
+    # Bodies of functions that are captured as separate programs.
 
     def of_body(self, graph: Graph) -> Guide:
-        """Return what the example inputs say of a body whose graph this is."""
+        """Return the guide for a body with this graph."""
         return Guide(self._tracer, {}, self._mode, graph)
 
     def know_as(self, node: Node, compute: Callable[[], Any]) -> None:
-        """Note what an input of a body is, as far as that can be found out."""
+        """Note the value of an input of a body, if it can be computed."""
         try:
             self._values.know(node, self._values.computed(compute))
-        except Exception:  # whatever an operation raises of fake tensors: then it is not known
+        except Exception:  # an operation may raise anything for fake tensors: then the value is not known
             return
 
     def value_of(self, value: Any) -> Any:
-        """Return what a value is, or what the values in a container are.
+        """Return the known value of a proxy, or of the proxies in a container.
 
         Raises:
-            UnknownValueError: the example inputs do not say it.
+            UnknownValueError: the example inputs do not determine it.
         """
         if isinstance(value, Proxy):
             return self._values.of(value.node)
         if isinstance(value, torch.Tensor):
             return self._values.faked(value)
         if isinstance(value, (list, tuple)):
-            made = [self.value_of(one) for one in cast("list[Any]", value)]
-            return type(value)(*made) if hasattr(value, "_fields") else type(value)(made)  # type: ignore[arg-type]
+            parts = [self.value_of(part) for part in cast("list[Any]", value)]
+            return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)  # type: ignore[arg-type]
         if isinstance(value, dict):
-            return {key: self.value_of(one) for key, one in cast("dict[Any, Any]", value).items()}
+            return {key: self.value_of(entry) for key, entry in cast("dict[Any, Any]", value).items()}
         return value
 
     def _part(self, proxy: Proxy, name: str, value: Any, where: object) -> Any:
@@ -162,30 +162,32 @@ class Guide:
         if kind in (list, tuple) or (isinstance(value, tuple) and hasattr(value, "_fields")):
             self._check_kind(proxy, name, kind, where)
             self._check(self._question(len, proxy), len(value), f"len({name})", where)
-            parts = [self._element(proxy, i, f"{name}[{i}]", one, where) for i, one in enumerate(value)]
+            parts = [self._element(proxy, i, f"{name}[{i}]", element, where) for i, element in enumerate(value)]
             return self._container(name, kind(*parts) if kind not in (list, tuple) else kind(parts))
         entries = cast("dict[Any, Any]", value) if kind is dict else None
         if entries is not None and all(type(key) in (str, int) for key in entries):
             self._check_kind(proxy, name, dict, where)
             self._check(self._question(tuple, proxy), tuple(entries), f"tuple({name})", where)
-            parts = {key: self._element(proxy, key, f"{name}[{key!r}]", one, where) for key, one in entries.items()}
+            parts = {
+                key: self._element(proxy, key, f"{name}[{key!r}]", element, where) for key, element in entries.items()
+            }
             return self._container(name, parts)
         if kind in IMMEDIATE_TYPES:
             self._check(proxy, value, name, where)
             return value
-        return proxy  # of another class: what is asked of it stays unknown
+        return proxy  # of another class: queries of it stay unanswered
 
     def _element(self, whole: Proxy, key: Any, name: str, value: Any, where: object) -> Any:
         element = whole[key]  # type: ignore[index]
         self._made.append(element.node)
         return self._part(element, name, value, where)
 
-    def _container(self, name: str, made: Any) -> Any:
-        self._containers.append((name, made, copy.copy(made)))
-        return made
+    def _container(self, name: str, container: Any) -> Any:
+        self._containers.append((name, container, copy.copy(container)))
+        return container
 
     def expect_containers_kept(self, where: object) -> None:
-        """Refuse a program that has changed a list or dict among its inputs, which its caller would miss."""
+        """Refuse a program that has changed a list or dict among its inputs: its caller would not see the change."""
         for name, container, before in self._containers:
             if not same_elements(container, before):
                 raise TraceError(
@@ -199,7 +201,7 @@ class Guide:
     # Answers.
 
     def knows(self, obj: Proxy) -> bool:
-        """Return whether it is known what a value is."""
+        """Return whether the value of a proxy is known."""
         try:
             self._values.of(obj.node)
         except UnknownValueError:
@@ -207,7 +209,7 @@ class Guide:
         return True
 
     def kind_of(self, obj: Proxy) -> type | None:
-        """The class of a value; None where that is not known."""
+        """Return the class of a value; None if that is not known."""
         try:
             value = self._values.of(obj.node)
         except UnknownValueError:
@@ -218,10 +220,10 @@ class Guide:
         return plain.get(type(value), type(value))
 
     def answer(self, question: str, obj: Proxy, what: str, kind: type[TraceError], **lines: Any) -> Any:
-        """The answer to a question that the traced code asks of a value, of which the program gets a guard.
+        """Return the answer to a query of the traced code about a value, and add a guard for it.
 
         Raises:
-            TraceError: the example inputs do not say it.
+            TraceError: the example inputs do not determine it.
         """
         try:
             value = self._values.of(obj.node)
@@ -232,9 +234,9 @@ class Guide:
             cause = str(error)
         except TraceError:
             raise
-        except Exception as error:  # of a size that depends on elements, for which there is a symbol
+        except Exception as error:  # a size that depends on elements, represented by a symbol
             cause = cause_of(error)
-        lines["why"] = f"the example inputs do not say it: {cause}"
+        lines["why"] = f"the example inputs do not determine it: {cause}"
         raise self._tracer._refusal(what, kind, **lines)
 
     def _answer_bool(self, obj: Proxy, value: Any, where: object) -> bool:
@@ -254,7 +256,7 @@ class Guide:
 
     def _answer_len(self, obj: Proxy, value: Any, where: object) -> int:
         count = int(value.shape[0]) if isinstance(value, torch.Tensor) else len(value)
-        if hasattr(type(value), "n_fields") or hasattr(type(value), "_fields"):  # its class says how many
+        if hasattr(type(value), "n_fields") or hasattr(type(value), "_fields"):  # the length is fixed by its class
             return count
         self._check(self._question(len, obj), count, f"len({self._spelled(obj)})", where)
         return count
@@ -269,9 +271,9 @@ class Guide:
         node = obj.node
         view = node.target if node.op == "call_method" and node.target in ("keys", "values", "items") else None
         whole = Proxy(cast("Node", node.args[0]), obj.tracer) if view else obj
-        held = self._values.of(whole.node) if view else value
-        if isinstance(held, Mapping):
-            keys = list(cast("Mapping[Any, Any]", held))
+        container = self._values.of(whole.node) if view else value
+        if isinstance(container, Mapping):
+            keys = list(cast("Mapping[Any, Any]", container))
             self._check(self._question(tuple, whole), tuple(keys), f"tuple({self._spelled(whole)})", where)
             parts = {"values": lambda key: whole[key], "items": lambda key: (key, whole[key])}  # type: ignore[index]
             return map(parts.get(str(view), lambda key: key), keys)
@@ -294,10 +296,10 @@ class Guide:
     # Integers that Python and torch take by ``__index__``.
 
     def index(self, obj: Proxy, frame: FrameType) -> tuple[int, Node | None]:
-        """The integer that a value is, and the node that checks it, if that is new.
+        """Return the integer that a value is, and the node that checks it, if that is new.
 
-        Functions of torch ask for it too, before they find out that they are given a traced value and record the call,
-        which then needs no guard: see :meth:`take_back`.
+        Functions of torch also ask for it before they find that an argument is a traced value and record the call. The
+        call then needs no guard: see :meth:`take_back`.
         """
         cause = "it is not an integer"
         try:
@@ -310,14 +312,14 @@ class Guide:
                 return number, None if last is before else last
         except Exception as error:
             cause = cause_of(error)
-        raise refusal_of("index", obj, frame, why=f"the example inputs do not say it: {cause}")
+        raise refusal_of("index", obj, frame, why=f"the example inputs do not determine it: {cause}")
 
     def take_back(self, guards: list[Node | None], args: Any) -> None:
         """Remove the guards of values that are among the arguments of a call."""
-        held = _nodes_in(args)
+        nodes = _nodes_in(args)
         for guard in guards:
-            if guard is not None and not guard._erased and guard.args[0] in held:
-                self._checked = {key: one for key, one in self._checked.items() if one is not guard}
+            if guard is not None and not guard._erased and guard.args[0] in nodes:
+                self._checked = {key: check for key, check in self._checked.items() if check is not guard}
                 guard.graph.erase_node(guard)
 
     # Guards.
@@ -343,25 +345,25 @@ class Guide:
             self._checked[key] = self._record(check_value, obj, expected, message)
 
     def _is_checked(self, key: Any) -> bool:
-        known = self._checked.get(key)
-        return known is not None and not known._erased and not self._values.layout_changed_since(known)
+        guard = self._checked.get(key)
+        return guard is not None and not guard._erased and not self._values.layout_changed_since(guard)
 
     def _record(self, function: Any, *args: Any) -> Node:
         return self._tracer.create_proxy("call_function", function, args, {}).node
 
     def drop_unused(self) -> None:
-        """Remove questions whose answers nobody uses, since the same was checked before."""
+        """Remove unused queries, whose answers were already checked."""
         for node in reversed(self._tracer.graph.nodes):
             target = node.target
             name = target if isinstance(target, str) else getattr(target, "__name__", "")
-            asked = name in _QUESTIONS or (node.op == "call_function" and target in COMPARISONS)
-            if node.users or node.op not in ("call_function", "call_method") or not (asked or node in self._made):
+            is_query = name in _QUESTIONS or (node.op == "call_function" and target in COMPARISONS)
+            if node.users or node.op not in ("call_function", "call_method") or not (is_query or node in self._made):
                 continue
             if node.target not in GUARDS and (node in self._made or self._is_plain(node)):
                 node.graph.erase_node(node)
 
     def _spelled(self, obj: Proxy) -> str:
-        """A value as the program asks for it, with the names of tensors."""
+        """Return a value as the program's code spells it, with the names of tensors."""
         return spelled(obj.node, self._is_plain)
 
     def _is_plain(self, node: Node) -> bool:
@@ -380,11 +382,11 @@ def _of_no_tensor(value: Any) -> Any:
 
 
 def _nodes_in(value: Any) -> set[Node]:
-    return {one.node for one in leaves_of(value) if isinstance(one, Proxy)}
+    return {leaf.node for leaf in leaves_of(value) if isinstance(leaf, Proxy)}
 
 
 def _key(node: Any) -> Any:
-    """Return what is the same for two nodes that ask the same of the same value."""
+    """Return a key that is equal for two nodes that make the same query of the same value."""
     if not isinstance(node, Node):
         return (type(node).__name__, repr(node))
     name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")

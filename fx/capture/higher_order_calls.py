@@ -1,8 +1,9 @@
-"""Functions of functions (``vmap``, ``grad``, ``cond``, loops) in traced code: one operation each, with their bodies.
+"""Higher-order functions (``vmap``, ``grad``, ``cond``, loops) in traced code: one operation each, with their bodies.
 
-Each is one function here, which takes what torch's takes and says what the program records. Transforms are seen where
-torch does the work, wherever the traced code has them from and whenever it has made them. Those that do much before
-they call the function (``jacrev``) are replaced where traced code refers to them.
+Each has one function here, which takes the same arguments as torch's and returns the call that the program records.
+Transforms are intercepted where torch does the work, so that it does not matter where traced code imports them from and
+when it applies them. Those that do much before they call the function (``jacrev``) are replaced where traced code
+refers to them.
 """
 
 from __future__ import annotations
@@ -46,64 +47,64 @@ HOMES: tuple[dict[str, Any], ...] = (
     torch.func.__dict__,
     *(sys.modules[name].__dict__ for name in (_HIGHER_ORDER, *(f"{_HIGHER_ORDER}.{name}" for name in _LOOPS))),
 )
-"""The namespaces of torch whose functions are replaced where traced code has imported them, too."""
+"""The namespaces of torch whose functions are replaced also where traced code has imported them."""
 _CLOSED = (_NormBase, torch.nn.RNNBase, torch.nn.RNNCellBase, torch.nn.MultiheadAttention, torch.nn.Transformer,
            torch.nn.TransformerEncoderLayer, torch.nn.TransformerDecoderLayer, torch.nn.TransformerEncoder,
            torch.nn.TransformerDecoder)  # fmt: skip
-"""Modules that branch on what they are given, or on their mode, so that a body calls them whole."""
+"""Modules that branch on their inputs or on their mode, so that a body calls them whole."""
 _OF_CHECKPOINT = frozenset("use_reentrant context_fn determinism_check debug early_stop preserve_rng_state".split())
-"""The arguments of ``checkpoint`` that are not for the function."""
+"""The arguments of ``checkpoint`` that are not passed to the function."""
 _BODIES = {"cond": ("cond_true", "cond_false"), "while_loop": ("while_loop_condition", "while_loop_step")}
 """The names of the bodies of functions with several."""
 
 
 @dataclass(frozen=True, slots=True)
 class HigherOrderCall:
-    """A call of a function of functions, as the program records it."""
+    """A call of a higher-order function, as the program records it."""
 
     target: Any
-    """What the program calls."""
+    """The function that the program calls."""
     functions: Sequence[tuple[Callable[..., Any], Sequence[Any], Mapping[str, Any]]]
-    """The functions, each with the arguments that it is called with."""
-    given: tuple[Any, ...]
-    """The arguments behind the bodies; the closed values come behind them."""
+    """The functions, each with the arguments of its calls."""
+    operands: tuple[Any, ...]
+    """The arguments after the bodies; the closed values follow them."""
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """The keyword arguments."""
     result: Callable[[Any], Any] = same
-    """The structure of the result, for that of the result of the first function."""
+    """Maps the structure of the first function's result to that of the call's result."""
     inner: Inner = unchanged
-    """What an example input is in a body, for what it is outside."""
+    """Maps an example input outside to its value in a body."""
     leading: tuple[Any, ...] = ()
-    """The arguments in front of the bodies."""
+    """The arguments before the bodies."""
     varies: bool = False
-    """Whether numbers among the arguments and results may be others when the program runs."""
+    """True if numbers among the arguments and results may differ when the program runs."""
     spreads_closed: bool = False
-    """Whether the closed values are arguments one by one, and not a tuple."""
+    """True if the closed values are separate arguments, and not a tuple."""
 
 
 def record(tracer: Any, call: HigherOrderCall, run: Callable[[], Any]) -> Any:
-    """Record a call of a function of functions, or make it by ``run``, where only constants take part."""
+    """Record a call of a higher-order function; if only constants take part, return ``run()``."""
     name = call.target.__name__
-    bodies = [Body(tracer, f"{one}_body") for one in _BODIES.get(name, (name,))]
+    bodies = [Body(tracer, f"{body_name}_body") for body_name in _BODIES.get(name, (name,))]
     for body, (function, args, kwargs) in zip(bodies, call.functions, strict=True):
         body.capture(function, args, kwargs, call.inner, call.varies)
-    if not _takes_part(tracer, bodies, (call.leading, call.given)):
+    if not _takes_part(tracer, bodies, (call.leading, call.operands)):
         return outside_of_trace(run)
-    # attributes before what closes over others, in the order in which the code of the program reads them
+    # attributes before the functions that close over others, in the order in which the code of the program reads them
     fetched = {
         id(leaf): tracer.proxy(tracer.create_arg(leaf))
-        for leaf in pytree.tree_leaves((call.leading, call.given))
+        for leaf in pytree.tree_leaves((call.leading, call.operands))
         if not isinstance(leaf, Proxy) and isinstance(leaf, torch.Tensor)
     }
     read, closed = attach(tracer, bodies)
-    args = (*call.leading, *read, *call.given, *(closed if call.spreads_closed else (closed,)))
+    args = (*call.leading, *read, *call.operands, *(closed if call.spreads_closed else (closed,)))
     args = pytree.tree_map(lambda leaf: fetched.get(id(leaf), leaf), args)
     whole = tracer.create_proxy("call_function", call.target, args, dict(call.options))
     return parts(call.result(bodies[0].returned), whole, tracer, call.varies)
 
 
 def _takes_part(tracer: Any, bodies: Sequence[Body], arguments: Any) -> bool:
-    """Return whether a call is recorded: a traced value is among its arguments, or its bodies do more than compute."""
+    """Return whether a call is recorded: it has a traced argument, or a body does more than compute."""
     if tracer._takes_part(arguments) or any(body.closed for body in bodies):
         return True
     nodes = [node for body in bodies for node in body.graph.nodes if node.op not in ("placeholder", "output")]
@@ -111,7 +112,7 @@ def _takes_part(tracer: Any, bodies: Sequence[Body], arguments: Any) -> bool:
 
 
 def _recorded(call_of: Callable[..., HigherOrderCall]) -> Maker:
-    """Make what stands in for a function whose calls ``call_of`` describes."""
+    """Make the replacement for a function whose calls ``call_of`` describes."""
 
     def called(tracer: Any, original: Any, *args: Any, **kwargs: Any) -> Any:
         return record(tracer, call_of(*args, **kwargs), lambda: original(*args, **kwargs))
@@ -120,7 +121,7 @@ def _recorded(call_of: Callable[..., HigherOrderCall]) -> Maker:
 
 
 def _made(calls_of: Callable[..., Callable[..., HigherOrderCall]]) -> Maker:
-    """Make what stands in for a function that returns one whose calls are recorded."""
+    """Make the replacement for a function that returns another one, whose calls are recorded."""
 
     def make(original: Any) -> Any:
         return lambda *args, **kwargs: _recorded(calls_of(*args, **kwargs))(original(*args, **kwargs))
@@ -179,14 +180,14 @@ def _linearize(function: Any, *primals: Any) -> HigherOrderCall:
 
 
 def _expect_made_here(argnums: Any, name: str) -> None:
-    """Refuse a call, in traced code, of a jacobian that was made before: it alone gives numbers of arguments."""
+    """Refuse to call, in traced code, a jacobian made before the capture: only jacobians pass numbers of arguments."""
     if argnums is None:
         return
     raise running_tracer()._refusal(
-        f"cannot capture a call of what {name} has made before the capture",
+        f"cannot capture a call of a function that {name} made before the capture",
         where=user_location(sys._getframe(1), {}),
         value=f"{name}(…)(…)",
-        why="it looks at its results while it makes the jacobian, and these are known only when the program runs",
+        why="it reads its results while it makes the jacobian, and they are known only when the program runs",
         remedy=f"call {name} in the program, where its result is called: {name}(function)(x)",
     )
 
@@ -194,14 +195,14 @@ def _expect_made_here(argnums: Any, name: str) -> None:
 def _jacobian(
     target: Any, order: int, function: Any, argnums: Any = 0, has_aux: bool = False, **options: Any
 ) -> Callable[..., HigherOrderCall]:
-    given = {**options_of(argnums=(argnums, 0), has_aux=(has_aux, False)), **options}
+    all_options = {**options_of(argnums=(argnums, 0), has_aux=(has_aux, False)), **options}
 
     def call_of(*args: Any) -> HigherOrderCall:
         return HigherOrderCall(
             target,
             [(function, args, {})],
             (args,),
-            given,
+            all_options,
             lambda returned: of_jacobian(returned, differentiated(args, argnums), has_aux, order),
         )
 
@@ -273,13 +274,13 @@ def _associative_scan(combine_fn: Any, xs: Any, dim: int, **options: Any) -> Hig
 def _checkpoint(checkpoint: Any, function: Any, *args: Any, **kwargs: Any) -> HigherOrderCall:
     own = {name: value for name, value in kwargs.items() if name in _OF_CHECKPOINT}
     named = {name: value for name, value in kwargs.items() if name not in own}
-    calls, given = [(function, args, named)], (*args, *named.values())
-    return HigherOrderCall(checkpoint, calls, given, own, spreads_closed=True)
+    calls, operands = [(function, args, named)], (*args, *named.values())
+    return HigherOrderCall(checkpoint, calls, operands, own, spreads_closed=True)
 
 
 @while_tracing
 def make_checkpoint(tracer: Any, original: Any, function: Any, *args: Any, **kwargs: Any) -> Any:
-    """What stands in for ``checkpoint``, recorded with the submodule that it calls, or with the body of a function."""
+    """Record ``checkpoint`` with the submodule that it calls, or with the body of a function."""
 
     def run() -> Any:
         return original(function, *args, **kwargs)
@@ -293,8 +294,10 @@ def make_checkpoint(tracer: Any, original: Any, function: Any, *args: Any, **kwa
 
 @while_tracing
 def _make_operator(tracer: Any, original: Any, operator: Any, *args: Any, **kwargs: Any) -> Any:
-    """A higher-order operator of ``torch.ops``, which exported programs call, too."""
-    functions = [one for one in args if callable(one) and not isinstance(one, (Proxy, torch.nn.Module))]
+    """Record a call of a higher-order operator of ``torch.ops``; exported programs call these too."""
+    functions = [
+        argument for argument in args if callable(argument) and not isinstance(argument, (Proxy, torch.nn.Module))
+    ]
     if not functions:
         if not tracer._takes_part((args, kwargs)):
             return original(operator, *args, **kwargs)
@@ -312,7 +315,7 @@ def _make_operator(tracer: Any, original: Any, operator: Any, *args: Any, **kwar
     )
 
 
-# What is replaced.
+# Replacements.
 
 _WORKING: dict[str, Maker] = {
     "grad_impl": _recorded(functools.partial(_grad, higher_order.grad, of_grad)),
@@ -320,7 +323,7 @@ _WORKING: dict[str, Maker] = {
     "_vjp_with_argnums": _recorded(_vjp),
     "_jvp_with_argnums": _recorded(_jvp),
 }
-"""Functions of ``torch._functorch.eager_transforms`` that do the work, and what makes their stand-ins."""
+"""Functions of ``torch._functorch.eager_transforms`` that do the work, each with the maker of its replacement."""
 _NAMED: dict[str, Maker] = {
     "jacrev": _made(functools.partial(_jacobian, higher_order.jacrev, 1)),
     "jacfwd": _made(functools.partial(_jacobian, higher_order.jacfwd, 1)),
@@ -341,24 +344,24 @@ _FUNCTIONS_OF = {
     "scan": "torch._higher_order_ops.scan",
     "associative_scan": "torch._higher_order_ops.associative_scan",
 }
-"""The functions of torch that call operators, by the names of these."""
+"""The functions of torch that call an operator, by the operator's name."""
 
 
 def replace(trace: Trace) -> None:
-    """Let a trace see these calls."""
+    """Replace these functions for a trace."""
     for several in _replacements():
         trace.replace_all(several)
 
 
 @functools.cache
 def _replacements() -> tuple[Replacement, ...]:
-    """Return what is replaced where, and by what it makes of it."""
+    """Return the replacements of all these functions."""
     apis: Any = sys.modules["torch._functorch.apis"]
     transforms: Any = sys.modules["torch._functorch.eager_transforms"]
     operators = dict.fromkeys(type(getattr(torch.ops.higher_order, name)) for name in _FUNCTIONS_OF)
     in_homes = [{name: _NAMED[name] for name in _NAMED if isinstance(home.get(name), FunctionType)} for home in HOMES]
     return (
-        # programs that are captured again call functions of torch, which are seen
+        # programs that are captured again call functions of torch, which are recorded
         Replacement(higher_order.__dict__, {"is_recorded": while_tracing(lambda tracer, original: True)}),
         Replacement(apis.__dict__, {"vmap_impl": _recorded(_vmap)}),
         Replacement(transforms.__dict__, _WORKING),
@@ -368,7 +371,7 @@ def _replacements() -> tuple[Replacement, ...]:
 
 
 def is_opened_in_body(tracer: Any, module: torch.nn.Module) -> bool:
-    """Return whether a leaf is looked into in a body, which holds no modules: its functions take what it holds."""
+    """Return whether a leaf is traced through in a body, which holds no modules but takes their tensors."""
     kind = type(module)
     opened = kind.__module__.startswith("torch.nn.modules.") and not isinstance(module, _CLOSED)
     if opened and tracer._state.flags is not None:

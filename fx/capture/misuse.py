@@ -33,10 +33,10 @@ _MISUSES = (
     ("unhashable", "hash a traced value", TO_COMPUTE),
     ("", "use a traced value here", TO_COMPUTE),
 )  # fmt: skip
-"""What Python's messages say, what the program cannot do there, and what to try; the first that fits."""
+"""Fragments of Python's messages, each with the action that is not possible and the remedy; the first match applies."""
 _OF_FUNCTIONS = (
     "transform a function of traced values in this way",
-    "put the call into a function marked fx.wrap that is given all that it uses, parameters and buffers too",
+    "put the call into a function marked fx.wrap, and pass it all that it uses, parameters and buffers too",
 )
 _TORCH = os.path.dirname(os.path.abspath(torch.__file__))
 _TRANSFORMS = tuple(os.path.join(_TORCH, name) + os.sep for name in ("_functorch", "_higher_order_ops"))
@@ -45,13 +45,13 @@ _IDENTIFIER = re.compile(r"\w+")
 _NAMES = ("Proxy", "'Attribute'", "fx.proxy.Attribute", "GuidedAttribute", "__delitem__")
 _NAMED = re.compile(r"fx\.(proxy|capture)\.\w+'|\b(Guided)?Proxy\b")
 _OF_TENSORS = re.compile(r"^slice indices must be|^(?P<function>\w+)\(\) takes 1 positional argument but")
-"""What is said of a traced value, without naming it, where a tensor is sliced or resized."""
+"""Python's messages about a sliced or resized tensor, which do not name the traced value."""
 
 
 def explain_misuse(error: Exception, program: CodeType | None = None) -> None:
     """Raise a ``TraceError`` for ``error`` if a traced value in the wrong place caused it.
 
-    What a library refuses is said of the line of ``program``'s package that calls it, with what to do there.
+    If code of a library raised it, the error names the line of ``program``'s package that calls the library.
     """
     refused = error if isinstance(error, TraceError) else misuse(error, error.__traceback__)
     if refused is None:
@@ -69,20 +69,20 @@ def explain_misuse(error: Exception, program: CodeType | None = None) -> None:
 
 
 def _way_around(caller: FrameType, called: FrameType) -> str:
-    """Return how ``caller`` can keep the function of a library that it calls as one call."""
+    """Return the remedy that keeps the called function of a library as one call of ``caller``."""
     code, file = called.f_code, os.path.basename(caller.f_code.co_filename)
     owner = called.f_locals.get(code.co_varnames[0]) if code.co_argcount else None
     if isinstance(owner, torch.nn.Module):
         return f"make {type(owner).__name__} a leaf (is_leaf_module of a Tracer)"
-    named = (name for name, value in caller.f_globals.items() if getattr(value, "__code__", None) is code)
-    name = next(named, None)
-    given = "" if name is not None else f"from {called.f_globals.get('__name__')} import {code.co_name}, "
+    names = (name for name, value in caller.f_globals.items() if getattr(value, "__code__", None) is code)
+    name = next(names, None)
+    import_text = "" if name is not None else f"from {called.f_globals.get('__name__')} import {code.co_name}, "
     name = name or code.co_name
-    return f'keep it as one call: {given}call it as {name}, and put fx.wrap("{name}") at the top level of {file}'
+    return f'keep it as one call: {import_text}call it as {name}, and put fx.wrap("{name}") at the top level of {file}'
 
 
 def misuse(error: Exception, traceback: TracebackType | None) -> TracedValueError | None:
-    """Return what to say of an error if a traced value in the wrong place caused it."""
+    """Return the error to report instead if a traced value in the wrong place caused ``error``."""
     frame = _innermost(traceback)
     if not _is_misuse(error, frame):
         return None
@@ -99,31 +99,31 @@ def misuse(error: Exception, traceback: TracebackType | None) -> TracedValueErro
 
 
 def _is_transform(traceback: TracebackType | None) -> bool:
-    """Return whether an error comes from what transforms functions, or calls them, and not from such a function."""
-    found = False
+    """Return whether a transform of functions, or a caller of them, raised the error: not the function passed to it."""
+    in_transform = False
     for frame, _ in walk_tb(traceback):
         file = frame.f_code.co_filename
-        found = file.startswith(_TRANSFORMS) or (found and not is_users_file(file))
-    return found
+        in_transform = file.startswith(_TRANSFORMS) or (in_transform and not is_users_file(file))
+    return in_transform
 
 
 def note_other_run(error: Exception, other: Exception, how: str) -> None:
-    """Add to the error of one run of a program what another one failed with, unless it is the same."""
+    """Add to the error of one run of a program the error of another run, unless both are the same."""
     if str(other) != str(error):
-        said = str(other) if isinstance(other, FxError) else f"{type(other).__name__}: {other}"
-        add_note(error, f"{how}, it fails too: {said}")
+        text = str(other) if isinstance(other, FxError) else f"{type(other).__name__}: {other}"
+        add_note(error, f"{how}, it fails too: {text}")
 
 
 def _says_tensor(error: BaseException | None) -> bool:
-    found = _OF_TENSORS.match(str(error)) if isinstance(error, TypeError) else None
-    if found is None:
+    match = _OF_TENSORS.match(str(error)) if isinstance(error, TypeError) else None
+    if match is None:
         return False
-    name = found["function"]
+    name = match["function"]
     return name is None or hasattr(torch.Tensor, name) or hasattr(torch, name)
 
 
 def _is_misuse(error: Exception, frame: FrameType | None) -> bool:
-    """Return whether an error is about a traced value, which its message names or the line that raised it."""
+    """Return whether an error is about a traced value: its message or the line that raised it names one."""
     text = str(error)
     if isinstance(error, RuntimeError):
         return _NAMED.search(text) is not None or "unpackString" in text
@@ -133,22 +133,22 @@ def _is_misuse(error: Exception, frame: FrameType | None) -> bool:
 
 
 def _innermost(traceback: TracebackType | None) -> FrameType | None:
-    """The frame that raised; where a mode of torch's made the call for it (``torch.device``), the one that called."""
+    """Return the frame that raised the error; where a mode of torch made the call (``torch.device``), its caller."""
     frames = [frame for frame, _ in walk_tb(traceback) if frame.f_code.co_name != "__torch_function__"]
     return frames[-1] if frames else None
 
 
 def _knows_traced(frame: FrameType | None) -> bool:
-    """Return whether the failing line names traced values; if its text is unknown, whether its function has some."""
+    """Return whether the failing line names traced values; if its text is unknown, whether its function has any."""
     location = user_location(frame, {})
     if frame is not None and location is not None and location.text and location.line == frame.f_lineno:
         return _traced_values(frame) is not None
-    # of generated code, the location is that of the user's line that it was made from
+    # in generated code, the location is the line of the user's code that the node was made from
     return frame is not None and any(type(value) in _TRACED for value in frame.f_locals.values())
 
 
 def _traced_values(frame: FrameType | None) -> str | None:
-    """The traced values that the failing line names."""
+    """Return the traced values that the failing line names."""
     location = user_location(frame, {})
     if frame is None or location is None or location.line != frame.f_lineno:
         return None

@@ -1,7 +1,7 @@
-"""Modes that the traced code sets or asks for: recording of gradients, and autocast.
+"""Modes that the traced code sets or queries: recording of gradients, and autocast.
 
-They become operations of the program, which set the mode and set it back to what it was when the program ran.
-What the traced code asks about a mode is answered as it is now, and the program checks that it is the same.
+They become operations of the program, which set a mode and later restore the mode at run time.
+A query of a mode gets the current answer, and the program checks that it is the same at run time.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _torch: Any = torch
 set_grad_enabled: Any = _torch._C._set_grad_enabled
 enter_autocast: Any = _torch.amp._enter_autocast
 exit_autocast: Any = _torch.amp._exit_autocast
-# Others stand in for these two while there are traces.
+# While programs are traced, these two are replaced in torch.
 is_grad_enabled = torch.is_grad_enabled
 _is_autocast_enabled: Any = torch.is_autocast_enabled
 
@@ -38,16 +38,16 @@ class Modes:
     def __init__(self, tracer: TracerBase) -> None:
         self._tracer = tracer
         self._gradients: list[tuple[bool, bool, Proxy]] = []
-        """Of each switch that was not undone: what it was before, what it was set to, what it was at run time."""
+        """For each switch that was not undone: the mode before, the new mode, and the former's proxy at run time."""
         self._is_to_switch = False
-        """Whether the code of a program that is traced again has asked for the mode, to set it back to that."""
+        """True if the code of a program that is traced again has queried the mode, in order to restore it later."""
         self._autocasts: dict[int, list[Proxy]] = {}
         self._asked: set[tuple[str, int]] = set()
-        """What is checked already, and in which graph."""
+        """The queries that are already checked, each with the identity of its graph."""
         self._enabled = is_grad_enabled()
 
     def restore(self) -> None:
-        """Set what belongs to the thread back to what it was before the trace."""
+        """Restore the thread's mode from before the trace."""
         if is_grad_enabled() != self._enabled:
             set_grad_enabled(self._enabled)
 
@@ -55,15 +55,17 @@ class Modes:
 
     def set_gradients(self, enabled: bool, frame: FrameType | None) -> None:
         """Record that the traced code switches the recording of gradients, and switch it."""
-        enabled = bool(enabled)  # and no flag of a module that stands for what it is at run time
+        enabled = bool(enabled)  # a real bool, not a flag of a module that is read at run time
         where = _entering_or_leaving(frame)
         now = is_grad_enabled()
         innermost = self._gradients[-1] if self._gradients else None
         if where == "__enter__" and innermost is not None and innermost[1] == enabled == now and _is_switch(frame):
-            return  # set_grad_enabled(…) has done so when it was made
+            return  # set_grad_enabled(…) has already switched when it was created
         set_grad_enabled(enabled)
         undoes = where == "__exit__" or (where is None and innermost is not None and innermost[:2] == (enabled, now))
-        if frame is not None and frame.f_code.co_filename in GENERATED_FILES:  # which asks before it switches
+        if (
+            frame is not None and frame.f_code.co_filename in GENERATED_FILES
+        ):  # generated code queries the mode before it switches
             undoes, self._is_to_switch = not self._is_to_switch, False
         if undoes and innermost is not None:
             self._gradients.pop()
@@ -77,10 +79,10 @@ class Modes:
         return self._tracer.create_proxy("call_function", function, args, {})
 
     def are_gradients_enabled(self, args: tuple[()], frame: FrameType) -> bool:
-        """Answer the traced code, and let the program check the answer where it was not the program that set it."""
+        """Answer the traced code. If the program has not set the mode itself, let it check the answer."""
         answer = is_grad_enabled()
         if not _asks(frame):
-            self._is_to_switch |= frame.f_code.co_filename in GENERATED_FILES  # functorch asks, too
+            self._is_to_switch |= frame.f_code.co_filename in GENERATED_FILES  # functorch queries it too
         elif not self._gradients:
             self._check(is_grad_enabled, args, answer, frame)
         return answer
@@ -98,7 +100,7 @@ class Modes:
             self._record(exit_autocast, entered.pop())
 
     def is_autocast_enabled(self, args: tuple[Any, ...], frame: FrameType) -> bool:
-        """Answer the traced code, and let the program check the answer where it was not the program that set it."""
+        """Answer the traced code. If the program has not set the mode itself, let it check the answer."""
         answer = _is_autocast_enabled(*args)
         if not any(self._autocasts.values()) and _asks(frame):
             self._check(_is_autocast_enabled, args, answer, frame)
@@ -106,9 +108,9 @@ class Modes:
 
     def _check(self, function: Any, args: tuple[Any, ...], answer: bool, frame: FrameType) -> None:
         key = f"{function.__name__}{args}"
-        asked = (key, id(self._tracer.graph))
-        if asked not in self._asked:
-            self._asked.add(asked)
+        check = (key, id(self._tracer.graph))
+        if check not in self._asked:
+            self._asked.add(check)
             message = f"the program was captured where {key.strip('()')} was {answer}: {user_location(frame, {})}"
             self._record(check_value, self._record(function, *args), answer, message)
 
@@ -118,7 +120,7 @@ def _make_question(ask: Callable[[Modes, Any, FrameType], bool]) -> Maker:
 
 
 def _make_inference_mode(original: Any) -> Any:
-    """Inference mode is captured as what it is for the values of a program: gradients are not recorded."""
+    """Make the replacement that captures inference mode by its effect on a program: gradients are not recorded."""
     if original.__name__ == "__enter__":
 
         def __enter__(self: Any) -> None:
@@ -145,7 +147,7 @@ def _set_autocast(tracer: Any, original: Any, context: Any, *args: Any, **kwargs
 
 
 def _setting(value: Any) -> Any:
-    """Return what a setting of autocast is: the context takes no traced device, dtype or flag."""
+    """Return the concrete value of a setting of autocast, which takes no traced device, dtype or flag."""
     if not isinstance(value, Proxy):
         return value
     return ask(
@@ -153,21 +155,21 @@ def _setting(value: Any) -> Any:
         value,
         sys._getframe(2),
         "cannot set autocast by a traced value",
-        why="what it is is known only when the module runs",
-        remedy="set it by a module attribute or a constant, or give symbolic_trace example_inputs, which say it",
+        why="its value is known only when the module runs",
+        remedy="set it by a module attribute or a constant, or give symbolic_trace example_inputs, which determine it",
     )
 
 
 def _make_autocast(record: Callable[[Modes, Any], None]) -> Maker:
     def method(tracer: Any, original: Any, context: Any, *exception: Any) -> Any:
-        record(tracer._state.modes, context)  # also where an exception leaves: the traced code may handle it
+        record(tracer._state.modes, context)  # also if an exception leaves the block: the traced code may handle it
         return original(context, *exception)
 
     return while_tracing(method)
 
 
 def _entering_or_leaving(frame: FrameType | None) -> str | None:
-    """``__enter__`` or ``__exit__``, if it is one of them, of torch's or a replaced one, that switches."""
+    """Return ``__enter__`` or ``__exit__`` if such a method, of torch or a replacement, makes the switch; else None."""
     for _ in range(3):
         if frame is None or is_users(frame):
             return None
@@ -178,13 +180,13 @@ def _entering_or_leaving(frame: FrameType | None) -> str | None:
 
 
 def _is_switch(frame: FrameType | None) -> bool:
-    if frame is None or frame.f_code.co_name != "__enter__":  # no_grad makes a switch when it is entered
+    if frame is None or frame.f_code.co_name != "__enter__":  # no_grad creates a switch when it is entered
         return False
     return type(frame.f_locals.get("self")) is torch.set_grad_enabled
 
 
 def _asks(frame: FrameType) -> bool:
-    """Return whether the user's code asks, not torch's; of the code of a program, whether it checks the answer."""
+    """Return whether the user's code makes the query, not torch; for generated code, whether it checks the answer."""
     if not is_users(frame):
         return False
     if frame.f_code.co_filename not in GENERATED_FILES:

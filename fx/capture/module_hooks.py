@@ -1,4 +1,4 @@
-"""Hooks of modules, and replaced methods: those of the root are traced, those of leaves run when the program does."""
+"""Hooks of modules, and replaced methods: the root's are traced, a leaf's run in the program."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ _ADDS = CONTAINER_WRITES | {"add", "put"}
 
 
 def own_method(root: torch.nn.Module, name: str) -> Any:
-    """The function that a call of ``root.name`` runs, given ``root``; ``None`` if there is none.
+    """Return the function that a call of ``root.name`` runs with ``root`` as first argument; ``None`` if there is none.
 
     Raises:
-        TraceError: it cannot be traced, or calling the root does something else than its hooks and that method.
+        TraceError: it cannot be traced, or a call of the root runs more than its hooks and that method.
     """
     own = vars(root).get(name)
     if name == "forward":
         _refuse_other_calls(root)
     if own is None or isinstance(own, torch.nn.Module):
-        held = inspect.getattr_static(type(root), name, None)
-        if isinstance(held, (staticmethod, classmethod, functools.partialmethod)):
+        attribute = inspect.getattr_static(type(root), name, None)
+        if isinstance(attribute, (staticmethod, classmethod, functools.partialmethod)):
             return _with_owner(root, name)
         return getattr(type(root), name, None)
     if isinstance(own, MethodType) and own.__self__ is root and isinstance(own.__func__, FunctionType):
@@ -45,32 +45,32 @@ def own_method(root: torch.nn.Module, name: str) -> Any:
         f"cannot trace {name!r} of {type_in_words(root)}, which its instance has replaced",
         where=defined_at(own),
         value=shown(own),
-        why=f"the {name} of its class would be captured, and is not what a call of it runs",
+        why=f"the {name} of its class would be captured, but a call runs the replacement",
         remedy=f"override {name} in a subclass, or capture a module that calls this one",
     )
 
 
 def _with_owner(root: torch.nn.Module, name: str) -> FunctionType:
-    """A function of the root and the arguments of a method that is not given the root as one of its own."""
+    """Return a function of the root and a method's arguments, for a method that does not take the root."""
     method = getattr(root, name)
-    found = function_calling(method, owner="self")
-    if found is None:
+    function = function_calling(method, owner="self")
+    if function is None:
         raise TraceError(
             f"cannot trace {name!r} of {type_in_words(root)}, which takes *args or **kwargs and is no plain method",
             where=defined_at(inspect.unwrap(getattr(method, "func", method))),
             value=shown(method),
-            why="what is captured is a function of the module and of one input for each parameter",
+            why="capture needs a function of the module with one input for each parameter",
             remedy=f"write def {name}(self, ...) that calls it",
         )
-    return found
+    return function
 
 
 def _refuse_other_calls(root: torch.nn.Module) -> None:
     call = type(root).__call__
-    known = isinstance(root, (QuickModule, torch.jit.ScriptModule)) or getattr(call, "__module__", "").startswith(
+    is_plain = isinstance(root, (QuickModule, torch.jit.ScriptModule)) or getattr(call, "__module__", "").startswith(
         ("torch.", "fx.")
     )
-    if not known and isinstance(call, FunctionType):
+    if not is_plain and isinstance(call, FunctionType):
         raise TraceError(
             f"cannot trace {type_in_words(root)}, whose class replaces __call__",
             where=defined_at(call),
@@ -84,13 +84,13 @@ def _refuse_other_calls(root: torch.nn.Module) -> None:
                 f"cannot trace {type_in_words(root)} that has backward hooks itself",
                 where=defined_at(hook),
                 value=shown(hook),
-                why="they belong to the call of this module, which the program takes the place of",
+                why="they belong to the call of this module, which the program replaces",
                 remedy="capture it without, and register them on the program; inner modules may have some",
             )
 
 
 def calling(root: torch.nn.Module, called: Callable[..., Any], tracer: TracerBase) -> Callable[..., Any]:
-    """``called``, which takes the root first, with the forward hooks of the root around it."""
+    """Return ``called``, a function of the root first, with the forward hooks of the root around it."""
     if tracer.traced_func_name != "forward" or not (root._forward_pre_hooks or root._forward_hooks):
         return called
 
@@ -118,13 +118,13 @@ def calling(root: torch.nn.Module, called: Callable[..., Any], tracer: TracerBas
 def leaves_something(
     module: torch.nn.Module, modules: Collection[torch.nn.Module], held: Collection[int], read: Set[str]
 ) -> bool:
-    """Return whether a forward hook of a module changes what a program holds: the traced code may look for it.
+    """Return whether a forward hook of a module changes objects that a program holds, and the traced code may read.
 
     Args:
         module: the module.
         modules: all modules of the program.
-        held: the identities of containers and objects that these hold.
-        read: what names of attributes the traced code has.
+        held: the identities of the containers and objects in these modules.
+        read: the names of the attributes in the traced code.
     """
     state = {**vars(module), **module._parameters, **module._buffers}
     tensors = {name for name, value in state.items() if isinstance(value, torch.Tensor)}  # read when the program runs
@@ -136,7 +136,7 @@ def leaves_something(
         writes, attributes = stores(code)
         others = (owner for owner in owners if isinstance(owner, torch.nn.Module) and owner is not module)
         if attributes & read - tensors or (attributes and any(owner in modules for owner in others)):
-            return True  # the former perhaps of the module, which the hook is given
+            return True  # the former may be of the module, which the hook takes
         changes = writes or not _ADDS.isdisjoint(code.co_names)
         if changes and any(id(value) in held for value in _reached(function, code, [module, *owners])):
             return True
@@ -144,13 +144,13 @@ def leaves_something(
 
 
 def awaits_input(module: torch.nn.Module) -> bool:
-    """Return whether a module gets the shapes of its parameters from the first input, by a hook of its own."""
-    held = (*module._parameters.values(), *module._buffers.values())
-    return any(one is not None and is_lazy(one) for one in held)
+    """Return whether a module takes the shapes of its parameters from the first input, by a hook of its own."""
+    tensors = (*module._parameters.values(), *module._buffers.values())
+    return any(tensor is not None and is_lazy(tensor) for tensor in tensors)
 
 
 def _function(hook: Any) -> tuple[FunctionType | None, list[Any]]:
-    """Return the function behind a hook, with the objects that it is given beside the arguments of the call."""
+    """Return the function behind a hook, with the objects that it is bound to."""
     owners: list[Any] = []
     while isinstance(hook, functools.partial):
         owners += [*hook.args, *hook.keywords.values()]
@@ -164,10 +164,10 @@ def _function(hook: Any) -> tuple[FunctionType | None, list[Any]]:
 
 
 def _reached(function: FunctionType, code: CodeType, owners: list[Any]) -> Iterator[Any]:
-    """Yield what a function names: of its owners, of outer functions, and of the globals."""
+    """Yield the values that a function names: attributes of its owners, variables of outer functions, and globals."""
     cells = map(contents_of, function.__closure__ or ())
     for owner in (*owners, *cells):
         yield owner
-        held = getattr(owner, "__dict__", {})
-        yield from (held[name] for name in code.co_names if name in held)
+        attributes = getattr(owner, "__dict__", {})
+        yield from (attributes[name] for name in code.co_names if name in attributes)
     yield from (function.__globals__[name] for name in code.co_names if name in function.__globals__)

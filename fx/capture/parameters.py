@@ -1,4 +1,4 @@
-"""What a function says of its parameters, which of them its code asks for being given, and how decorators pass them."""
+"""Parameters of functions: annotations, defaults, tests for None, and their way through decorators."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ if sys.version_info >= (3, 14):
     import annotationlib
 
 _DEEPEST = 8
-"""Through how many functions an input is followed."""
+"""The maximal number of functions through which an input is followed."""
 
 
 def annotations_of(owner: Any) -> dict[str, Any]:
-    """The annotations of a function, or of a class without its bases, where text stays text.
+    """Return the annotations of a function, or of a class without its bases, where text stays text.
 
-    Python 3.14 evaluates them when somebody asks, and may lack a name then: such a one is a forward reference.
+    Python 3.14 evaluates them on access, and a name may be missing then: it becomes a forward reference.
     """
     if sys.version_info >= (3, 14):
         return annotationlib.get_annotations(owner, format=annotationlib.Format.FORWARDREF)
@@ -39,60 +39,60 @@ def annotations_of(owner: Any) -> dict[str, Any]:
 
 
 def evaluated_annotations(function: Any) -> dict[str, Any]:
-    """The annotations of a function, as objects where its strings can be evaluated.
+    """Return the annotations of a function, as objects where its strings can be evaluated.
 
-    Those of generated code are what its graph holds, which may come from a file: they stay what they are.
+    Those of generated code come from its graph, which may come from a file: they are not evaluated.
     """
     code = getattr(inspect.unwrap(function), "__code__", None)
     if getattr(code, "co_filename", None) in GENERATED_FILES:
         return annotations_of(function)
     try:
         return inspect.get_annotations(function, eval_str=True)
-    except Exception:  # evaluating the user's annotations may do anything; as strings they are just names
+    except Exception:  # evaluating the user's annotations may do anything; as strings they are only names
         return annotations_of(function)
 
 
 def defaults_of(function: Any) -> dict[str, Any]:
-    """The defaults of a function's parameters."""
-    given = inspect.signature(function, follow_wrapped=False).parameters.values()
-    return {one.name: one.default for one in given if one.default is not one.empty}
+    """Return the defaults of a function's parameters."""
+    parameters = inspect.signature(function, follow_wrapped=False).parameters.values()
+    return {parameter.name: parameter.default for parameter in parameters if parameter.default is not parameter.empty}
 
 
 def asked_for(function: Any, names: Iterable[str], owner: Any = None, depth: int = 0) -> dict[str, SourceLocation]:
-    """Return those of the parameters of a function that it asks for being ``None`` or given, with the line.
+    """Return the parameters that a function compares with ``None`` or tests for their truth, each with the line.
 
-    So do functions and modules that it hands them on to, as far as its byte code shows which these are.
+    Functions and modules that it passes them to are searched too, as far as its byte code shows which these are.
 
     Args:
-        function: a function that Python code defines.
+        function: a function that is defined in Python code.
         names: the parameters.
         owner: the module whose method it is.
-        depth: how many functions lie around it.
+        depth: the number of functions around it.
     """
     code = inspect.unwrap(function).__code__
     wanted = dict.fromkeys(names)
-    found: dict[str, SourceLocation] = {}
-    for one in nested(code):
-        for test in identities(one):
-            for name in wanted.keys() & (test.one | test.other) if test.with_none else ():
-                if one is code or name in one.co_freevars:
-                    found.setdefault(str(name), SourceLocation(one, test.offset))
+    lines: dict[str, SourceLocation] = {}
+    for inner in nested(code):
+        for test in identities(inner):
+            for name in wanted.keys() & (test.left | test.right) if test.with_none else ():
+                if inner is code or name in inner.co_freevars:
+                    lines.setdefault(str(name), SourceLocation(inner, test.offset))
     flow = dataflow(code)
     if flow is None:
-        return found
-    known = Names.of_function(inspect.unwrap(function))
+        return lines
+    constants = Names.of_function(inspect.unwrap(function))
     if owner is not None:
-        known = Names({**known.local, code.co_varnames[0]: owner}, known.namespace)
+        constants = Names({**constants.local, code.co_varnames[0]: owner}, constants.namespace)
     for name in wanted:
         for index in flow.loads(name):
             for use, _ in flow.uses.get(index, ()):
-                if (where := _asked(flow, index, use, known, depth)) is not None:
-                    found.setdefault(name, where)
-    return found
+                if (where := _asked(flow, index, use, constants, depth)) is not None:
+                    lines.setdefault(name, where)
+    return lines
 
 
 def _asked(flow: Dataflow, index: int, use: int, known: Names, depth: int) -> SourceLocation | None:
-    """Return where a parameter that one instruction loads and another takes is asked for; None if it is not there."""
+    """Return the line where a parameter is tested that one instruction loads and another uses; else None."""
     where = SourceLocation(flow.code, flow.steps[use].offset)
     if flow.asks_truth(use) or (flow.kind(use) in TEXTS and flow.compares_elements(use)):
         return where
@@ -100,27 +100,27 @@ def _asked(flow: Dataflow, index: int, use: int, known: Names, depth: int) -> So
     if call is None:
         return None
     if callee_of(flow, call, known) in (isinstance, bool):
-        return where if any(index in given for given in call.positional[:1]) else None
+        return where if any(index in argument for argument in call.positional[:1]) else None
     try:
         called, module, skipped = _called(value_of(flow, call.callee, known))
     except LookupError:
         return None
     if called is None or call.is_spread or depth >= _DEEPEST:
         return None
-    given = parameters_given(inspect.unwrap(called).__code__, call, index, bool(skipped))
-    asked = asked_for(called, filter(None, given), module, depth + 1)
-    return next(iter(asked.values()), None)
+    parameters = parameters_given(inspect.unwrap(called).__code__, call, index, bool(skipped))
+    tests = asked_for(called, filter(None, parameters), module, depth + 1)
+    return next(iter(tests.values()), None)
 
 
 def asked_keywords(function: Any, name: str) -> SourceLocation | None:
-    """Return where a function spreads its ``**kwargs``, or asks what is in them; None where it does neither."""
+    """Return the line where a function spreads its ``**kwargs``, or queries its contents; None if it does neither."""
     code = inspect.unwrap(function).__code__
     offset = keywords_asked_for(code, name)
     return None if offset is None else SourceLocation(code, offset)
 
 
 def _called(value: Any) -> tuple[Any, Any, int]:
-    """Return what a call runs: a function, the module whose method it is, the number of parameters not in the call."""
+    """Return the function that a call runs, the module that owns the method, and the number of bound parameters."""
     if isinstance(value, torch.nn.Module):
         return _users_own(type(value).forward), value, 1
     if isinstance(value, MethodType):
@@ -139,10 +139,10 @@ def _users_own(value: Any) -> Any:
 
 
 def decorated_again(function: Any, innermost: Callable[..., Any]) -> Callable[..., Any]:
-    """Return what the decorators of ``function`` make of ``innermost`` in place of what is behind them all.
+    """Apply the decorators of ``function`` to ``innermost`` instead of to the function behind them all.
 
-    They keep the function that they call in their closure, in a ``functools.partial`` or in an attribute. Nothing is
-    changed that other threads call.
+    Decorators keep the function that they call in their closure, in a ``functools.partial`` or in an attribute. Nothing
+    that other threads call is changed.
     """
     behind = getattr(function, "__wrapped__", None)
     if behind is None:
@@ -153,14 +153,14 @@ def decorated_again(function: Any, innermost: Callable[..., Any]) -> Callable[..
             f"a decorator of {getattr(function, '__qualname__', function)} cannot be captured",
             where=defined_at(function) or defined_at(inspect.unwrap(function)),
             why="the function takes *args, **kwargs or keyword-only parameters, each of which becomes one input, and "
-            "the decorator keeps what it calls where capture does not find it",
+            "capture does not find the function that the decorator calls",
             remedy="name the parameters of the function one by one, or give the decorator a def that calls it",
         )
     return again
 
 
 def _with_inner(function: Any, behind: Any, inner: Callable[..., Any]) -> Any:
-    """Return a decorator that calls ``inner`` where ``function`` calls ``behind``; ``None`` where it does not say."""
+    """Return a decorator that calls ``inner`` where ``function`` calls ``behind``; ``None`` if that is unknown."""
     if isinstance(function, FunctionType):
         cells = function.__closure__ or ()
         if all(contents_of(cell) is not behind for cell in cells):
@@ -172,13 +172,13 @@ def _with_inner(function: Any, behind: Any, inner: Callable[..., Any]) -> Any:
         return again
     if isinstance(function, functools.partial):
         parts = (function.func, *function.args)
-        if not any(one is behind for one in (*parts, *function.keywords.values())):
+        if not any(part is behind for part in (*parts, *function.keywords.values())):
             return None
-        keywords = {name: inner if one is behind else one for name, one in function.keywords.items()}
-        return functools.partial(*(inner if one is behind else one for one in parts), **keywords)
-    held = getattr(function, "__dict__", {})
-    # functools.wraps leaves `__wrapped__` for others to read; a decorator calls what it holds under names of its own.
-    names = [name for name, one in held.items() if one is behind and name != "__wrapped__"]
+        keywords = {name: inner if part is behind else part for name, part in function.keywords.items()}
+        return functools.partial(*(inner if part is behind else part for part in parts), **keywords)
+    attributes = getattr(function, "__dict__", {})
+    # functools.wraps sets `__wrapped__` for others to read; a decorator calls the function by a name of its own.
+    names = [name for name, value in attributes.items() if value is behind and name != "__wrapped__"]
     if not names or not isinstance(vars(type(function)).get("__call__"), FunctionType):
         return None
     again = copy.copy(function)
@@ -187,9 +187,9 @@ def _with_inner(function: Any, behind: Any, inner: Callable[..., Any]) -> Any:
 
 
 def expect_keywords_taken(function: Callable[..., Any], args: Sequence[Any], keywords: Mapping[str, Any]) -> None:
-    """Refuse a decorator that does not take by keyword what stands for starred and keyword-only parameters."""
+    """Refuse a decorator that does not accept starred and keyword-only parameters by keyword."""
     called: Any = function
-    if not isinstance(function, (FunctionType, functools.partial)):  # an object, which may be a descriptor, too
+    if not isinstance(function, (FunctionType, functools.partial)):  # an object, which may be a descriptor too
         called = functools.partial(type(function).__call__, function)
     try:
         inspect.signature(called, follow_wrapped=False).bind(*args, **keywords)
@@ -198,13 +198,13 @@ def expect_keywords_taken(function: Callable[..., Any], args: Sequence[Any], key
             f"a decorator of {getattr(function, '__qualname__', function)} cannot be captured: {error}",
             where=defined_at(function),
             why="the function takes *args, **kwargs or keyword-only parameters, each of which becomes one input that "
-            "is handed on by keyword",
-            remedy="let the decorator take **kwargs and hand them on, or name the function's parameters one by one",
+            "is passed on by keyword",
+            remedy="let the decorator take **kwargs and pass them on, or name the function's parameters one by one",
         ) from None
 
 
 def asking_decorator(function: Any) -> SourceLocation | None:
-    """Return where a decorator of ``function`` does anything with its ``**kwargs`` but hand them on, if one does."""
+    """Return the line where a decorator of ``function`` does more with its ``**kwargs`` than pass them on, if any."""
     while hasattr(function, "__wrapped__"):
         code = getattr(function, "__code__", None)
         if code is not None and code.co_flags & inspect.CO_VARKEYWORDS:

@@ -1,14 +1,16 @@
-"""What tracing replaces in the running process, and how it is put back (paper, section 4.1).
+"""Replacements that tracing makes in the running process, and how they are undone (paper, section 4.1).
 
-``torch.nn.Module`` and globals of the traced program are shared by all threads. Every replacement here behaves as the
-original unless the calling thread is tracing, stays while any thread is tracing, and is undone by the last one,
-whatever ended its trace.
+All threads share ``torch.nn.Module`` and the globals of the traced program. So each replacement behaves like the
+original unless the calling thread is tracing. It stays while any thread is tracing; the last trace to end undoes it,
+however it ended.
 
-An exception that a handler of signals raises can interrupt between any two steps, also between those that put back. So
-nothing here rests on a step being reached. Whether a trace runs is never noted, but asked of the generator that it runs
-in, which Python itself knows to be running or not. What is replaced is noted before it is replaced. And
-:func:`restore_patches`, which puts back what no running trace needs, can be interrupted anywhere and called again: a
-trace calls it when it ends, and when it starts.
+The exception of a signal handler can interrupt between any two steps, also between the steps that restore. So nothing
+here relies on a step being reached:
+
+- No flag says that a trace is running. The generator that runs it does: Python knows whether a generator is running.
+- A replacement is noted before it is made.
+- :func:`restore_patches`, which undoes all that no running trace needs, can be interrupted anywhere and called again. A
+  trace calls it when it ends, and when it starts.
 """
 
 from __future__ import annotations
@@ -31,88 +33,88 @@ T = TypeVar("T")
 
 class _ThreadState(threading.local):
     trace: Trace | None = None
-    """The innermost trace of this thread; it may have ended."""
+    """The innermost trace of this thread, which may have ended."""
 
 
 class Trace:
-    """One trace: the session that it serves, and what it replaces."""
+    """One trace: its session, and its replacements."""
 
     __slots__ = ("latest_module", "outer", "result", "session", "steps", "stopped")
 
     def __init__(self, session: Any, program: Callable[[Trace], Any]) -> None:
-        self.session = session  # a TraceState: what is done when the thread uses a module
+        self.session = session  # a TraceState: handles the thread's use of modules
         self.outer: Trace | None = None
         self.result: Any = None
         self.stopped: StopIteration | None = None
         self.latest_module = latest_module()
-        """The module that was imported last before it."""
-        self.steps: Any = self._run(program)  # a generator, which says whether it is running
+        """The last module that was imported before the trace."""
+        self.steps: Any = self._run(program)  # a generator, which knows whether it is running
 
     def is_running(self) -> bool:
-        """Return whether its program is being run, by whatever thread."""
+        """Return whether any thread is running its program."""
         return self.steps.gi_running
 
     def replace(
         self, owner: dict[str, Any] | type, names: Iterable[str], make: Callable[[Any], Any], absent: bool = False
     ) -> None:
-        """Let ``owner[name]`` be ``make(its value)`` until this trace, and others that replaced it, have ended.
+        """Replace ``owner[name]`` by ``make(its value)`` until this trace and all others that replace it have ended.
 
-        A name that a dictionary does not have stands for the builtin. With ``absent``, ``make`` is given ``None`` for
-        what is not there.
+        A name that a dictionary lacks means the builtin. With ``absent``, ``make`` is called with ``None`` for a name
+        that is no builtin either.
         """
         with _lock:
             self._replace(owner, dict.fromkeys(names, make), absent)
 
-    def replace_all(self, several: Replacement) -> None:
-        """Replace entries of what lives as long as the process, for which others are made once for all traces."""
+    def replace_all(self, replacement: Replacement) -> None:
+        """Replace entries of a long-lived owner, with replacements that all traces share."""
         with _lock:
-            self._replace_all(several)
+            self._replace_all(replacement)
 
     def replace_builtins(self, namespace: dict[str, Any], stand_ins: Builtins) -> None:
-        """Do so for names of builtins, all at once, since a trace replaces hundreds."""
+        """Replace names of builtins, all at once, since a trace replaces hundreds."""
         with _lock:
-            known = _replaced_by(namespace, stand_ins.makers) or stand_ins.replacement_in(namespace)
-            self._put_on(known)
-            if len(known.stand_ins) < len(stand_ins.makers):
-                own = stand_ins.makers.keys() - known.stand_ins.keys()
+            replacement = _replaced_by(namespace, stand_ins.makers) or stand_ins.replacement_in(namespace)
+            self._put_on(replacement)
+            if len(replacement.stand_ins) < len(stand_ins.makers):
+                own = stand_ins.makers.keys() - replacement.stand_ins.keys()
                 self._replace(namespace, {name: stand_ins.makers[name] for name in own}, absent=False)
 
     def _replace(self, owner: dict[str, Any] | type, makers: Mapping[str, Maker], absent: bool) -> None:
         for name, make in makers.items():
-            now = _replacements.get(id(owner), ())
-            known = next((each for each in now if name in each.stand_ins), None)
-            if known is None:
-                known = Replacement(owner, {name: make}, absent)
-                known.prepare()
-            self._put_on(known)
+            replacements = _replacements.get(id(owner), ())
+            current = next((each for each in replacements if name in each.stand_ins), None)
+            if current is None:
+                current = Replacement(owner, {name: make}, absent)
+                current.prepare()
+            self._put_on(current)
 
-    def _replace_all(self, several: Replacement) -> None:
-        now = _replacements.get(id(several.owner), ())
-        if several.holders:
-            self._put_on(several)
-        elif any(name in each.stand_ins for each in now for name in several.makers):
-            self._replace(several.owner, several.makers, several.absent)
+    def _replace_all(self, replacement: Replacement) -> None:
+        now = _replacements.get(id(replacement.owner), ())
+        if replacement.holders:
+            self._put_on(replacement)
+        elif any(name in each.stand_ins for each in now for name in replacement.makers):
+            self._replace(replacement.owner, replacement.makers, replacement.absent)
         else:
-            several.prepare()
-            self._put_on(several)
+            replacement.prepare()
+            self._put_on(replacement)
 
     def _put_on(self, replacement: Replacement) -> None:
-        """Let others stand in, as long as this trace runs, too."""
+        """Install a replacement as long as this trace runs."""
         now = _replacements.setdefault(id(replacement.owner), [])
         if replacement not in now:
-            now.append(replacement)  # before the rest: an exception of a signal may come at any step
+            now.append(replacement)  # before the rest: the exception of a signal may come at any step
         replacement.holders.add(self)
         replacement.put_on()
 
     def stand_ins(self, *owners: dict[str, Any]) -> dict[int, Any]:
-        """Return what stands in ``owners`` for the functions that were replaced there, by the identity of these."""
-        known = set(map(id, owners))
-        ones = [each for each in _replacements_now() if id(each.owner) in known]
-        return {id(each.originals[name]): value for each in ones for name, value in each.stand_ins.items()}
+        """Return the replacements in ``owners``, by the identity of the original functions."""
+        owner_ids = set(map(id, owners))
+        replacements = [each for each in _replacements_now() if id(each.owner) in owner_ids]
+        return {id(each.originals[name]): value for each in replacements for name, value in each.stand_ins.items()}
 
     def _replace_standing(self) -> None:
-        for several in _standing:
-            self._replace_all(several)
+        for replacement in _standing:
+            self._replace_all(replacement)
 
     def _run(self, program: Callable[[Trace], Any]) -> Generator[None]:
         restore_patches()
@@ -124,41 +126,45 @@ class Trace:
         _thread.trace = self
         try:
             self.result = program(self)
-        except StopIteration as error:  # which no generator lets through
+        except StopIteration as error:  # a generator does not let it through
             self.stopped = error
         yield
 
 
 def replaced_always(owner: dict[str, Any] | type, makers: Mapping[str, Maker], absent: bool = False) -> None:
-    """Let each trace replace such entries."""
+    """Let each trace replace these entries."""
     _standing.append(Replacement(owner, makers, absent))
 
 
 def _replaced_by(owner: dict[str, Any], makers: Mapping[str, Maker]) -> Replacement | None:
-    """Return what replaces entries of ``owner`` now by what these makers make."""
+    """Return the current replacement of entries of ``owner`` that these makers made."""
     return next((each for each in _replacements.get(id(owner), ()) if each.makers is makers), None)
 
 
 def _replacements_now() -> list[Replacement]:
-    with _lock:  # not around the loop of who asks: its jumps back can be outside of the block in Python 3.12
+    with _lock:  # not around the caller's loop: its jumps back can be outside of the block in Python 3.12
         return [*itertools.chain(*_replacements.values())]
 
 
 class _RecursionLimit:
-    """Lets modules nest as deep while they are traced as they may when they run, which takes fewer calls."""
+    """Raises the recursion limit while tracing.
+
+    Modules may then nest as deep as in eager mode, which takes fewer calls.
+    """
 
     factor = 3
-    """How many times the calls of eager code a trace makes, at most."""
+    """The maximal ratio of the calls that a trace makes to those of eager code."""
 
     safe = 9_000
-    """What the stack of a thread, 8 MiB, holds of frames while programs are traced, also where C stands between them.
+    """The number of frames that a thread's stack, 8 MiB, holds while tracing, also with C frames between.
 
-    A module that is called by ``sorted`` or ``__getattr__`` takes the most."""
+    A module that ``sorted`` or ``__getattr__`` calls takes the most.
+    """
 
     def __init__(self) -> None:
         self.before = 0
         self.during: int | None = None
-        """The limit as long as there are traces; None when it is not replaced."""
+        """The limit while there are traces; None when it is not replaced."""
 
     def put_on(self) -> None:
         if self.during is None:
@@ -168,8 +174,8 @@ class _RecursionLimit:
 
     def undo(self) -> None:
         if self.during is not None:
-            if sys.getrecursionlimit() == self.during:  # else somebody else has set it meanwhile
-                with suppress(RecursionError):  # the trace began where little was left
+            if sys.getrecursionlimit() == self.during:  # else other code has set it since
+                with suppress(RecursionError):  # the trace began with little stack left
                     sys.setrecursionlimit(self.before)
             self.during = None
 
@@ -179,13 +185,13 @@ _lock = threading.RLock()
 _limit = _RecursionLimit()
 _traces: list[Trace] = []
 _replacements: dict[int, list[Replacement]] = {}
-"""What is replaced now, by the identity of the owner."""
+"""The current replacements, by the identity of the owner."""
 _standing: list[Replacement] = []
-"""What each trace replaces."""
+"""The replacements that each trace makes."""
 
 
 def run(session: Any, program: Callable[[Trace], Any]) -> Any:
-    """Return ``program(trace)``, and send what this thread does with modules meanwhile to ``session``."""
+    """Return ``program(trace)``, and pass this thread's use of modules meanwhile to ``session``."""
     trace = Trace(session, program)
     try:
         try:
@@ -196,14 +202,14 @@ def run(session: Any, program: Callable[[Trace], Any]) -> Any:
                 put_back_in_modules_after(trace.latest_module, _originals())
             restore_patches()
     finally:
-        restore_patches()  # the one before may have been interrupted
+        restore_patches()  # the call before may have been interrupted
     if trace.stopped is not None:
         raise trace.stopped
     return trace.result
 
 
 def _originals() -> dict[int, Any]:
-    """Return what is replaced now, by the identity of what stands in."""
+    """Return the originals of the current replacements, by the identity of the replacement."""
     return {
         id(value): each.originals[name]
         for each in _replacements_now()
@@ -213,7 +219,7 @@ def _originals() -> dict[int, Any]:
 
 
 def restore_patches() -> None:
-    """Put back what traces have replaced that do not run any more."""
+    """Undo the replacements that only ended traces needed."""
     _thread.trace = _running_trace()
     if not _traces and not _replacements and _limit.during is None:
         return
@@ -222,19 +228,19 @@ def restore_patches() -> None:
 
 
 def _put_back() -> None:
-    """Put back what no running trace needs, under the lock.
+    """Undo the replacements that no running trace needs; the caller holds the lock.
 
-    Not written into the block that holds it: from Python 3.12 on, jumps from a condition back to a loop's start may be
-    outside of the block's range, so that an exception of a signal's handler there would leave the lock held.
+    Not written into the block that holds it: from Python 3.12 on, a jump from a condition back to the start of a loop
+    may be outside of the block's range. The exception of a signal handler there would leave the lock held.
     """
     running = {trace for trace in _traces if trace.is_running()}
-    for key, ones in list(_replacements.items()):
-        for replacement in list(ones):
+    for key, replacements in list(_replacements.items()):
+        for replacement in list(replacements):
             if running.isdisjoint(replacement.holders):
                 replacement.undo()
                 replacement.holders.clear()
-                ones.remove(replacement)
-        if not ones:
+                replacements.remove(replacement)
+        if not replacements:
             _replacements.pop(key, None)
     _traces[:] = running
     if not running:
@@ -242,7 +248,7 @@ def _put_back() -> None:
 
 
 def are_patches_restored() -> bool:
-    """Return whether nothing is replaced for a trace that does not run any more."""
+    """Return whether no replacement is left of a trace that has ended."""
     return all(trace.is_running() for trace in list(_traces)) and (bool(_traces) or not _replacements)
 
 
@@ -252,7 +258,7 @@ def is_tracing() -> bool:
 
 
 def outside(compute: Callable[[], T]) -> T:
-    """Return ``compute()``, during which the calling thread counts as one that captures nothing."""
+    """Return ``compute()``, during which the calling thread does not count as tracing."""
     before = _thread.trace
     try:
         _thread.trace = None
@@ -262,7 +268,7 @@ def outside(compute: Callable[[], T]) -> T:
 
 
 def running_session() -> Any:
-    """The session of the innermost trace of the calling thread; ``None`` where there is no trace."""
+    """Return the session of the innermost trace of the calling thread; ``None`` if there is no trace."""
     trace = _thread.trace
     if trace is None or (not trace.steps.gi_running and (trace := _running_trace()) is None):
         return None
@@ -270,13 +276,13 @@ def running_session() -> Any:
 
 
 def running_tracer() -> Any:
-    """The tracer of the innermost trace of the calling thread; ``None`` where there is no trace."""
+    """Return the tracer of the innermost trace of the calling thread; ``None`` if there is no trace."""
     session = running_session()
     return None if session is None else session.tracer
 
 
 def _running_trace() -> Trace | None:
-    """The innermost trace of the calling thread."""
+    """Return the innermost running trace of the calling thread."""
     trace = _thread.trace
     while trace is not None and not trace.steps.gi_running:
         trace = trace.outer
@@ -284,7 +290,7 @@ def _running_trace() -> Trace | None:
 
 
 def while_tracing(stand_in: Callable[..., Any]) -> Maker:
-    """Make what stands in for a function: ``stand_in(tracer, function, *args)`` where a trace runs, else itself."""
+    """Make a replacement that calls ``stand_in(tracer, function, *args)`` while tracing, else the function."""
 
     def make(original: Any) -> Any:
         def called(*args: Any, **kwargs: Any) -> Any:
@@ -298,8 +304,8 @@ def while_tracing(stand_in: Callable[..., Any]) -> Maker:
     return make
 
 
-def _make_call(found: Callable[..., Any]) -> Callable[..., Any]:
-    original = _behind(found)
+def _make_call(current: Callable[..., Any]) -> Callable[..., Any]:
+    original = _behind(current)
 
     def module_call(self: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
         trace = _thread.trace
@@ -311,8 +317,8 @@ def _make_call(found: Callable[..., Any]) -> Callable[..., Any]:
     return module_call
 
 
-def _make_getattr(found: Callable[[torch.nn.Module, str], Any]) -> Callable[[torch.nn.Module, str], Any]:
-    original = _behind(found)
+def _make_getattr(current: Callable[[torch.nn.Module, str], Any]) -> Callable[[torch.nn.Module, str], Any]:
+    original = _behind(current)
 
     def module_getattr(self: torch.nn.Module, name: str) -> Any:
         value = original(self, name)
@@ -328,9 +334,9 @@ def _make_getattr(found: Callable[[torch.nn.Module, str], Any]) -> Callable[[tor
     return module_getattr
 
 
-def _behind(found: Any) -> Any:
-    """The original of what somebody else kept while it stood in for it, and has put back since."""
-    return found.__wrapped__ if getattr(found, "__code__", None) in _STAND_INS else found
+def _behind(current: Any) -> Any:
+    """Return the original of a replacement that other code stored during a trace and has written back since."""
+    return current.__wrapped__ if getattr(current, "__code__", None) in _STAND_INS else current
 
 
 _STAND_INS: set[Any] = set()

@@ -1,10 +1,11 @@
-"""What the traced code does with tensors that are not traced values: buffers, parameters, and tensors that it makes.
+"""Operations of the traced code on real tensors: buffers, parameters, and tensors that the code makes.
 
-Operations on a module's own tensors are recorded, so that the program follows them, and computed beside that where
-nothing has been written yet, so that shapes and lengths are real numbers. What is made of constants alone is computed
-now, and is a constant of the program, unless a traced value or a random number is written to it: then all that led to
-it is recorded. Random numbers are recorded and never drawn; writes to what existed before the trace are recorded and
-never carried out.
+- Operations on a module's own tensors are recorded, so that the program follows their changes. They are also computed,
+  as long as nothing has been written, so that shapes and lengths are real numbers.
+- A tensor made from constants only is computed now, and is a constant of the program. If a traced value or a random
+  number is written to it, all that led to it is recorded.
+- Random numbers are recorded and never drawn.
+- Writes to tensors that existed before the trace are recorded and never carried out.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ _torch: Any = torch
 _UNWRITTEN = frozenset({"__repr__", "__format__", "untyped_storage", "type"}).union(
     row.name for row in METHODS.values() if row.reads not in ("value", "values")
 )
-"""Methods that tell what a write leaves as it is."""
+"""Methods whose result does not change by a write."""
 _OF_SIZES = names_of("sizes", "memory") | {"__len__"}
 _DATA_DEPENDENT_SHAPE = frozenset(
     "argwhere bincount masked_select nonzero repeat_interleave unique unique_consecutive where".split()
@@ -50,21 +51,21 @@ _AUGMENTED = frozenset(f"__{row.method}__" for row in OPERATORS if row.in_place)
 _QUICK = IMMEDIATE_TYPES | {Proxy}
 _PLAIN = (Proxy, Attribute, ParameterProxy, GuidedProxy, GuidedAttribute)
 _MOST_VALUES = 256
-"""How many numbers of a tensor the traced code may read as a list."""
+"""The maximal number of elements of a tensor that the traced code may read as a list."""
 
 
 class _Call:
-    """A call of a function of torch, or of a method of tensors, by the traced code."""
+    """A call of a torch function, or of a method of tensors, by the traced code."""
 
     def __init__(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], graph: Graph) -> None:
-        """A call that has not been carried out yet; ``graph`` is the one that nodes go into now."""
+        """Create a call that has not been carried out yet; ``graph`` is the current graph."""
         self.function = function
         self.args = args
         self.kwargs = kwargs
         self.graph = graph
         self.name: str = getattr(function, "__name__", "")
         self.result: Any = None
-        """What it returned, once it has been carried out."""
+        """The result of the call, once it has been carried out."""
 
     @property
     def attribute(self) -> str | None:
@@ -78,7 +79,7 @@ class _Call:
 
     @functools.cached_property
     def effect(self) -> Effect | None:
-        """What it does beside returning a value."""
+        """Its effect besides its result."""
         if self.name == "__get__":
             return None
         rule = find_rule(self.name if is_tensor_method(self.function) else self.function)
@@ -100,12 +101,12 @@ class _Call:
 
     @property
     def draws(self) -> bool:
-        """Whether it draws random numbers."""
+        """True if it draws random numbers."""
         return self.effect is not None and (self.effect.kind == "random" or self.effect.draws)
 
     @property
     def resizes(self) -> bool:
-        """Whether what it writes to may have other sizes afterwards."""
+        """True if it may change the sizes of a tensor that it writes to."""
         return "out" in self.kwargs or self.name == "__set__" or changes_layout(self.name)
 
     def run(self) -> Any:
@@ -114,33 +115,33 @@ class _Call:
         return self.result
 
     def returns_argument(self) -> bool:
-        """Return whether the tensor that it has returned is one of its arguments."""
-        return any(self.result is given for given in self.tensors)
+        """Return whether its result is one of its arguments."""
+        return any(self.result is argument for argument in self.tensors)
 
 
 def _methods_of_clients(tracer: type) -> frozenset[CodeType]:
-    """The code of a client's own ``create_proxy``: what it computes to learn of a node is not part of the program."""
+    """Return the code of a client's own ``create_proxy``: its computations on a node are not part of the program."""
     methods = [vars(kind)["create_proxy"] for kind in tracer.__mro__ if "create_proxy" in vars(kind)]
-    own = [one for one in methods if isinstance(one, FunctionType) and not one.__module__.startswith("fx.")]
-    return frozenset(one.__code__ for one in own)
+    own = [method for method in methods if isinstance(method, FunctionType) and not method.__module__.startswith("fx.")]
+    return frozenset(method.__code__ for method in own)
 
 
 class RealTensors(TorchFunctionMode):
-    """Sees all that the traced code does with tensors. Once the trace has ended, it does nothing.
+    """Intercepts all operations of the traced code on tensors. After the end of the trace, it does nothing.
 
-    A trace pushes it onto the stack of modes, and :func:`leave_ended` takes it off.
+    A trace pushes it onto the stack of modes, and :func:`leave_ended` pops it.
     """
 
     def __init__(
         self, tracer: TracerBase, modes: Modes, is_tracing: Callable[[], bool], *, replaces_methods: bool = False
     ) -> None:
-        """A mode of one trace.
+        """Create the mode of one trace.
 
         Args:
             tracer: records operations.
-            modes: what it knows of modes.
-            is_tracing: whether the trace is running.
-            replaces_methods: whether calls of methods of tensors are recorded.
+            modes: the gradient and autocast modes of the trace.
+            is_tracing: returns whether the trace is running.
+            replaces_methods: true if calls of methods of tensors are recorded.
         """
         super().__init__()
         self._replaces_methods = replaces_methods
@@ -153,37 +154,37 @@ class RealTensors(TorchFunctionMode):
         self._fixed: dict[int, torch.Tensor] = {}
         self._stale: dict[int, torch.Tensor] = {}
         self._resized: dict[int, torch.Tensor] = {}
-        """Tensors whose sizes are another in the program, which carries out the write that sets them."""
+        """Tensors that have other sizes in the program, which carries out the write that sets them."""
         self._nodes: list[Node] = []
         self._of_clients = _methods_of_clients(type(tracer))
 
-    # What the tracer asks.
+    # Queries of the tracer.
 
     def node_of(self, tensor: torch.Tensor) -> Node | None:
-        """The node that computes a tensor which the traced code made of recorded ones."""
-        known = self._recorded.get(id(tensor))
-        return None if known is None or known[1]._erased else known[1]
+        """Return the node that computes a tensor which the traced code made from recorded ones."""
+        entry = self._recorded.get(id(tensor))
+        return None if entry is None or entry[1]._erased else entry[1]
 
     def takes_part(self, arguments: Any) -> bool:
-        """Return whether a tensor among the arguments of a call is one whose operations are recorded."""
+        """Return whether operations on a tensor among the arguments are recorded."""
         return any(map(self._is_kept, _tensors(arguments)))
 
     def is_constant(self, tensor: torch.Tensor) -> None:
-        """Note that a node uses a tensor as a constant: from now on its contents stay."""
+        """Note that a node uses a tensor as a constant: its contents must not change from now on."""
         self._fixed[id(tensor)] = tensor
 
     def is_written(self, tensor: torch.Tensor) -> None:
-        """Note that a node writes to a tensor: what it holds is known at run time only."""
+        """Note that a node writes to a tensor: its contents are known at run time only."""
         self._stale[id(tensor)] = tensor
 
     def drop_unused(self) -> None:
-        """Remove what was recorded in case that it is used, and is not: reads, and what real tensors alone give."""
+        """Remove unused nodes that were recorded in case of use: reads, and results of real tensors only."""
         for node in reversed(self._nodes):
             unused = [node]
-            for one in unused:
-                if not one._erased and not one.users and not one.is_impure():
-                    unused += [given for given in one.all_input_nodes if given.op == "get_attr"]
-                    one.graph.erase_node(one)
+            for candidate in unused:
+                if not candidate._erased and not candidate.users and not candidate.is_impure():
+                    unused += [operand for operand in candidate.all_input_nodes if operand.op == "get_attr"]
+                    candidate.graph.erase_node(candidate)
 
     # Calls.
 
@@ -198,13 +199,13 @@ class RealTensors(TorchFunctionMode):
         if not kwargs:
             kwargs = {}
             if _QUICK.issuperset(map(type, args)) and Proxy in types:  # as most calls of traced code are
-                caught = self._tracer._state.caught
-                if caught is None or not caught.pause():
+                exceptions = self._tracer._state.exceptions
+                if exceptions is None or not exceptions.pause():
                     return Proxy.__torch_function__(func, types, args, kwargs)
                 try:
                     return Proxy.__torch_function__(func, types, args, kwargs)
                 finally:
-                    caught.resume()
+                    exceptions.resume()
         if func is set_grad_enabled:
             return self._modes.set_gradients(args[0], sys._getframe(1))
         call = _Call(func, args, kwargs, self._tracer.graph)
@@ -218,7 +219,7 @@ class RealTensors(TorchFunctionMode):
         return self._with_real(call)
 
     def _with_traced(self, kind: Any, call: _Call, types: Any) -> Any:
-        """Record a call that a traced value takes part in."""
+        """Record a call that takes a traced value."""
         self._will_write(call)
         if kind not in _PLAIN:
             return call.run()
@@ -234,26 +235,26 @@ class RealTensors(TorchFunctionMode):
             return len(self._traced(call.args[0])) if name == "__len__" else self._record(call)
         if name in _UNWRITTEN or (name == "__get__" and attribute_kind(attribute) == "number"):
             return call.run()
-        kept = [tensor for tensor in call.tensors if self._is_kept(tensor)]
+        recorded = [tensor for tensor in call.tensors if self._is_kept(tensor)]
         if name == "__set__":
-            return self._set(call, kept)
+            return self._set(call, recorded)
         if call.function in (enter_autocast, exit_autocast):
             return self._record(call)
         if call.written:
-            if call.draws or kept or not all(map(self._may_be_written, call.written)):
+            if call.draws or recorded or not all(map(self._may_be_written, call.written)):
                 return self._write(call)
-        elif call.draws or (kept and not self._can_compute(call, kept)):
+        elif call.draws or (recorded and not self._can_compute(call, recorded)):
             return self._record(call)
-        elif kept:
+        elif recorded:
             return self._compute(call)
-        made = list(_tensors(call.run()))
-        if made or call.written:
+        results = list(_tensors(call.run()))
+        if results or call.written:
             self._calls.append(call)
-            self._made.update((id(tensor), tensor) for tensor in made)
+            self._made.update((id(tensor), tensor) for tensor in results)
         return call.result
 
     def _is_kept(self, tensor: torch.Tensor) -> bool:
-        """Return whether what is done with a tensor is recorded."""
+        """Return whether operations on a tensor are recorded."""
         return id(tensor) in self._recorded or self._tracer._is_state(tensor) or self._is_stale(tensor)
 
     def _is_stale(self, tensor: torch.Tensor) -> bool:
@@ -263,9 +264,9 @@ class RealTensors(TorchFunctionMode):
         """Return whether a write can be carried out: the traced code made the tensor, and no node uses it yet."""
         return id(tensor) in self._made and not (self._fixed and share_memory(tensor, self._fixed))
 
-    def _can_compute(self, call: _Call, kept: list[torch.Tensor]) -> bool:
-        """Return whether a recorded call may also be carried out, for what its result looks like."""
-        if (call.effect is not None and call.effect.kind != "check") or any(map(self._is_stale, kept)):
+    def _can_compute(self, call: _Call, recorded: list[torch.Tensor]) -> bool:
+        """Return whether a recorded call may also be carried out, to get the shape of its result."""
+        if (call.effect is not None and call.effect.kind != "check") or any(map(self._is_stale, recorded)):
             return False
         if call.name == "__getitem__":
             return not any(index.dtype in (torch.bool, torch.uint8) for index in _tensors(call.args[1]))
@@ -280,29 +281,31 @@ class RealTensors(TorchFunctionMode):
         return result if self._know(result, recorded) else recorded
 
     def _know(self, result: Any, recorded: Proxy) -> bool:
-        """Note which nodes compute the tensors that a call has returned; return whether they are all of its result."""
+        """Note the nodes of the tensors in a call's result; return whether the result has nothing else."""
         if isinstance(result, torch.Tensor):
             self._recorded[id(result)] = (result, recorded.node)
             return True
         if not isinstance(result, (tuple, list)):
             return False
         elements = list(enumerate(cast("list[Any]", result)))
-        known = [
-            self._know(one, self.element(recorded, place)) for place, one in elements if isinstance(one, torch.Tensor)
+        are_known = [
+            self._know(element, self.element(recorded, place))
+            for place, element in elements
+            if isinstance(element, torch.Tensor)
         ]
-        return len(known) == len(elements)
+        return len(are_known) == len(elements)
 
     def element(self, whole: Proxy, key: Any) -> Proxy:
-        """An element of a value, whose node goes where nobody uses it."""
+        """Return an element of a value; its node is removed if unused."""
         return self.noted(whole[key])  # type: ignore[index]
 
     def noted(self, proxy: Proxy) -> Proxy:
-        """Note that the node of a value is there in case that somebody uses it, and return the value."""
+        """Note that the node of a value is to be removed if unused, and return the value."""
         self._nodes.append(proxy.node)
         return proxy
 
     def _read_values(self, call: _Call) -> Any:
-        """Numbers that the traced code reads out of recorded tensors: the program checks that they still are these."""
+        """Return numbers that the traced code reads from recorded tensors; the program checks that they stay equal."""
         read, value = call, call.result
         if call.name in METHODS and METHODS[call.name].reads == "value":
             read, value = _Call(torch.Tensor.item, call.args[:1], {}, call.graph), call.args[0].item()
@@ -327,16 +330,16 @@ class RealTensors(TorchFunctionMode):
                 "cannot change the layout of a tensor of the module while it is captured",
                 where=_here(),
                 value=call.name,
-                why="what follows would see the tensor as it was",
+                why="later operations would see the old layout",
                 remedy="use the function that returns a new tensor, or make the module a leaf",
             )
         self._will_write(call)
         recorded = self._record(call)
         return call.args[0] if call.name in _AUGMENTED else None if call.name == "__setitem__" else recorded
 
-    def _set(self, call: _Call, kept: list[torch.Tensor]) -> Any:
-        """Set an attribute of a tensor, as ``requires_grad`` or ``data``."""
-        if kept or id(call.args[0]) not in self._made:
+    def _set(self, call: _Call, recorded: list[torch.Tensor]) -> Any:
+        """Set an attribute of a tensor, such as ``requires_grad`` or ``data``."""
+        if recorded or id(call.args[0]) not in self._made:
             raise self._tracer._refusal(
                 f"cannot set {call.attribute} of a tensor of the module while it is captured",
                 where=_here(),
@@ -347,14 +350,14 @@ class RealTensors(TorchFunctionMode):
         return call.run()
 
     def _will_write(self, call: _Call) -> None:
-        """Record what leads to tensors that a call is about to write to, and note whether it gives them other sizes."""
+        """Record the history of tensors that a call is about to write to, and note whether it changes their sizes."""
         for tensor in call.written:
             self._record_history(tensor)
             if call.resizes:
                 self._resized[id(tensor)] = tensor
 
     def _record_history(self, tensor: torch.Tensor) -> None:
-        """Record all that led to a tensor which is about to be written to, unless the program has it anyway."""
+        """Record all that led to a tensor which is about to be written to, unless the program has it already."""
         if id(tensor) in self._made and id(tensor) not in self._recorded:
             for call in self._history(tensor):
                 with within(self._tracer, call.graph):
@@ -362,21 +365,21 @@ class RealTensors(TorchFunctionMode):
         self._stale[id(tensor)] = tensor
 
     def _history(self, tensor: torch.Tensor) -> list[_Call]:
-        """The calls that what is in a tensor's memory comes from, and those that look at that memory, in order."""
-        needed, found = {id(tensor): tensor}, set[int]()
+        """Return the calls that a tensor's memory results from, and those that look at that memory, in order."""
+        needed, numbers = {id(tensor): tensor}, set[int]()
         grows = True
         while grows:
             grows = False
             for number in reversed(range(len(self._calls))):
                 call = self._calls[number]
-                made = (*_tensors(call.result), *call.written)
-                if number not in found and any(share_memory(one, needed) for one in made):
-                    found.add(number)
+                results = (*_tensors(call.result), *call.written)
+                if number not in numbers and any(share_memory(result, needed) for result in results):
+                    numbers.add(number)
                     grows = True
-                    given = [one for one in call.tensors if id(one) in self._made]
-                    needed.update((id(one), one) for one in (*made, *given))
-        calls = [self._calls[number] for number in sorted(found)]
-        self._calls = [call for number, call in enumerate(self._calls) if number not in found]
+                    operands = [value for value in call.tensors if id(value) in self._made]
+                    needed.update((id(value), value) for value in (*results, *operands))
+        calls = [self._calls[number] for number in sorted(numbers)]
+        self._calls = [call for number, call in enumerate(self._calls) if number not in numbers]
         return calls
 
     def _replay(self, call: _Call) -> None:
@@ -387,7 +390,7 @@ class RealTensors(TorchFunctionMode):
     # Nodes.
 
     def _record(self, call: _Call) -> Proxy:
-        """The proxy of a new node for a call."""
+        """Return the proxy of a new node for a call."""
         name, func, args, kwargs = call.name, call.function, call.args, call.kwargs
         if name == "__get__":
             func, args = getattr, (args[0], func.__self__.__name__)
@@ -409,7 +412,7 @@ class RealTensors(TorchFunctionMode):
 
 
 def leave_ended() -> None:
-    """Take the modes of traces that have ended off the stack of the calling thread, where they are its innermost."""
+    """Pop the modes of ended traces from the stack of the calling thread, as long as they are innermost."""
     while count := _torch._C._len_torch_function_stack():
         mode = _torch._C._get_function_stack_at(count - 1)
         if not isinstance(mode, RealTensors) or mode.is_tracing():
@@ -418,18 +421,18 @@ def leave_ended() -> None:
 
 
 def enter(mode: RealTensors) -> None:
-    """Put the mode of a trace onto the stack of the calling thread."""
+    """Push the mode of a trace onto the stack of the calling thread."""
     _torch._C._push_on_torch_function_stack(mode)
 
 
-def share_memory(one: torch.Tensor, others: dict[int, torch.Tensor]) -> bool:
-    """Return whether a tensor is one of ``others``, which are by their identities, or lies in the memory of one."""
-    return id(one) in others or any(_torch._C._is_alias_of(one, other) for other in others.values())
+def share_memory(tensor: torch.Tensor, others: dict[int, torch.Tensor]) -> bool:
+    """Return whether a tensor is one of ``others``, a dict by identity, or shares memory with one of them."""
+    return id(tensor) in others or any(_torch._C._is_alias_of(tensor, other) for other in others.values())
 
 
 def _tensors(value: Any) -> Iterator[torch.Tensor]:
-    """The tensors in a value."""
-    return (one for one in leaves_of(value) if isinstance(one, torch.Tensor))
+    """Yield the tensors in a value."""
+    return (leaf for leaf in leaves_of(value) if isinstance(leaf, torch.Tensor))
 
 
 def _is_plain(value: Any) -> bool:

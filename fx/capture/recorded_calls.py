@@ -1,7 +1,7 @@
-"""Functions of torch and Python that tell nobody when they are called, and what a trace does instead.
+"""Functions of torch and Python that do not dispatch on traced arguments, and their replacements in a trace.
 
-``torch.autograd.Function``, ``functional_call`` and ``checkpoint`` become one operation each. ``torch.finfo`` and the
-like do when they are given a traced dtype. What draws or seeds random numbers in Python is refused.
+``torch.autograd.Function``, ``functional_call`` and ``checkpoint`` become one operation each. ``torch.finfo`` and
+similar functions do if they take a traced dtype. Functions that draw or seed random numbers in Python are refused.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from torch.utils._device import _device_constructors
 
 from fx.bytecode.values import behind
 from fx.capture import higher_order_calls
-from fx.capture.asked_kinds import make_is_tensor, replace_questions
+from fx.capture.introspection import make_is_tensor, replace_questions
 from fx.capture.patching import Trace, replaced_always, running_tracer, while_tracing
 from fx.capture.replacements import Maker, Replacement
 from fx.capture.restore.places import DRAWING, PLAIN, WHY_NO_DRAWING, generator_of
@@ -34,8 +34,8 @@ from fx.frames import is_pythons_file, is_users, is_users_file, user_location
 from fx.operators.asynchronous import remote_calls
 from fx.proxy import Proxy
 
-# `with torch.device(...)` asks once, for good, which functions make tensors: asked first by a program that is traced,
-# it would know the stand-ins of these, and no longer do anything when the trace is over.
+# The first `with torch.device(...)` stores which functions make tensors, for good. If a traced program were first, it
+# would store their replacements, and have no effect after the trace.
 _device_constructors()
 
 MATH = {id(value): value for name, value in vars(math).items() if not name.startswith("_") and callable(value)}
@@ -45,10 +45,10 @@ _IMPORTING = importlib.import_module.__globals__["_bootstrap"].__import__.__code
 """The file in which Python imports modules."""
 _CALLABLE = (MethodType, BuiltinMethodType, partial)
 _READING = frozenset({"getstate", "get_state"})
-"""The methods of generators that leave their state as it is."""
+"""The methods of generators that do not change their state."""
 _TAKE_DTYPES = ("iinfo", "finfo", "frombuffer", "can_cast", "promote_types")
 _TAKE_SIZES = ("empty", "ones", "rand", "randn", "zeros")
-"""Functions whose sizes may be given one by one, of which torch then takes no traced ones."""
+"""Functions whose sizes may be separate arguments, which torch then does not accept as traced values."""
 _SETTINGS = (
     "set_default_device",
     "set_default_dtype",
@@ -59,79 +59,79 @@ _SETTINGS = (
     "set_num_threads",
     "use_deterministic_algorithms",
 )
-"""Functions that set what belongs to the process."""
+"""Functions that change settings of the process."""
 _SEEDING = ("manual_seed", "seed", "set_rng_state")
 
 
 class RecordedCalls:
-    """What one run replaces in the globals of the code that it traces."""
+    """The replacements of one run in the globals of the code that it traces."""
 
     def __init__(self, trace: Trace, functions: Mapping[int, Any], records_classes: bool) -> None:
-        """Replace what is not found by the globals of traced code, and look into no globals yet.
+        """Make the replacements outside of the globals of traced code, and search no globals yet.
 
         Args:
             trace: the trace.
             functions: by their identity, the functions that are recorded whole.
-            records_classes: whether calls of Python's classes are recorded.
+            records_classes: true if calls of Python's classes are recorded.
         """
         self._trace = trace
         self._functions = functions
         self._records_classes = records_classes
         self._searched: set[int] = set()
         numpy = sys.modules.get("numpy")
-        for several in (*_of_numpy(numpy), *_of_rpc(sys.modules.get("torch.distributed.rpc"))):
-            trace.replace_all(several)
+        for replacement in (*_of_numpy(numpy), *_of_rpc(sys.modules.get("torch.distributed.rpc"))):
+            trace.replace_all(replacement)
         higher_order_calls.replace(trace)
         homes = (*higher_order_calls.HOMES, checkpoints.__dict__, os.__dict__)
         self._stand_ins = trace.stand_ins(*homes, *(() if numpy is None else (numpy.__dict__,)))
-        """What stands in for functions wherever the traced code has them from: ``from torch import finfo``."""
+        """The replacements by their functions' identity, however imported: ``from torch import finfo``."""
 
     def search_function(self, function: Any) -> None:
-        """Look into the globals of a function, and of all that its decorators call."""
+        """Search the globals of a function, and of all functions that its decorators call."""
         while function is not None:
             self.search(getattr(function, "__globals__", {}))
             function = getattr(function, "__wrapped__", None)
 
     def search(self, namespace: dict[str, Any]) -> None:
-        """Replace in globals, and in all that they reach, what tells nobody when it is called."""
+        """Make the replacements in globals, and in all globals that they reach."""
         pending = [namespace]
-        for one in pending:
-            if id(one) in self._searched:
+        for current in pending:
+            if id(current) in self._searched:
                 continue
-            self._searched.add(id(one))
-            name = str(one.get("__name__"))
+            self._searched.add(id(current))
+            name = str(current.get("__name__"))
             if name.startswith(("torch.", "math")):
-                self._record_whole(one)
-            elif not name.startswith(f"{__package__}."):  # of what stands in for functions of torch
+                self._record_whole(current)
+            elif not name.startswith(f"{__package__}."):  # of the replacements of torch functions
                 if self._records_classes:
-                    record_classes(self._trace, one)
-                pending.extend(self._replace_in(one))
+                    record_classes(self._trace, current)
+                pending.extend(self._replace_in(current))
 
     def _record_whole(self, namespace: dict[str, Any]) -> None:
-        """Record the functions where globals of torch's, or those of ``math``, refer to them."""
+        """Record these functions where globals of torch, or of ``math``, refer to them."""
         functions = self._functions
         if namespace is _OF_MATH.owner and functions.keys() >= MATH.keys():
             self._trace.replace_all(_OF_MATH)
         else:
-            held = list(namespace.items())
-            names = [name for name, value in held if id(behind_recording(value)) in functions]
+            entries = list(namespace.items())
+            names = [name for name, value in entries if id(behind_recording(value)) in functions]
             self._trace.replace(namespace, names, recording)
 
     def _replace_in(self, namespace: dict[str, Any]) -> Iterator[dict[str, Any]]:
-        """Replace what globals of the user's refer to.
+        """Make the replacements in globals of the user's code.
 
         Yields:
-            The globals of functions, classes and modules of the same package that stand there, which may be given
-            traced values, too, and hand them on to others.
+            The globals of functions, classes and modules of the same package in these globals. They may also take
+            traced values, and pass them on.
         """
         package = _package_of(namespace)
         homes: dict[int, dict[str, Any]] = {}
         modules: set[str] = set()
-        """The names of modules that classes are of, with those that they inherit from."""
-        for name, found in list(namespace.items()):
-            if type(found) in PLAIN:
+        """The names of the modules of classes and of their base classes."""
+        for name, entry in list(namespace.items()):
+            if type(entry) in PLAIN:
                 continue
-            value = behind_recording(behind(found))  # another thread may be tracing
+            value = behind_recording(behind(entry))  # another thread may be tracing
             kind = type(value)
             if id(value) in self._stand_ins:
                 self._trace.replace(namespace, (name,), partial(_stand_in, self._stand_ins[id(value)]))
@@ -140,7 +140,7 @@ class RecordedCalls:
             if kind is FunctionType:
                 homes.update((id(home), home) for home in _homes_of(value))
             elif issubclass(kind, type):
-                modules.update([one.__module__ for one in value.__mro__])
+                modules.update([base.__module__ for base in value.__mro__])
             elif kind is ModuleType:
                 if package and _package_of(value.__dict__) == package:
                     homes[id(value.__dict__)] = value.__dict__
@@ -157,7 +157,7 @@ class RecordedCalls:
 
 
 def _homes_of(function: FunctionType) -> Iterator[dict[str, Any]]:
-    """Yield the globals of a function of the user's, and of what its decorators stand around, somewhere else."""
+    """Yield the globals of a user's function, and of the functions that its decorators wrap, maybe elsewhere."""
     if is_users_file(function.__code__.co_filename):
         yield function.__globals__
     inner = vars(function).get("__wrapped__")
@@ -172,7 +172,7 @@ def _draws(value: Any) -> bool:
 
 
 def _drawing_of(home: Mapping[str, Any]) -> dict[str, Maker]:
-    """What stands in for the methods of generators in a module."""
+    """Return the replacements for the methods of generators in a module."""
     return {name: _random for name, value in home.items() if _draws(value)}
 
 
@@ -188,27 +188,27 @@ def _of_numpy(numpy: Any) -> tuple[Replacement, ...]:
 
 @cache
 def _of_rpc(rpc: Any) -> tuple[Replacement, ...]:
-    """Calls of other processes, under the name where they are made, too, by which generated code calls them."""
+    """Return the replacements for calls of other processes, also under the names by which generated code calls them."""
     calls = {call.__name__: recording for call in remote_calls()}
     homes = (rpc.__dict__, rpc.api.__dict__) if calls else ()
     return tuple(Replacement(home, calls) for home in homes)
 
 
 def _users_module(name: str) -> dict[str, Any] | None:
-    """The globals of a module of the user's; None for others."""
+    """Return the globals of a user's module; None for others."""
     module = sys.modules.get(name)
     file = getattr(module, "__file__", None)
     return vars(module) if file is not None and is_users_file(file) and not is_pythons_file(file) else None
 
 
 def _package_of(namespace: dict[str, Any]) -> str:
-    """The name of the package that a module belongs to; empty for one that belongs to none."""
+    """Return the name of the package that a module belongs to; empty for one that belongs to none."""
     package, dot, _ = str(namespace.get("__name__")).partition(".")
     return package if dot and package != __name__.partition(".")[0] else ""  # capture itself runs on ours
 
 
-def _stand_in(known: Any, _: Any) -> Any:
-    return known
+def _stand_in(replacement: Any, _: Any) -> Any:
+    return replacement
 
 
 def _make_apply(_: Any) -> Any:
@@ -232,14 +232,14 @@ def _functional_call(
     kwargs: Any = None,
     **options: Any,
 ) -> Any:
-    given = args if isinstance(args, tuple) else () if args is None else (args,)
-    call = (module, dict(parameters_and_buffers), given, dict(kwargs or {}))
+    positional = args if isinstance(args, tuple) else () if args is None else (args,)
+    call = (module, dict(parameters_and_buffers), positional, dict(kwargs or {}))
     return tracer.create_proxy("call_function", torch.func.functional_call, call, options)
 
 
 @while_tracing
 def _of_dtype(tracer: Any, original: Any, *args: Any, **kwargs: Any) -> Any:
-    """A function that reads a dtype, or sizes, without asking whether they are traced ones."""
+    """Record a function that reads a dtype, or sizes, without a check for traced ones."""
     if any(isinstance(value, Proxy) for value in (*args, *kwargs.values())):
         return tracer.create_proxy("call_function", original, args, kwargs)
     return original(*args, **kwargs)
@@ -247,11 +247,11 @@ def _of_dtype(tracer: Any, original: Any, *args: Any, **kwargs: Any) -> Any:
 
 @while_tracing
 def _product(tracer: Any, original: Any, value: Any, *args: Any, **kwargs: Any) -> Any:
-    """``numpy.prod``, of the sizes of a traced value recorded as Python's."""
+    """Record ``numpy.prod`` of the sizes of a traced value as Python's."""
     parts = value if type(value) in (list, tuple) else (value,)
-    traced = [one for one in parts if isinstance(one, Proxy)]
+    traced = [part for part in parts if isinstance(part, Proxy)]
     if traced and not args and not kwargs:
-        kinds = {kind_of(one.node) for one in traced}
+        kinds = {kind_of(part.node) for part in traced}
         if kinds <= {(torch.Size, True) if parts[0] is value else (int, True)}:
             return tracer.create_proxy("call_function", math.prod, (value,), {})
     return original(value, *args, **kwargs)
@@ -269,7 +269,7 @@ def _unseeded_method(tracer: Any, original: Any, self: Any, a: Any = None, *args
 
 @while_tracing
 def _setting(tracer: Any, original: Any, *args: Any, **kwargs: Any) -> Any:
-    if not is_users(sys._getframe(2)):  # torch.compile keeps and sets some
+    if not is_users(sys._getframe(2)):  # torch.compile saves and sets some
         return original(*args, **kwargs)
     raise tracer._refusal(
         "cannot change a setting of torch while a program is captured",
@@ -282,7 +282,7 @@ def _setting(tracer: Any, original: Any, *args: Any, **kwargs: Any) -> Any:
 
 @while_tracing
 def _check_with(tracer: Any, original: Any, error_type: Any, cond: Any, message: Any) -> None:
-    """Record ``torch._check`` and the others that are made of this one."""
+    """Record ``torch._check`` and the functions that call it."""
     if not isinstance(cond, Proxy):
         return original(error_type, cond, message)
     if message is None:
@@ -308,11 +308,11 @@ def _random(tracer: Any, original: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def _random_calls(tracer: Any, original: Any, draws: bool, *args: Any, **kwargs: Any) -> Any:
-    """Call a function, or refuse it where it draws and is called by the user's code, also through Python's own."""
+    """Call a function, or refuse it if it draws and user code calls it, also through Python's own code."""
     frame = sys._getframe(3)
     while is_pythons_file(frame.f_code.co_filename) and frame.f_back is not None:
         frame = frame.f_back
-    # torch.compile sets the state that it has found; modules that are imported meanwhile make generators
+    # torch.compile restores the state before it; modules that are imported meanwhile create generators
     if not draws or not is_users(frame) or frame.f_code.co_filename == _IMPORTING:
         return original(*args, **kwargs)
     name = getattr(original, "__name__", "random")

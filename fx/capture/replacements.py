@@ -1,7 +1,7 @@
-"""Entries of dictionaries and classes for which others stand in while programs are traced.
+"""Entries of dictionaries and classes that are replaced while programs are traced.
 
-An exception that a handler of signals raises can interrupt between any two steps. So what stands in is noted before it
-is written, and :meth:`Replacement.undo`, which puts back what was there, can be interrupted and called again.
+The exception of a signal handler can interrupt between any two steps. So a replacement is noted before it is written,
+and :meth:`Replacement.undo`, which restores the original, can be interrupted and called again.
 """
 
 from __future__ import annotations
@@ -18,50 +18,54 @@ from typing import Any
 from fx.capture.restore.places import ABSENT
 
 Maker = Callable[[Any], Any]
-"""From what an entry is to what stands in for it."""
+"""A function that makes the replacement for the original value of an entry."""
 
 
 class Replacement:
-    """Entries of one dictionary or class, what stands in for each, and the traces that need it."""
+    """Entries of one dictionary or class, the replacement for each, and the traces that need them."""
 
     __slots__ = ("absent", "entries", "holders", "makers", "namespace", "originals", "owner", "stand_ins")
 
     def __init__(self, owner: dict[str, Any] | type, makers: Mapping[str, Maker], absent: bool = False) -> None:
-        """Replace, once it is put on, the names in ``makers`` by what these make of what the names stand for.
+        """Prepare to replace the names in ``makers`` by the results of these for the original values.
 
-        A name that is not there stands for the builtin. With ``absent``, one that is no builtin either is made of
-        ``None``, and left out without.
+        A name that the owner lacks means the builtin.
+
+        Args:
+            owner: the dictionary or class.
+            makers: by name, the function that makes the replacement.
+            absent: for a name that is no builtin either, true to call the maker with ``None``, false to leave it out.
         """
         self.owner = owner
         self.namespace: Mapping[str, Any] = vars(owner) if isinstance(owner, type) else owner
         self.entries = _entries_of(owner) if isinstance(owner, type) else owner
-        """What can be written to; None where each attribute of the class has to be set."""
+        """The dictionary to write to; None if each attribute of the class has to be set."""
         self.makers = makers
         self.absent = absent
         self.originals: dict[str, Any] = {}
-        """What each name stood for before."""
+        """The original value of each name."""
         self.stand_ins: dict[str, Any] = {}
         self.holders: set[Any] = set()
         """The traces that need it."""
 
     def prepare(self) -> None:
-        """Make what stands in for what is there now: anew, where that is something else than the last time."""
+        """Make the replacements for the current values, again if a value has changed since the last time."""
         namespace, originals = self.namespace, self.originals
         if len(originals) == len(self.makers) and _holds(namespace, originals):
             return
         for name, make in self.makers.items():
-            found = namespace.get(name, ABSENT)
-            if originals.get(name, self) is found:
+            current = namespace.get(name, ABSENT)
+            if originals.get(name, self) is current:
                 continue
-            original = getattr(builtins, name, None) if found is ABSENT else found
+            original = getattr(builtins, name, None) if current is ABSENT else current
             if original is not None or self.absent:
                 self.stand_ins[name] = value = make(original)
-                originals[name] = found
-                if isinstance(self.owner, type) and not _is_looked_up(name, found, value):
+                originals[name] = current
+                if isinstance(self.owner, type) and not _is_looked_up(name, current, value):
                     self.entries = None
 
     def put_on(self) -> None:
-        """Let the others stand in, where the entries are what they were."""
+        """Install the replacements where the entries have their original values."""
         entries, originals = self.entries, self.originals
         if entries is not None and _holds(entries, originals):
             entries.update(self.stand_ins)
@@ -73,7 +77,7 @@ class Replacement:
             _modified(self.owner)
 
     def undo(self) -> None:
-        """Put back what was there, but where somebody else has replaced it meanwhile."""
+        """Restore the original values, except where other code has replaced them since."""
         entries, originals = self.entries, self.originals
         if entries is not None and _holds(entries, self.stand_ins):
             for name, original in originals.items():  # hundreds for each trace, so without a call for each
@@ -105,45 +109,45 @@ def _holds(owner: Mapping[str, Any], entries: dict[str, Any]) -> bool:
     return all(map(operator.is_, map(owner.get, entries, repeat(ABSENT)), entries.values()))
 
 
-# Setting ``__call__`` of a class lets Python look at all classes below it, for what calls their instances: of
-# torch.nn.Module there are hundreds, which takes longer than to trace a small model. Where one function of Python's
-# takes the place of another, all of them stay what they are. What Python has found goes by the class's version.
+# Setting ``__call__`` of a class makes Python look up how to call instances in all its subclasses: torch.nn.Module has
+# hundreds, which takes longer than to trace a small model. If one Python function replaces another, these lookups need
+# not be repeated. Python's cache of attributes depends on the version of the class.
 
 _modified: Callable[[type], None] = ctypes.PYFUNCTYPE(None, ctypes.py_object)(("PyType_Modified", ctypes.pythonapi))
-"""Lets Python look up anew what a class has, and those below it."""
+"""Invalidates Python's cache of the attributes of a class and its subclasses."""
 
 
 def _is_looked_up(name: str, *values: Any) -> bool:
-    """Return whether Python looks a name up in a class at each use, whichever of the values it stands for."""
+    """Return whether Python looks a name up in the class at each use, for each of these values."""
     return not name.startswith("__") or all(type(value) is FunctionType for value in values)
 
 
 def _entries_of(owner: type) -> dict[str, Any] | None:
-    """The dictionary of a class, behind the view of it that Python gives; None where it is not found."""
-    found = gc.get_referents(vars(owner))
-    return found[0] if len(found) == 1 and type(found[0]) is dict else None
+    """Return the dictionary of a class, behind the read-only view of it; None if it cannot be identified."""
+    referents = gc.get_referents(vars(owner))
+    return referents[0] if len(referents) == 1 and type(referents[0]) is dict else None
 
 
 class Builtins:
-    """Stand-ins for builtins that code with certain globals calls by their names: one set for all such globals."""
+    """Replacements for builtins that code with certain globals calls by name: one set for all such globals."""
 
     def __init__(self, makers: Mapping[str, Maker]) -> None:
-        """``makers`` are those of each name's stand-in."""
+        """Make the replacement for each name of ``makers``."""
         self.makers = makers
         self.stand_ins = {name: make(getattr(builtins, name)) for name, make in makers.items()}
-        """What stands in for each."""
+        """The replacement for each name."""
         for name, value in self.stand_ins.items():
             if isinstance(value, FunctionType):
                 vars(value)["_stands_for"] = getattr(builtins, name)
         self._absent = dict.fromkeys(makers, ABSENT)
 
     def replacement_in(self, namespace: dict[str, Any]) -> Replacement:
-        """Return what replaces, in globals, the names that they do not have."""
-        made = Replacement(namespace, self.makers)
+        """Return the replacement, in globals, of the names that they do not have."""
+        replacement = Replacement(namespace, self.makers)
         if self.makers.keys().isdisjoint(namespace):
-            made.originals, made.stand_ins = self._absent, self.stand_ins
+            replacement.originals, replacement.stand_ins = self._absent, self.stand_ins
         else:
             names = self.makers.keys() - namespace.keys()
-            made.originals = {name: ABSENT for name in self.makers if name in names}
-            made.stand_ins = {name: self.stand_ins[name] for name in made.originals}
-        return made
+            replacement.originals = {name: ABSENT for name in self.makers if name in names}
+            replacement.stand_ins = {name: self.stand_ins[name] for name in replacement.originals}
+        return replacement

@@ -1,4 +1,4 @@
-"""What the traced root holds, as nodes name it: paths of modules, parameters, buffers and constants."""
+"""The attributes of the traced root under the paths that nodes use: modules, parameters, buffers and constants."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from fx.proxy import TracerBase
 
 
 class RootTracer(TracerBase):
-    """What a tracer knows of the module that it traces."""
+    """The part of a tracer that knows the traced module."""
 
     root: torch.nn.Module
-    """The module that is traced; an empty one while a function is."""
+    """The traced module; an empty one if a function is traced."""
     root_module_name: str
     submodule_paths: dict[torch.nn.Module, str] | None = None
     _state: TraceState  # pyright: ignore[reportIncompatibleVariableOverride]
 
     def path_of_module(self, mod: torch.nn.Module) -> str:
-        """The dotted path of ``mod`` below the root.
+        """Return the dotted path of ``mod`` below the root.
 
         Raises:
-            TraceError: it is not below the root.
+            TraceError: ``mod`` is not below the root.
         """
         if not isinstance(mod, torch.nn.Module):
             expect(mod, torch.nn.Module, "path_of_module takes a module", error=TraceError)
@@ -48,10 +48,10 @@ class RootTracer(TracerBase):
         return path
 
     def _attribute_arg(self, a: Any) -> Argument:
-        """A ``get_attr`` node for a parameter, buffer, submodule or tensor; ``NotImplemented`` for anything else.
+        """Return a ``get_attr`` node for a parameter, buffer, submodule or tensor; else ``NotImplemented``.
 
-        Tensors that are not an attribute of the root become constants of the graph. Functions that can be imported by
-        their names stand for themselves.
+        Tensors that are no attribute of the root become constants of the graph. Functions that can be imported by their
+        names are returned as they are.
         """
         if isinstance(a, torch.Tensor):
             return self._tensor_arg(a)
@@ -62,8 +62,8 @@ class RootTracer(TracerBase):
                 raise self._cannot_hold(a)
             return self.create_node("call_function", type(a), self.create_arg(call[0]), {})
         if isinstance(a, torch.ScriptObject):
-            known = self._attributes().get(id(a))
-            return self._constant("_torchbind_obj", a) if known is None else self._fetch(known[1])
+            entry = self._attributes().get(id(a))
+            return self._constant("_torchbind_obj", a) if entry is None else self._fetch(entry[1])
         if isinstance(a, (FunctionType, BuiltinFunctionType)) and is_importable(function := behind_recording(a)):
             return function
         if isinstance(type(a), ProxyableClassMeta):
@@ -71,13 +71,13 @@ class RootTracer(TracerBase):
         return NotImplemented
 
     def _attribute_used(self, node: Node, path: str) -> None:
-        """Note that ``node`` uses an attribute first of all: one that it writes to is read by nodes from then on."""
+        """Note that ``node`` takes an attribute first of all. If it writes to it, later reads are recorded."""
         target = node.target
         if isinstance(target, str):
             writes = target == "__setitem__" or (target.endswith("_") and not target.endswith("__"))
         else:
             writes = any(target is function for function in IN_PLACE)
-        if not writes or self._state.real is None:  # a Transformer makes nodes, and traces nothing
+        if not writes or self._state.real is None:  # a Transformer makes nodes without tracing
             return
         constant = self._constants.get(path)
         tensor = held_at(self.root, path) if constant is None else constant
@@ -85,25 +85,27 @@ class RootTracer(TracerBase):
             self._state.real.is_written(tensor)
 
     def _is_state(self, tensor: torch.Tensor) -> bool:
-        """Return whether the root, or a module below it, holds a tensor; constants of the program are not its state."""
+        """Return whether the root, or a module below it, holds a tensor. Constants of the program do not count."""
         if not self.submodule_paths:
             return False
         if id(tensor) in self._parameters():
             return True
-        known = self._attributes().get(id(tensor))
-        return known is not None and known[1] not in self._constants
+        entry = self._attributes().get(id(tensor))
+        return entry is not None and entry[1] not in self._constants
 
     def _takes_part(self, arguments: Any) -> bool:
-        """Return whether an argument of a call is recorded: a traced value, or a tensor of the root."""
+        """Return whether a call with these arguments is recorded: one is a traced value, or a tensor of the root."""
         real = self._state.real
         return find_proxy(arguments) is not None or (real is not None and real.takes_part(arguments))
 
     def get_fresh_qualname(self, prefix: str) -> str:
-        """A name that starts with ``prefix``, ends in a number and is not an attribute of the root yet."""
+        """Return a name that starts with ``prefix``, ends in a number and is not an attribute of the root yet."""
         expect(prefix, str, "get_fresh_qualname takes the beginning of a name", error=TraceError)
         number = 0
-        held = (self.graph.constants, self._constants)
-        while hasattr(self.root, f"{prefix}{number}") or any(f"{prefix}{number}" in one for one in held):
+        all_constants = (self.graph.constants, self._constants)
+        while hasattr(self.root, f"{prefix}{number}") or any(
+            f"{prefix}{number}" in constants for constants in all_constants
+        ):
             number += 1
         return f"{prefix}{number}"
 
@@ -116,9 +118,9 @@ class RootTracer(TracerBase):
             if path is None:
                 raise _foreign("parameter is not a member of this module", f"shape {tuple(a.shape)}", self)
             return self._fetch(path)
-        known = self._attributes().get(id(a))
-        if known is not None:
-            return self._fetch(known[1])
+        entry = self._attributes().get(id(a))
+        if entry is not None:
+            return self._fetch(entry[1])
         if real is not None:
             real.is_constant(a)
         return self._constant("_tensor_constant", a)
@@ -129,7 +131,7 @@ class RootTracer(TracerBase):
 
     @property
     def _constants(self) -> dict[str, Any]:
-        """The constants of the program around all bodies."""
+        """Return the constants of the program around all bodies."""
         body = self._state.body
         return (self.graph if body is None else body.first.outer_graph).constants
 
@@ -149,29 +151,29 @@ class RootTracer(TracerBase):
         return paths
 
     def _attributes(self) -> dict[int, tuple[Any, str]]:
-        """Path of every buffer and of every tensor or script object that a module of the root holds as an attribute."""
+        """Return the path of each buffer, and of each tensor or script object in an attribute of a module."""
         if self._state.attribute_paths is None:
             named = ((path, value) for path, value in _named_by_program(self.root) if isinstance(value, torch.Tensor))
-            found: dict[int, tuple[Any, str]] = {id(value): (value, path) for path, value in named}
+            attributes: dict[int, tuple[Any, str]] = {id(value): (value, path) for path, value in named}
             modules = self._state.modules
             for prefix, module in self.root.named_modules():
-                if isinstance(module, torch.jit.ScriptModule):  # whose attributes are not in dicts
+                if isinstance(module, torch.jit.ScriptModule):  # its attributes are not in dicts
                     continue
                 own = {**module.__dict__, **module._buffers} if modules is None else modules.attributes.before(module)
                 for name, value in own.items():
                     if isinstance(value, (torch.Tensor, torch.ScriptObject)):
-                        found.setdefault(id(value), (value, f"{prefix}.{name}" if prefix else name))
-            self._state.attribute_paths = found
+                        attributes.setdefault(id(value), (value, f"{prefix}.{name}" if prefix else name))
+            self._state.attribute_paths = attributes
         return self._state.attribute_paths
 
     @property
     def tensor_attrs(self) -> dict[Any, str]:
-        """Path of each tensor attribute of the root that is not a parameter."""
+        """The path of each tensor attribute of the root that is not a parameter."""
         return dict(self._attributes().values())
 
 
 def paths_below(root: torch.nn.Module) -> dict[torch.nn.Module, str]:
-    """Each module below ``root`` with its first path, in the order of ``named_modules``."""
+    """Return each module below ``root`` with its first path, in the order of ``named_modules``."""
     paths: dict[torch.nn.Module, str] = {}
     pending: list[tuple[str, torch.nn.Module]] = [("", root)]
     while pending:
@@ -197,7 +199,7 @@ def _foreign(what: str, value: str, tracer: RootTracer) -> TraceError:
 
 
 def _named_by_program(root: torch.nn.Module) -> Iterator[tuple[str, Any]]:
-    """Yield what the graph of a program that is traced again reads, with the paths in it: it may have other names."""
+    """Yield the attributes that a program to be traced again reads, under its graph's paths, which may differ."""
     graph = vars(root).get("_graph")
     for node in graph.find_nodes(op="get_attr") if graph is not None else ():
         yield node.target, held_at(root, node.target)

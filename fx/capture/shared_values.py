@@ -1,7 +1,7 @@
-"""Traced values that may be one object or share memory: what writes to them, and what compares them by identity.
+"""Traced values that may be the same object or share memory: writes to them, and comparisons by identity.
 
-An augmented assignment (``x += y``) is recorded as ``add``, and as what writes to ``x`` where somebody can tell. Python
-compares by identity what stands for traced values, and asks nobody.
+An augmented assignment (``x += y``) is recorded as ``add``, or as a write to ``x`` if the write is visible. Python
+compares the proxies of traced values by identity, without calling any code.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ from fx.provenance import GENERATED_FILES, SourceLocation
 from fx.proxy import TracerBase
 
 _CONVERSIONS = frozenset("to type type_as float double half bfloat16 int long short char byte bool".split())
-"""Methods whose result may be of another dtype than what is computed beside it."""
+"""Methods whose result may have another dtype than values computed beside it."""
 _OF_PYTHON = frozenset({"_operator", "builtins", "math"})
 
 
 def write_where_it_shows(nodes: Iterable[Node], root: torch.nn.Module) -> None:
-    """Let those of the recorded augmented assignments write to what they name that would otherwise mean something else.
+    """Make those recorded augmented assignments write in place that would otherwise mean something else.
 
-    That is where what they write to is memory of the caller or of a module, or is read afterwards under another name,
-    and where it would be of another dtype as a new tensor, or with another history of gradients.
+    That is the case if the assignment's target is memory of the caller or of a module, or is read afterwards under
+    another name. It is also the case if a new tensor would have another dtype, or another history of gradients.
 
     Args:
-        nodes: the operations that stand for augmented assignments.
+        nodes: the operations that augmented assignments were recorded as.
         root: the traced module.
     """
     other_dtypes: set[Node] | None = None
@@ -58,7 +58,7 @@ def _shows(written: Node, root: torch.nn.Module) -> bool:
     first = written.args[0]
     if not isinstance(first, Node):
         return False
-    pending, seen = [first], {first}
+    pending, visited = [first], {first}
     for node in pending:
         if node.op in ("placeholder", "get_attr"):
             return True
@@ -71,14 +71,14 @@ def _shows(written: Node, root: torch.nn.Module) -> bool:
             if node in sources(user, root):
                 aliases.append(user)
         for alias in aliases:
-            if alias not in seen:
-                seen.add(alias)
+            if alias not in visited:
+                visited.add(alias)
                 pending.append(alias)
     return False
 
 
 def _is_without_history(written: Node) -> bool:
-    """Return whether a new tensor may take part in gradients otherwise than what is written to: the mode changed."""
+    """Return whether a new tensor may have another gradient history than the target of the write: the mode changed."""
     node, first = written.prev, written.args[0]
     while node is not first and node.op != "root":
         if node.target is set_grad_enabled:
@@ -88,32 +88,32 @@ def _is_without_history(written: Node) -> bool:
 
 
 def _has_tensors(written: Node) -> bool:
-    """Return whether both operands may be tensors; a number leaves the dtype as it is."""
+    """Return whether both operands may be tensors; a number does not change the dtype."""
     second = written.args[1]
     return isinstance(second, Node) and kind_of(second)[0] is torch.Tensor
 
 
 def _of_other_dtypes(graph: Graph) -> set[Node]:
-    """The nodes whose operands may be of different dtypes: those behind conversions, and all under autocast."""
-    found: set[Node] = set()
+    """Return the nodes whose operands may have different dtypes: those after conversions, and all under autocast."""
+    nodes: set[Node] = set()
     autocast = False
     for node in graph.nodes:
         autocast = autocast or node._target is enter_autocast
         converts = "dtype" in node._kwargs or (node._op == "call_method" and node._target in _CONVERSIONS)
-        if autocast or converts or (found and not found.isdisjoint(node._input_nodes)):
-            found.add(node)
-    return found
+        if autocast or converts or (nodes and not nodes.isdisjoint(node._input_nodes)):
+            nodes.add(node)
+    return nodes
 
 
 def sources(node: Node, root: torch.nn.Module) -> Iterator[Node]:
-    """The values that the result of an operation may share memory with."""
+    """Yield the values that the result of an operation may share memory with."""
     sharing = _sharing(node, root)
     if sharing is None or (sharing.places is None and sharing.kind != "arithmetic"):
         yield from node.all_input_nodes
     elif sharing.kind not in ("number", "arithmetic"):
         for place, name in sharing.places or ():
-            given = node.args[place] if place < len(node.args) else node.kwargs.get(name)
-            yield from nodes_in(given)
+            argument = node.args[place] if place < len(node.args) else node.kwargs.get(name)
+            yield from nodes_in(argument)
     elif node.target in IN_PLACE_OF.values() and isinstance(node.args[0], Node):
         yield node.args[0]
 
@@ -128,26 +128,26 @@ def _sharing(node: Node, root: torch.nn.Module) -> Sharing | None:
 
 
 def held_at(root: torch.nn.Module, path: str) -> Any:
-    """Return what a module holds at a path, past what a trace makes of reads of it; ``None`` if that is not there."""
+    """Return the value that a module holds at a path, past the replacements of a trace; ``None`` if none."""
     *modules, name = path.split(".")
     owner: torch.nn.Module | None = root
-    for one in modules:
-        owner = None if owner is None else owner._modules.get(one)
-    held = () if owner is None else (owner._modules, owner._parameters, owner._buffers, owner.__dict__)
-    return next((entries[name] for entries in held if name in entries), None)
+    for name_of_child in modules:
+        owner = None if owner is None else owner._modules.get(name_of_child)
+    dictionaries = () if owner is None else (owner._modules, owner._parameters, owner._buffers, owner.__dict__)
+    return next((entries[name] for entries in dictionaries if name in entries), None)
 
 
 # Comparisons by identity.
 
 
 def expect_known(tracer: TracerBase, node: Node, location: SourceLocation) -> bool:
-    """Let the program check that a value which is compared with ``None`` is given, and refuse other comparisons.
+    """Let the program check that a value which is compared with ``None`` is not None, and refuse other comparisons.
 
     Returns:
-        Whether what is computed at the location may be compared.
+        True if the value computed at the location may be compared.
 
     Raises:
-        TraceError: it is compared with another value, and may be the same one.
+        TraceError: it is compared with another value, and may be the same object.
     """
     code = location._code
     if code is None or not identities(code):
@@ -162,13 +162,13 @@ def expect_known(tracer: TracerBase, node: Node, location: SourceLocation) -> bo
         if test.with_none and _may_be_none(node, tracer.root):
             message = f"the program was captured where this is given, and not None: {where}"
             tracer.create_proxy("call_function", check_given, (tracer.proxy(node), message), {})
-        elif test.one and test.other and may_be_argument(node, tracer.root) and not is_pythons_file(code.co_filename):
+        elif test.left and test.right and may_be_argument(node, tracer.root) and not is_pythons_file(code.co_filename):
             refuse("is", tracer.proxy(node), sys._getframe(1), where=where)
     return True
 
 
 def tests_of(node: Node, location: SourceLocation) -> tuple[Identity, ...]:
-    """Return the comparisons by identity of what a node computes at a location, as the code there shows them."""
+    """Return the comparisons by identity, in the code at a location, of the value that a node computes."""
     code = location._code
     if code is None or not identities(code):
         return ()
@@ -177,7 +177,7 @@ def tests_of(node: Node, location: SourceLocation) -> tuple[Identity, ...]:
 
 
 def may_be_argument(node: Node, root: torch.nn.Module) -> bool:
-    """Return whether the value of a node may be the very object that the operation was given, and not a view of it."""
+    """Return whether the value of a node may be the very object of an argument, and not a view of it."""
     row = find_operator(node.target) if node.op in ("call_function", "call_method") else None
     return not (row is not None and row.is_view) and any(sources(node, root))
 
@@ -198,6 +198,6 @@ def _may_be_none(node: Node, root: torch.nn.Module) -> bool:
 
 
 def _is_of_torch(function: Any) -> bool:
-    """Return whether a function says itself that it is of torch, which has others in its place while a trace runs."""
+    """Return whether a function's module says that it is torch's; torch holds replacements while a trace runs."""
     module = function.__module__
     return builtin_name(function) is not None if module is None else module.partition(".")[0] == "torch"

@@ -31,11 +31,11 @@ from fx.provenance import SourceLocation, defined_at
 from fx.proxy import Proxy, TracerBase
 
 ConcreteArgs = dict[str, Any] | tuple[Any, ...] | None
-"""Values for parameters, by name or for all, that a program is specialized to."""
+"""Values for parameters that a program is specialized to, by name or as a tuple for all."""
 
 
 class PHBase:
-    """Marks a place in ``concrete_args`` that stays an input."""
+    """Marker for a place in ``concrete_args`` that stays an input."""
 
     def __repr__(self) -> str:
         return "PH"
@@ -46,7 +46,7 @@ PH = PHBase()
 
 
 class PHWithMeta(PHBase):
-    """A marker whose attributes go into the ``meta`` of the placeholder."""
+    """Marker whose attributes go into the ``meta`` of the placeholder."""
 
     def __init__(self, ph_key: str | None = None) -> None:
         super().__init__()
@@ -54,21 +54,21 @@ class PHWithMeta(PHBase):
 
 
 _LEFT_OUT: Any = object()
-"""Stands for an argument that is not handed to the decorators of a function."""
+"""Placeholder for an argument that is not passed to the decorators of a function."""
 
 
 class _NoKeywords(dict[str, Any]):
-    """What is given for ``**kwargs`` where nothing is; of its own class, so that it is not a structure of inputs."""
+    """The value of ``**kwargs`` if there are none. The subclass keeps it from being a structure of inputs."""
 
 
 class Signature:
     """The parameters of the function that is traced."""
 
     def __init__(self, function: Callable[..., Any], is_module: bool) -> None:
-        """Read the signature of ``function``, behind its decorators.
+        """Read the signature of ``function``, ignoring its decorators.
 
         Raises:
-            TraceError: it is a method of a module that takes ``self`` as part of ``*args``.
+            TraceError: ``function`` is a method of a module that takes ``self`` as part of ``*args``.
         """
         behind: Any = inspect.unwrap(function)
         self.called = function_called(behind)
@@ -90,8 +90,8 @@ class Signature:
                 self.starred.append(f"**{next(rest)}")
         else:
             parameters = inspect.signature(behind).parameters.values()
-            names = [one.name for one in parameters]
-            self.keyword_only = [one.name for one in parameters if one.kind is one.KEYWORD_ONLY]
+            names = [parameter.name for parameter in parameters]
+            self.keyword_only = [parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY]
         if is_module:
             if len(names) == len(self.keyword_only):
                 raise TraceError(
@@ -104,17 +104,17 @@ class Signature:
         self.optional = [name for name in names if self.defaults.get(name, code) is None]
         self._flags = [name for name in names if type(self.defaults.get(name)) is bool]
         self._asked_for: dict[str, SourceLocation] = {}
-        """The optional inputs that the function asks for being given, and where."""
+        """The optional inputs that the function compares with ``None``, each with the line that does."""
         self._checks: list[tuple[Any, ...]] = []
-        """What the program is to check of its inputs: by which function, of which, with which message."""
+        """The input checks of the program: for each, the checking function, the inputs and the message."""
         self._whole: set[str] = set()
         """The inputs that are not taken apart."""
         self._asking = asking_decorator(function) if self.starred or self.keyword_only else None
-        """Where a decorator asks what is given by keyword: it is given what example inputs have alone."""
+        """The line of a decorator that inspects its keyword arguments: it gets only those of the example inputs."""
 
     @staticmethod
     def return_annotation(function: Callable[..., Any]) -> Any | None:
-        """The annotation of what ``function`` returns, if there is one."""
+        """Return the annotation of the result of ``function``, if there is one."""
         return evaluated_annotations(inspect.unwrap(function)).get("return")
 
     def make_placeholders(
@@ -127,17 +127,17 @@ class Signature:
         root: list[Any] = [tracer.root] if self.is_module else []  # type: ignore[attr-defined]
         if self.optional:
             self._asked_for = asked_for(self.called, self.optional, root[0] if root else None)
-        made = {name: self._placeholder(tracer, name, concrete) for name in (*self.names, *self.starred)}
-        # Checks stand behind all inputs, which come first in a graph.
-        for check, *given in self._checks:
-            tracer.create_proxy("call_function", check, tuple(given), {})
-        for name, proxy in made.items():
+        inputs = {name: self._placeholder(tracer, name, concrete) for name in (*self.names, *self.starred)}
+        # Checks follow all inputs, which come first in a graph.
+        for check, *values in self._checks:
+            tracer.create_proxy("call_function", check, tuple(values), {})
+        for name, proxy in inputs.items():
             if guide is not None and name in self._whole:
-                made[name] = guide.placed(name, proxy, defined_at(self.code))
-        args = [*root, *made.values()]
+                inputs[name] = guide.placed(name, proxy, defined_at(self.code))
+        args = [*root, *inputs.values()]
         function = self._all_positional(guide is not None)
         is_leaf = None if guide is None else guide.is_container
-        if all(issubclass(type(one), Proxy) for one in made.values()):  # as nearly always
+        if all(issubclass(type(value), Proxy) for value in inputs.values()):  # as nearly always
             return function, self._marked(tracer, args)
         flat, spec = pytree.tree_flatten(tuple(args), is_leaf=is_leaf)
         if all(child.is_leaf() for child in spec.children()):
@@ -146,7 +146,7 @@ class Signature:
         count = len(self.names) - len(self.keyword_only)
         written = [*self.names[:count], *(["*"] if self.keyword_only else []), *self.keyword_only, *self.starred]
         info = PyTreeInfo([*prefix, *written], spec, None)
-        # generated code flattens what the caller passes, which is everything but self
+        # generated code flattens the arguments of the caller, which are all but self
         passed = pytree.tree_structure(list(args[len(root) :]), is_leaf=is_leaf)
         codegen = PyTreeCodeGen(info._replace(in_spec=passed))
         tracer.graph.set_codegen(codegen)
@@ -156,11 +156,11 @@ class Signature:
             codegen.pytree_info = codegen.pytree_info._replace(out_spec=out_spec)
             return out_leaves
 
-        flattened.__annotations__ = {}  # what this function returns is not what the program returns
+        flattened.__annotations__ = {}  # this function does not return the result of the program
         return flattened, flat
 
     def _marked(self, tracer: TracerBase, args: list[Any]) -> list[Any]:
-        """``args``, once the nodes of inputs that are given by keyword alone say so."""
+        """Mark the nodes of keyword-only inputs, and return ``args``."""
         inputs = tracer.graph.find_nodes(op="placeholder") if self.keyword_only else ()
         for name, node in zip(self.names, inputs, strict=False):
             if name in self.keyword_only:
@@ -191,23 +191,28 @@ class Signature:
         return tracer.create_proxy("placeholder", name, default, {}, type_expr=annotation)
 
     def _placeholder(self, tracer: TracerBase, name: str, concrete: dict[str, Any]) -> Any:
-        """The placeholder of one parameter; those of its parts where it is specialized, or the value itself."""
+        """Return the placeholder of a parameter, those of its parts if it is specialized, or its fixed value."""
         default = (self.defaults[name],) if name in self.defaults else ()
         state: Any = tracer._state
         guide = state.guide
-        if self._asking is not None and guide is not None and default and guide.given.get(name, *default) is default[0]:
+        if (
+            self._asking is not None
+            and guide is not None
+            and default
+            and guide.examples.get(name, *default) is default[0]
+        ):
             return self._left_as_default(tracer, name)
         if name.startswith("**") and (where := self._asking or asked_keywords(self.function, name[2:])) is not None:
             proxy = self._input(tracer, name, *default)
             message = f"the program was captured without {name} (name them as parameters to capture it with): {where}"
             self._checks.append((check_not_given, proxy, message))
             return _NoKeywords()
-        # Without example inputs `if mask is None:` has one answer in the program, which it checks when it runs.
+        # Without example inputs the program has one answer to `if mask is None:`, and checks it when it runs.
         if name not in concrete and name in self._asked_for and guide is None:
             return self._optional(tracer, name, is_given=not state.leave_out())
-        is_given = guide is not None and name not in concrete and guide.given.get(name, name) is not None
+        is_given = guide is not None and name not in concrete and guide.examples.get(name, name) is not None
         is_marked = type(concrete.get(name)) is PHBase
-        if name in self._flags and is_marked:  # to stay free, and not to be decided by its default
+        if name in self._flags and is_marked:  # to stay free, and not be fixed at its default
             return self._input(tracer, name, *default)
         if name in self.optional and (is_given or is_marked):
             self._whole.add(name)
@@ -224,7 +229,7 @@ class Signature:
         def specialize(value: Any) -> Any:
             nonlocal count
             count += 1
-            # The names that torch.fx gives to parts: `x_1`, `x_2`.
+            # torch.fx gives these names to parts: `x_1`, `x_2`.
             proxy = tracer.create_proxy("placeholder", f"{name}_{count}", default, {})
             if isinstance(value, PHBase):
                 proxy.node.meta.update(value.__dict__)
@@ -237,9 +242,9 @@ class Signature:
         return pytree.tree_map(specialize, concrete[name])
 
     def _optional(self, tracer: TracerBase, name: str, is_given: bool) -> Proxy | None:
-        """The placeholder of an optional input, or what stands for one that is left out.
+        """Return the placeholder of an optional input, or None for an input that is left out.
 
-        The program checks whether it is given, where it asks for that.
+        If the program compares the input with None, it also checks at run time that the answer is the same.
         """
         proxy = self._input(tracer, name, None)
         if (where := self._asked_for.get(name)) is not None:
@@ -252,10 +257,10 @@ class Signature:
         return proxy if is_given else None
 
     def _left_as_default(self, tracer: TracerBase, name: str) -> Any:
-        """The placeholder of an input that a decorator sees left out, and that has to be."""
+        """Record an input that a decorator has to see left out, and return the marker for it."""
         default = self.defaults[name]
         proxy = self._input(tracer, name, default)
-        message = f"the program was captured with {name}={default!r}, which a decorator asks for: {self._asking}"
+        message = f"the program was captured with {name}={default!r}, which a decorator queries: {self._asking}"
         if default is None:
             self._checks.append((check_not_given, proxy, message))
         else:
@@ -263,22 +268,22 @@ class Signature:
         return _LEFT_OUT
 
     def _all_positional(self, is_guided: bool) -> Callable[..., Any]:
-        """The function with keyword-only and starred parameters made ordinary, so that each can be one proxy."""
+        """Return the function with keyword-only and starred parameters made ordinary, so that each can be one proxy."""
         code, behind = self.code, inspect.unwrap(self.function)
         if behind is not self.called or not (self.starred or self.keyword_only):
             return self.function
         if self._asking is not None and not is_guided:
             raise TraceError(
-                f"a decorator of {behind.__qualname__} asks what is given by keyword",
+                f"a decorator of {behind.__qualname__} queries its keyword arguments",
                 where=self._asking,
                 why="that is known only when the program is called",
-                remedy="give symbolic_trace example_inputs, which say it, or make the module a leaf",
+                remedy="give symbolic_trace example_inputs, which determine it, or make the module a leaf",
             )
         keywords = code.co_kwonlyargcount + len(self.starred)
         flags = code.co_flags & ~(inspect.CO_VARARGS | inspect.CO_VARKEYWORDS)
         counts: dict[str, Any] = {"co_argcount": code.co_argcount + keywords, "co_posonlyargcount": 0}
         counts |= {"co_kwonlyargcount": 0, "co_flags": flags}
-        if self.function is not behind:  # decorators hand keywords on, and more positional arguments to none
+        if self.function is not behind:  # decorators pass on keywords, and no more positional arguments
             counts |= {"co_argcount": code.co_argcount, "co_posonlyargcount": code.co_posonlyargcount}
             counts |= {"co_kwonlyargcount": keywords}
         plain: Any = FunctionType(code.replace(**counts), behind.__globals__, behind.__name__, None, behind.__closure__)
@@ -288,7 +293,7 @@ class Signature:
         return plain if self.function is behind else self._decorated(behind, plain)
 
     def _decorated(self, behind: Any, plain: Callable[..., Any]) -> Callable[..., Any]:
-        """``plain``, which stands for the function ``behind`` the decorators, within decorators of its own."""
+        """Wrap ``plain``, which replaces the function ``behind`` the decorators, in new copies of these decorators."""
         code, defaults = self.code, len(behind.__defaults__ or ())
         by_place = max(code.co_posonlyargcount, code.co_argcount - defaults)
         names = [*code.co_varnames[: code.co_argcount][by_place:], *self.keyword_only]
@@ -307,8 +312,8 @@ class Signature:
         function = decorated_again(self.function, innermost)
 
         def program(*args: Any) -> Any:
-            given = zip(names, args[by_place:], strict=True)
-            keywords = {name: value for name, value in given if value is not _LEFT_OUT}
+            named = zip(names, args[by_place:], strict=True)
+            keywords = {name: value for name, value in named if value is not _LEFT_OUT}
             expect_keywords_taken(function, args[:by_place], keywords)
             return function(*args[:by_place], **keywords)
 
@@ -319,28 +324,28 @@ class Signature:
 _WITH = (check_given, "given", None, "without")
 _WITHOUT = (check_not_given, "not given", "fx.PH", "with")
 _CALLS = "_fx_calls"
-"""The attribute of a function that calls another one, which has that."""
+"""The attribute under which a function made by :func:`function_calling` holds the Python function that it calls."""
 
 
 def function_called(function: Any) -> Any:
-    """Return the function of Python's behind one that :func:`function_calling` has made; others are themselves."""
+    """Return the function that a result of :func:`function_calling` calls; return other functions unchanged."""
     return vars(function).get(_CALLS, function)
 
 
 def function_calling(root: Any, owner: str = "") -> FunctionType | None:
-    """A function with the parameters of a function, bound method, ``functools.partial`` or callable object, that calls
-    it.
+    """Return a function that calls ``root`` and has the same parameters.
 
-    None where no function that Python code defines is behind it, or that takes any number of arguments.
+    ``root`` is a function, bound method, ``functools.partial`` or callable object. Return None if it calls no function
+    that is defined in Python code, or takes any number of arguments.
 
     Args:
-        root: what is called.
-        owner: the name of a parameter to put in front of the others, which is not handed on; none if empty.
+        root: the object to call.
+        owner: the name of a parameter to put in front of the others and not to pass on; none if empty.
     """
     behind: Any = root
     while isinstance(behind, functools.partial):
         behind = behind.func
-    if isinstance(behind, Proxy):  # which has whatever attribute it is asked for, a signature too
+    if isinstance(behind, Proxy):  # a proxy has every attribute that is read, a signature too
         return None
     if not isinstance(behind, (FunctionType, MethodType)):
         behind = vars(type(behind)).get("__call__")
@@ -350,7 +355,7 @@ def function_calling(root: Any, owner: str = "") -> FunctionType | None:
     parameters = list(inspect.signature(root).parameters.values())
     if any(parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD) for parameter in parameters):
         return None
-    keywords = [one.name for one in parameters if one.kind is one.KEYWORD_ONLY]
+    keywords = [parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY]
     first = 1 if owner else 0
     count = first + len(parameters) - len(keywords)
 
@@ -364,7 +369,7 @@ def function_calling(root: Any, owner: str = "") -> FunctionType | None:
 
 
 def not_traceable(root: Any) -> TraceError:
-    """Return what to say of a root that is neither a module nor a function with parameters that are known."""
+    """Return the error for a root that is neither a module nor a function with known parameters."""
     behind = root if isinstance(root, Proxy) else inspect.unwrap(root)
     behind = behind.func if isinstance(behind, functools.partial) else behind
     code = getattr(behind, "__code__", None)
@@ -372,7 +377,7 @@ def not_traceable(root: Any) -> TraceError:
     if isinstance(code, CodeType):
         why = "it takes any number of arguments, and each input of a program is a parameter"
         if hasattr(root, "cache_info"):
-            why = "it keeps results by what it is given, which a captured program could not find there"
+            why = "it caches results by their arguments, and a captured program has no such cache"
             remedy = "callable_object.__wrapped__(x)"
     return TraceError(
         f"Expected FunctionType, got {shown(root)}: only modules and Python functions can be traced",
@@ -383,7 +388,7 @@ def not_traceable(root: Any) -> TraceError:
 
 
 def _record_specialization(tracer: TracerBase, proxy: Proxy, name: str, value: Any) -> None:
-    """Check at run time that an input has the value the program was specialized to."""
+    """Check at run time that an input has the value that the program was specialized to."""
     message = f"{name} has been specialized to have value {value} but got another value"
     if value is None:
         assert_is_none(proxy, message)

@@ -1,4 +1,4 @@
-"""``TraceState``: all that belongs to one run of a traced program, and what another run would have to do otherwise."""
+"""``TraceState``: the state of one run of a traced program, and the changes that another run would need."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 
 from fx.assertions import check_value
 from fx.bytecode.mentions import call_of_starred
-from fx.capture import starred
+from fx.capture import spread_shapes
 from fx.capture.bodies import Body
 from fx.capture.modes import Modes
 from fx.capture.patching import Trace
@@ -41,20 +41,20 @@ from fx.wrapping import wrapped_globals
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """What a run does otherwise than one without needs, which was refused."""
+    """The differences of a run from a first one, which was refused."""
 
     calls: bool = False
-    """Calls of Python's classes (``int(x)``), and of methods of concrete tensors, are recorded with traced values."""
+    """True to record calls of Python's classes (``int(x)``), and of methods of concrete tensors, with traced values."""
     namespaces: tuple[dict[str, Any], ...] = ()
     """The globals of code that has called such classes."""
     methods: frozenset[str] = frozenset()
     """The methods of tensors that were called."""
-    given: bool = False
-    """Optional inputs that the program asks for are given, and not left out."""
+    optional_inputs: bool = False
+    """True to give the optional inputs that the program tests, instead of leaving them out."""
     how: str = ""
-    """How it differs from the first run, in words."""
+    """The difference from the first run, in words."""
     why: str | None = None
-    """What the first run was refused for, with the user's line."""
+    """The reason that the first run was refused, with the user's line."""
 
 
 NO_NEEDS = Needs()
@@ -62,41 +62,41 @@ NO_NEEDS = Needs()
 
 
 class TraceState(RecordingState):
-    """One run: what is known of it, and what it does with modules that the tracing thread uses."""
+    """The state of one run, and its handling of the tracing thread's use of modules."""
 
     trace: Trace | None = None
-    """What is replaced in the process while the run goes on."""
+    """The replacements in the process while the run goes on."""
     calls: RecordedCalls | None = None
-    """What it replaces in the globals of traced code."""
+    """The replacements in the globals of traced code."""
     modules: Record | None = None
-    """What modules hold, to be put back."""
+    """The contents of modules, to be restored."""
     modes: Modes
-    """The modes that the traced code sets and asks for."""
+    """The gradient and autocast modes that the traced code sets and queries."""
     flags: TrainingFlags | None = None
-    """The training flags that it asks for."""
+    """The training flags that the traced code reads."""
     real: RealTensors | None = None
-    """What it does with tensors that are no traced values."""
+    """The operations of the traced code on real tensors."""
     body: Body | None
     attribute_paths: dict[int, tuple[Any, str]] | None = None
-    """The tensors that modules hold as attributes, with their paths, by identity."""
+    """The tensors in attributes of modules, with their paths, by identity."""
     parameter_paths: dict[int, str] | None = None
     """The paths of parameters, by identity."""
     leaves_out: bool = False
-    """Whether an optional input was left out."""
+    """True if an optional input was left out."""
     is_verified: bool = False
-    """Whether the program was run again to see that it does the same."""
+    """True if the program was run again to verify that it does the same."""
     has_raised: bool = False
-    """Whether this run or one before has ended with an exception, whose traceback holds traced values."""
+    """True if this run or an earlier one has raised an exception, whose traceback holds traced values."""
 
     def __init__(
         self, tracer: Any = None, needs: Needs = NO_NEEDS, examples: Any = None, fake_mode: Any = None
     ) -> None:
-        """The state at the start of a run; without a tracer, of none.
+        """Create the state at the start of a run, or an empty one without a tracer.
 
         Args:
             tracer: the one that runs the program.
-            needs: what it does otherwise than in a first run.
-            examples: the inputs of a call that answer questions; None where there are none.
+            needs: the differences from a first run.
+            examples: the inputs of a call that answer queries; None if there are none.
             fake_mode: makes fake tensors of them.
         """
         super().__init__()
@@ -104,15 +104,15 @@ class TraceState(RecordingState):
         self.needs = needs
         self.examples = examples
         self.fake_mode = fake_mode
-        self.starred, self.indexed = [], []
+        self.spread_shapes, self.indexed = [], []
         self.called_in: dict[int, dict[str, Any]] = {}
-        """The globals of code that was refused because it calls classes of Python's, by identity."""
+        """The globals of code that was refused because it calls Python's classes, by identity."""
         self.assigned = AssignedAttributes()
         """The attributes of modules that the traced code assigns."""
         self.modules_are_themselves = False
-        """Whether modules that are read are what they are, so that the tracer is not told which were read."""
+        """True if reads of modules return them directly, without a call of the tracer."""
         self.tells_leaves = False
-        """Whether what is a leaf is left to the class of the tracer."""
+        """True if the tracer's class decides which modules are leaves."""
         self._parameter_proxies: dict[str, Any] = {}
 
     # Another run.
@@ -124,18 +124,18 @@ class TraceState(RecordingState):
         return state
 
     def drop(self) -> None:
-        """Let go of traced values, and of what refers to the tracer, at the end of the run."""
-        self.trace = self.calls = self.flags = self.real = self.body = self.caught = self.guide = None
-        self._parameter_proxies, self.written, self.starred, self.indexed = {}, {}, [], []
+        """Drop traced values, and references to the tracer, at the end of the run."""
+        self.trace = self.calls = self.flags = self.real = self.body = self.exceptions = self.guide = None
+        self._parameter_proxies, self.written, self.spread_shapes, self.indexed = {}, {}, [], []
         vars(self).pop("modes", None)
 
     @property
     def runs_again(self) -> bool:
-        """Return whether there will be another run, which records calls that this one was refused for."""
+        """True if there will be another run, which records the calls that this one was refused for."""
         return bool(self.called_in) and not self.needs.calls
 
     def needs_after(self, error: Exception) -> Needs | None:
-        """Return what another run has to do otherwise than this one, which has failed; None if nothing helps."""
+        """Return the changes that another run needs after this one has failed; None if nothing helps."""
         if self.is_verified or self.needs.calls:
             return None
         if isinstance(error, TraceError):
@@ -145,20 +145,20 @@ class TraceState(RecordingState):
             how, methods = "with calls of Python's classes recorded", frozenset({method} if method else ())
             return Needs(True, tuple(self.called_in.values()), methods, how=how, why=_why(error, how))
         how = "with its optional inputs"
-        return Needs(True, given=True, how=how, why=_why(error, how)) if self.leaves_out else None
+        return Needs(True, optional_inputs=True, how=how, why=_why(error, how)) if self.leaves_out else None
 
     def leave_out(self) -> bool:
-        """Return whether the program is captured without an optional input that it asks for, and note that."""
-        self.leaves_out = not self.needs.given
+        """Return whether the program is captured without an optional input that it tests, and note that."""
+        self.leaves_out = not self.needs.optional_inputs
         return self.leaves_out
 
-    # What the traced code asks of values (``fx.checks.questions``).
+    # Queries of the traced code (``fx.checks.questions``).
 
     def answer(self, question: str, asked: Proxy, what: str, kind: type[TraceError] = TraceError, **lines: Any) -> Any:
-        """Return what example inputs say of a traced value; the program checks that it is so.
+        """Return the answer of the example inputs about a traced value, which the program checks.
 
         Raises:
-            TraceError: there are none, or they do not say it.
+            TraceError: there are no example inputs, or they do not determine the answer.
         """
         if question == "bool" and asked.node in self.flag_defaults:
             return self._default_of_flag(asked, lines["where"])
@@ -167,17 +167,17 @@ class TraceState(RecordingState):
         return self.guide.answer(question, asked, what, kind, **lines)
 
     def _default_of_flag(self, flag: Proxy, where: object) -> bool:
-        """Capture the program as it is where a flag is left out, and let it check that."""
+        """Capture the program with the default of a flag, and let it check that."""
         name, value = flag.node.target, flag.node.args[0]
         other = f"concrete_args={{{name!r}: {not value}}} captures it otherwise"
         check_once(check_value, flag, value, f"the program was captured where {name} was {value} ({other}): {where}")
         return bool(value)
 
     def index(self, value: Proxy, frame: FrameType) -> int:
-        """The integer that a traced value is for the example inputs.
+        """Return the integer value of a traced value for the example inputs.
 
         Raises:
-            TracedValueError: they do not say it.
+            TracedValueError: they do not determine it.
         """
         if self.guide is None:
             raise TracedValueError("a traced value is used as an integer after its trace is over")
@@ -187,48 +187,48 @@ class TraceState(RecordingState):
         return number
 
     def take_back_guards(self, args: Any, kwargs: Any) -> None:
-        """Remove guards of integers that the calling instruction asked for, as it is recorded with them."""
+        """Remove guards of integers that the calling instruction took: it is recorded with the traced values."""
         frame = users_frame(sys._getframe(1))
         pending, self.indexed = self.indexed, []
-        guards = [guard for asked, place, guard in pending if asked is frame and place == frame.f_lasti]
+        guards = [guard for asking_frame, place, guard in pending if asking_frame is frame and place == frame.f_lasti]
         if self.guide is not None and any(guards):
             self.guide.take_back(guards, (args, kwargs))
 
     def value_compared(self, node: Node, location: SourceLocation) -> None:
-        """Let the program check, or refuse, that the value of a node is compared by identity."""
+        """Let the program check that the value of a node is not None where it is compared, or refuse the comparison."""
         guide = self.guide if node.target is getattr else None
-        # asked last: to know what a value is, all that leads to it is run on fake tensors
+        # last, since it runs all operations that lead to the value on fake tensors
         if guide is not None and tests_of(node, location) and guide.kind_of(Proxy(node, self.tracer)) is NoneType:
-            return  # which is what is compared, as it is answered
+            return  # the answer None is compared, not a proxy
         location.is_compared = expect_known(self.tracer, node, location)
 
     def spread_elements(self, value: Proxy, frame: FrameType, refusal: TraceError) -> Any:
-        """Return what stands for all elements of a shape that ``frame`` spreads in a call; None where it does not."""
+        """Return a placeholder for all elements of a shape that ``frame`` spreads in a call; None if it does not."""
         if self.guide is not None and self.guide.knows(value):
             return None
         is_asked = self.trace is not None and kind_of(value.node) == (torch.Size, True)
         place = call_of_starred(frame) if is_asked else None
         if place is None:
             return None
-        self.starred.append(starred.Starred(value, frame, place, refusal))
-        return self.starred[-1]
+        self.spread_shapes.append(spread_shapes.SpreadShape(value, frame, place, refusal))
+        return self.spread_shapes[-1]
 
     def take_spread(
         self, kind: str, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Return the arguments of a call with shapes for what stands for their elements."""
-        return starred.spread(self.tracer, self.starred, kind, target, args, kwargs)
+        """Return the arguments of a call with shapes in place of the placeholders for their elements."""
+        return spread_shapes.spread(self.tracer, self.spread_shapes, kind, target, args, kwargs)
 
     def note_class_called(self, frame: FrameType) -> None:
-        """Note that ``frame`` is refused because a class of Python's, which takes concrete values, was called in it."""
+        """Note that ``frame`` is refused because it called a Python class, which takes concrete values."""
         namespace = frame.f_globals
         if not self.needs.calls and id(namespace) not in self.called_in and calls_classes(frame):
             self.called_in[id(namespace)] = namespace
 
-    # What is replaced.
+    # Replacements.
 
     def replace_functions(self, trace: Trace, function: Callable[..., Any]) -> None:
-        """Let traced code, which begins with ``function``, call what records calls in the place of what does not."""
+        """Replace functions in traced code, which begins with ``function``, by ones that record their calls."""
         self.trace = trace
         self.calls = RecordedCalls(trace, self.tracer._autowrap_functions, self.needs.calls)
         if self.modules is not None:
@@ -236,7 +236,10 @@ class TraceState(RecordingState):
             if self.needs.calls:
                 around = self.modules.facts
                 record_methods(trace, self.needs.methods | around.read)
-                for namespace in ({id(one): one for one in self.needs.namespaces} | around.namespaces).values():
+                for namespace in (
+                    {id(globals_of_code): globals_of_code for globals_of_code in self.needs.namespaces}
+                    | around.namespaces
+                ).values():
                     record_classes(trace, namespace)
         for namespace, name in wrapped_globals():
             trace.replace(namespace, (name,), recording)
@@ -244,43 +247,43 @@ class TraceState(RecordingState):
             self.calls.search(module.__dict__)
         self.calls.search_function(function)
 
-    # What is recorded.
+    # Nodes.
 
     def simplify(self) -> None:
-        """Leave out what was recorded and is not used, and write in place where that shows."""
+        """Remove unused nodes, and write in place where that is visible."""
         if self.real is not None:
             self.real.drop_unused()
         if self.guide is not None:
             self.guide.drop_unused()
         write_where_it_shows(self.augmented, self.tracer.root)
 
-    # What the tracing thread does with modules.
+    # The tracing thread's use of modules.
 
     def module_called(
         self, original: Callable[..., Any], module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        """Let the tracer decide: ``module(*args, **kwargs)`` was called."""
+        """Let the tracer handle the call ``module(*args, **kwargs)``."""
 
         def forward(*args: Any, **kwargs: Any) -> Any:
             if self.calls is not None:
                 self.calls.search_function(type(module).forward)
             return original(module, *args, **kwargs)
 
-        caught = self.caught
-        if caught is None or not caught.pause():
+        exceptions = self.exceptions
+        if exceptions is None or not exceptions.pause():
             return self.tracer.call_module(module, forward, args, kwargs)
         try:
-            return self.tracer.call_module(module, caught.resumed(forward), args, kwargs)
+            return self.tracer.call_module(module, exceptions.resumed(forward), args, kwargs)
         finally:
-            caught.resume()
+            exceptions.resume()
 
     def attribute_read(self, module: torch.nn.Module, name: str, value: Any) -> Any:
-        """Let the tracer decide: ``module.name`` was read and found to be ``value``."""
+        """Let the tracer handle the read of ``module.name``, which is ``value``."""
         return self.tracer.getattr(name, value, self._parameter_proxies)
 
 
 def _why(error: Exception, how: str) -> str:
-    """Return why there is a second run, in one line, and how it differs."""
+    """Return the reason for a second run, in one line, and the difference from the first."""
     what, *lines = str(error).splitlines() or [type(error).__name__]
     where = next((line[9:] for line in lines if line.startswith("  where")), "")
     return f"{how}: {what}" + (f", {where}" if where else "")

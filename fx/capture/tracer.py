@@ -15,9 +15,9 @@ import torch
 from fx.arguments import expect, expect_all, explained
 from fx.capture import higher_order_calls, module_hooks, patching
 from fx.capture.bodies import escaped, outermost
-from fx.capture.caught import Caught, forget_ended
 from fx.capture.example_values import bound, fake_mode_for
 from fx.capture.guided import Guide, GuidedProxy
+from fx.capture.handled_exceptions import HandledExceptions, forget_ended
 from fx.capture.misuse import explain_misuse, note_other_run
 from fx.capture.modes import Modes
 from fx.capture.module_hooks import awaits_input, leaves_something
@@ -85,7 +85,7 @@ class Tracer(RootTracer):
 
     _state_class: type[TraceState] = TraceState
     follows_training: bool = True
-    """Let operations that are given the training flag of a module read it when they run, instead of fixing it."""
+    """True if operations that take the training flag of a module read it when they run; false to fix it."""
 
     def __init__(
         self,
@@ -93,12 +93,12 @@ class Tracer(RootTracer):
         autowrap_functions: tuple[Callable[..., Any], ...] = (),
         param_shapes_constant: bool = False,
     ) -> None:
-        """A tracer that can trace any number of programs, one after the other.
+        """Create a tracer that can trace any number of programs, one after the other.
 
         Args:
             autowrap_modules: modules of Python functions that are recorded whole when called with a traced value.
             autowrap_functions: more such functions.
-            param_shapes_constant: let the shapes of parameters be real numbers while tracing, instead of traced values.
+            param_shapes_constant: true to make shapes of parameters real numbers while tracing, not traced values.
         """
         super().__init__()
         functions: dict[int, Any] = {}
@@ -107,9 +107,9 @@ class Tracer(RootTracer):
         what = "autowrap_functions of a Tracer are functions"
         autowrap_functions = expect_all(autowrap_functions, callable, what, error=TraceError)
         for module in autowrap_modules:
-            named = () if module is math else list(module.__dict__.items())
-            held = (behind_recording(value) for name, value in named if name[:1] != "_" and callable(value))
-            functions.update(MATH if module is math else ((id(value), value) for value in held))
+            members = () if module is math else list(module.__dict__.items())
+            functions_held = (behind_recording(value) for name, value in members if name[:1] != "_" and callable(value))
+            functions.update(MATH if module is math else ((id(value), value) for value in functions_held))
         functions.update((id(function), function) for function in (*autowrap_functions, *remote_calls()))
         self._autowrap_functions: dict[int, Any] = functions
         self._autowrap_search: list[ModuleType] = list(autowrap_modules)
@@ -118,30 +118,29 @@ class Tracer(RootTracer):
         self._leaf_kinds: dict[type, bool] = {}
         self._state = TraceState()
 
-    # What to override.
+    # Methods to override.
 
     def is_leaf_module(self, m: torch.nn.Module, module_qualified_name: str) -> bool:
         """Return whether a call of ``m`` becomes one node. By default ``torch.nn`` modules do, ``Sequential`` does not.
 
-        So do modules that a backend made of a part of a program: their classes say why in ``_leaf_reason``. And so do
-        modules that ``torch.compile`` or ``torch.jit`` has made, which cannot run on traced values.
+        Modules that a backend made from a part of a program do too: their classes give the reason in ``_leaf_reason``.
+        So do the modules that ``torch.compile`` or ``torch.jit`` made, which cannot run on traced values.
         """
-        known = self._leaf_kinds.get(type(m))
-        if known is None:
+        is_leaf = self._leaf_kinds.get(type(m))
+        if is_leaf is None:
             expect(m, torch.nn.Module, "is_leaf_module takes a module", error=TraceError)
             of_torch = m.__module__.startswith(("torch.nn", "torch.ao.nn")) and not isinstance(m, torch.nn.Sequential)
-            known = self._leaf_kinds[type(m)] = of_torch or hasattr(type(m), "_leaf_reason") or _is_compiled(m)
-        return known
+            is_leaf = self._leaf_kinds[type(m)] = of_torch or hasattr(type(m), "_leaf_reason") or _is_compiled(m)
+        return is_leaf
 
     def call_module(
         self, m: torch.nn.Module, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        """Return what a call of the submodule ``m`` gives: a proxy for a leaf, else what ``forward(*args, **kwargs)``
-        returns.
+        """Return the result of a call of the submodule ``m``: a proxy for a leaf, else ``forward(*args, **kwargs)``.
 
         Args:
-            m: the module that is called.
-            forward: runs it as if it were not traced from outside.
+            m: the called module.
+            forward: runs the module as if it were not traced from outside.
             args: positional arguments of the call.
             kwargs: keyword arguments of the call.
         """
@@ -157,8 +156,8 @@ class Tracer(RootTracer):
         self.num_calls[path] = count + 1
         self.module_stack = {**outer, f"{path}@{count}" if count else path: (path, type(m))}
         try:
-            known = self._leaf_kinds.get(type(m)) if state.tells_leaves else None
-            is_leaf = self.is_leaf_module(m, path) if known is None else known
+            kind_is_leaf = self._leaf_kinds.get(type(m)) if state.tells_leaves else None
+            is_leaf = self.is_leaf_module(m, path) if kind_is_leaf is None else kind_is_leaf
             if is_leaf and (m._forward_hooks or m._forward_pre_hooks):
                 is_leaf = not self._is_opened(m)
             if state.body is not None and is_leaf:
@@ -172,7 +171,7 @@ class Tracer(RootTracer):
                 return self.create_proxy("call_module", path, args, kwargs)
             if awaits_input(m):
                 raise self._refusal(
-                    f"cannot look into {type(m).__name__}, which has no parameters yet",
+                    f"cannot trace through {type(m).__name__}, which has no parameters yet",
                     where=caller_location(self),
                     why="they get their shapes from the first input, when the module runs",
                     remedy="call the model on an input before it is captured, or make the module a leaf",
@@ -188,7 +187,7 @@ class Tracer(RootTracer):
             self.module_stack = outer
 
     def _is_opened(self, module: torch.nn.Module) -> bool:
-        """Return whether a leaf is looked into, since its hooks leave something for the traced code."""
+        """Return whether a leaf is traced through, because its hooks leave a result that the traced code may read."""
         state = self._state
         if state.modules is None or _is_compiled(module):
             return False
@@ -199,8 +198,7 @@ class Tracer(RootTracer):
         return opened
 
     def getattr(self, attr: str, attr_val: Any, parameter_proxy_cache: dict[str, Any]) -> Any:
-        """Return what reading ``module.attr`` gives while tracing: a proxy for a parameter (one for each), else its
-        value.
+        """Return the value of ``module.attr`` while tracing: one proxy for each parameter, else the attribute's value.
 
         Args:
             attr: name of the attribute.
@@ -213,13 +211,13 @@ class Tracer(RootTracer):
             path = self._parameters().get(id(attr_val))
             return attr_val if path is None else self._cached_proxy(path, attr_val, parameter_proxy_cache)
         if self.proxy_buffer_attributes and isinstance(attr_val, torch.Tensor):
-            known = self._attributes().get(id(attr_val))
-            return attr_val if known is None else self._cached_proxy(known[1], None, parameter_proxy_cache)
+            entry = self._attributes().get(id(attr_val))
+            return attr_val if entry is None else self._cached_proxy(entry[1], None, parameter_proxy_cache)
         return attr_val
 
     def _cached_proxy(self, path: str, parameter: torch.Tensor | None, cache: dict[str, Any]) -> Any:
         if path not in cache:
-            factory: dict[str, Any] = {}  # own tracers may have a create_proxy without that parameter
+            factory: dict[str, Any] = {}  # tracers of users may have a create_proxy without that parameter
             if self.param_shapes_constant and parameter is not None:
                 factory["proxy_factory_fn"] = lambda node: ParameterProxy(self, node, path, parameter)
             with outermost(self):
@@ -228,16 +226,16 @@ class Tracer(RootTracer):
 
     @property
     def _opens_programs(self) -> bool:
-        """Return whether captured programs below the root are looked into when they are called."""
+        """True if calls of captured programs below the root are traced through."""
         return type(self).is_leaf_module is Tracer.is_leaf_module
 
     def _node_of(self, proxy: Proxy) -> Node:
         node = proxy.node
         if node.graph is not self.graph and not self._state.is_finished and proxy.tracer is self:
-            found = None if self._state.body is None else self._state.body.input_for(node)
-            if found is None:
+            body_input = None if self._state.body is None else self._state.body.input_for(node)
+            if body_input is None:
                 raise escaped(self, proxy, caller_location(self))
-            return found
+            return body_input
         return super()._node_of(proxy)
 
     def create_args_for_root(
@@ -246,7 +244,7 @@ class Tracer(RootTracer):
         is_module: bool,
         concrete_args: dict[str, Any] | tuple[Any, ...] | None = None,
     ) -> tuple[Callable[..., Any], list[Any]]:
-        """Placeholders for the parameters of the root.
+        """Make the placeholders for the parameters of the root.
 
         Returns:
             The function to call and the arguments to call it with.
@@ -255,7 +253,7 @@ class Tracer(RootTracer):
 
     @property
     def node_name_to_scope(self) -> dict[str, tuple[str, Any]]:
-        """For each node, path and class of the module that it was made in; empty path and None for the root."""
+        """The path and class of the module in which each node was made; empty path and None for the root."""
         scopes: dict[str, tuple[str, Any]] = {}
         for node in self.graph.nodes:
             stack = node.meta.get("nn_module_stack")
@@ -270,17 +268,17 @@ class Tracer(RootTracer):
         concrete_args: dict[str, Any] | tuple[Any, ...] | None = None,
         example_inputs: tuple[Any, ...] | list[Any] | Mapping[str, Any] | None = None,
     ) -> Graph:
-        """Run ``root`` on proxies and return what it did. ``root`` itself is left as it was.
+        """Run ``root`` on proxies and return the recorded graph. ``root`` itself is left unchanged.
 
-        It runs once more if it calls a class of Python's (``int(x.shape[0])``) or a method of a concrete tensor with a
-        traced value, or needs an optional input. It is never run a third time.
+        It runs a second time if it calls a Python class (``int(x.shape[0])``) or a method of a concrete tensor with a
+        traced value, or if it needs an optional input. It is never run a third time.
 
         Args:
             root: a module, or a Python function.
             concrete_args: values for some of its parameters, by name or as a tuple of all, that the program is
                 specialized to; ``PH`` in a structure marks what stays an input.
-            example_inputs: the inputs of a call, in a tuple or by name. What ``root`` asks of shapes, dtypes, lengths
-                and the like is answered for them, without computing, and the program checks each answer when it runs.
+            example_inputs: the inputs of a call, in a tuple or by name. Queries of shapes, dtypes, lengths and the like
+                are answered for them, without computing, and the program checks each answer when it runs.
 
         Returns:
             The graph; ``GraphModule(tracer.root, graph)`` runs it.
@@ -299,23 +297,23 @@ class Tracer(RootTracer):
         try:
             return self._trace(root, concrete_args, first.again(needs))
         except Exception as error:
-            if isinstance(error, TraceError) and not needs.given:
+            if isinstance(error, TraceError) and not needs.optional_inputs:
                 note_other_run(error, refused, "without calls of Python's classes recorded")
                 raise
             note_other_run(refused, error, needs.how)
             raise refused from refused.__cause__ or error
 
     def proxy(self, node: Node) -> Proxy:
-        """The proxy for a node."""
+        """Return the proxy for a node."""
         state = self._state
         if state.guide is not None:
             return GuidedProxy(node, self)
-        proxy = _new(Proxy)  # past the checks of what others give
+        proxy = _new(Proxy)  # without the checks of arguments that users pass
         proxy.node, proxy.tracer = node, self
         return proxy
 
     def _trace(self, root: Root, concrete_args: ConcreteArgs, state: TraceState) -> Graph:
-        """One run of ``root``, from the start, and another one if it has changed what it may have read before."""
+        """Run ``root`` once, and again if it has changed a value that it may have read before."""
         leave_ended()
         forget_ended()
         forget_traced_values()
@@ -334,22 +332,22 @@ class Tracer(RootTracer):
             expect_parameters_kept(modules, of_python)
             if changes := self._of_the_program(changes):
                 expect_leaves_kept(changes, self.graph, self.submodule_paths or {})
-                if seen := state.assigned.seen_by_next_call(changes, modules.changed_holders()):
-                    self._run_again(root, concrete_args, state, seen)
+                if visible := state.assigned.seen_by_next_call(changes, modules.changed_holders()):
+                    self._run_again(root, concrete_args, state, visible)
         except BaseException:
-            state.has_raised = True  # what it has left may go at any time, and the references with it
+            state.has_raised = True  # its remnants may be freed at any time, and their references with them
             raise
         finally:
             try:
                 lost = self._finish(modules)
             finally:
-                self._finish(modules)  # the one before may have been interrupted
+                self._finish(modules)  # the first call may have been interrupted
             state.drop()
             is_held = state.has_raised or sys.getrefcount(self) != references
             if is_held or state.fake_mode is not None:
                 modules.clean()
-            held = leftovers.take_out_traced(self) if is_held else []
-        expect_none_stuck([*modules.stuck, *held])
+            remnants = leftovers.take_out_traced(self) if is_held else []
+        expect_none_stuck([*modules.stuck, *remnants])
         if lost is not None:
             raise TraceError(
                 "cannot assign a traced value to a buffer or parameter of a module",
@@ -370,7 +368,7 @@ class Tracer(RootTracer):
         return [(owner, name) for owner, name in changes if owner is not self.root or name not in put]
 
     def _run_again(self, root: Root, concrete_args: ConcreteArgs, state: TraceState, changes: list[Change]) -> None:
-        """Let the program find what it has left in its modules: it must do the same, as a graph cannot remember.
+        """Run the program again on what it left in its modules: it must do the same, as a graph has no memory.
 
         Raises:
             TraceError: it does not, or has been run twice already.
@@ -386,7 +384,7 @@ class Tracer(RootTracer):
                 self._run(root, self._start(root, again), concrete_args, state.modules)
                 if same_program(first, self.graph):
                     return
-        except Exception as error:  # among them: what was left is a traced value of the first run
+        except Exception as error:  # among them: a traced value of the first run was left
             cause = error
         raise dependence_on_earlier_call(changes, self.submodule_paths or ()) from cause
 
@@ -401,7 +399,7 @@ class Tracer(RootTracer):
             state.real = RealTensors(self, state.modes, trace.is_running, replaces_methods=state.needs.calls)
             enter(state.real)
             state.replace_functions(trace, function_called(function))
-            caught = state.caught = Caught(around.handling) if around.handling else None
+            exceptions = state.exceptions = HandledExceptions(around.handling) if around.handling else None
             if state.fake_mode is not None:
                 state.guide = Guide(self, bound(function, root, state.examples), state.fake_mode)
             called, args = self._inputs(function, isinstance(root, torch.nn.Module), concrete_args)
@@ -409,10 +407,10 @@ class Tracer(RootTracer):
                 flags.start()
             if isinstance(root, torch.nn.Module) and args and args[0] is root:
                 called = module_hooks.calling(root, called, self)
-            value = called(*args) if caught is None else caught.watch(trace, self, called, args)
+            value = called(*args) if exceptions is None else exceptions.watch(trace, self, called, args)
             # No call has taken these elements: the program does something else with them.
-            if state.starred:
-                raise state.starred[0].refused()
+            if state.spread_shapes:
+                raise state.spread_shapes[0].refused()
             state.returned_by = function
             state.makes_output = True
             returned = self.create_arg(value)
@@ -428,11 +426,11 @@ class Tracer(RootTracer):
 
         try:
             patching.run(state, lambda trace: modules.context.run(program, trace))
-            if state.refused is not None:  # the traced program caught it, and went on as it would not have
+            if state.refused is not None:  # the traced program caught it, and went on with a different branch
                 raise state.refused
         except Exception as error:
-            if state.starred and not isinstance(error, TraceError):
-                raise state.starred[0].refused() from error
+            if state.spread_shapes and not isinstance(error, TraceError):
+                raise state.spread_shapes[0].refused() from error
             explain_misuse(error, getattr(function, "__code__", None))
             raise
         finally:
@@ -442,7 +440,7 @@ class Tracer(RootTracer):
             state.modes.restore()
 
     def _finish(self, modules: Record) -> Proxy | None:
-        """Leave everything as it was. To be called again where the exception of a signal's handler interrupts."""
+        """Restore the state before the trace. Call it again if the exception of a signal handler interrupts it."""
         leave_ended()
         forget_ended()
         self._state = TraceState()
@@ -453,7 +451,7 @@ class Tracer(RootTracer):
     def _inputs(
         self, function: Callable[..., Any], is_module: bool, concrete_args: ConcreteArgs
     ) -> tuple[Callable[..., Any], list[Any]]:
-        self._state.returned_by = function  # where a default is that no node can hold
+        self._state.returned_by = function  # for a default value that no node can hold
         try:
             return self.create_args_for_root(function, is_module, concrete_args)
         except RecursionError as failure:
@@ -490,7 +488,7 @@ class Tracer(RootTracer):
         return root
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Tracer:
-        """A tracer with the same settings and results; modules of functions are shared."""
+        """Return a tracer with the same settings and results; modules of functions are shared."""
         copied = type(self).__new__(type(self))
         memo[id(self)] = copied
         shared = {"_autowrap_search", "_autowrap_functions", "root", "_state"}
@@ -500,8 +498,8 @@ class Tracer(RootTracer):
 
 
 def _is_submodule(owner: torch.nn.Module | FunctionType, name: str) -> bool:
-    held = vars(owner)["_modules"].get(name) if isinstance(owner, torch.nn.Module) else None
-    return isinstance(held, torch.nn.Module)
+    child = vars(owner)["_modules"].get(name) if isinstance(owner, torch.nn.Module) else None
+    return isinstance(child, torch.nn.Module)
 
 
 def _is_compiled(module: torch.nn.Module) -> bool:
@@ -535,7 +533,7 @@ def symbolic_trace(
     Args:
         root: the program.
         concrete_args: values for some of its parameters; see ``Tracer.trace``.
-        example_inputs: the inputs of a call, for which the program's questions about shapes, dtypes and lengths are
+        example_inputs: the inputs of a call, for which queries of shapes, dtypes and lengths are
             answered; ``guards`` of the result lists the answers, and a call that breaks one raises ``GuardError``.
 
     Raises:

@@ -1,7 +1,7 @@
-"""The training flag of modules: followed where the traced code passes it on, checked where it decides something.
+"""The training flags of modules: passed on by the traced code, and checked where it depends on their value.
 
 ``F.dropout(x, 0.5, self.training)`` becomes an operation that reads the flag when the program runs. Where the traced
-code asks for its value (``if self.training:``), the answer is what it is now, and the program checks that it still is.
+code needs the value (``if self.training:``), it gets the current one, and the program checks that it has not changed.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ _STACKING = torch.func.stack_module_state.__code__.co_filename
 
 
 class TrainingFlag(Proxy):
-    """The training flag of a module, which the program passes on as it is when it runs.
+    """The training flag of a module, which the program reads when it runs.
 
-    What Python does with it otherwise is done with what it is while the program is captured, which the program checks.
+    Any other use of it gets the value during capture, which the program checks.
     """
 
     __slots__ = ("_flags", "_name", "_value")
 
     def __init__(self, flags: TrainingFlags, name: str, value: bool) -> None:
-        """The flag with the path ``name``, which is ``value`` while the program is captured."""
+        """Create the flag with the path ``name``, whose value during capture is ``value``."""
         self._flags = flags
         self._name = name
         self._value = value
@@ -47,7 +47,7 @@ class TrainingFlag(Proxy):
 
     @property
     def node(self) -> Node:  # type: ignore[override]
-        """The ``get_attr`` node that reads it, made when first asked for."""
+        """The ``get_attr`` node that reads the flag, made on first use."""
         return self._flags.node_of(self._name)
 
     @property
@@ -55,7 +55,7 @@ class TrainingFlag(Proxy):
         return bool
 
     def _decided(self) -> bool:
-        """The value, which the program checks from now on."""
+        """Return the value, and let the program check it from now on."""
         self._flags.check(self._name, self._value, self._flags.reads[self._name])
         return self._value
 
@@ -64,10 +64,10 @@ class TrainingFlag(Proxy):
 
 
 def _of_value(function: Callable[..., Any], reflected: bool = False) -> Callable[..., Any]:
-    def decided(flag: TrainingFlag, *given: Any) -> Any:
-        if any(isinstance(one, Proxy) and type(one) is not TrainingFlag for one in given):
-            return NotImplemented  # the traced value records the operation, which is given the flag
-        values = [one._decided() if type(one) is TrainingFlag else one for one in (flag, *given)]
+    def decided(flag: TrainingFlag, *operands: Any) -> Any:
+        if any(isinstance(operand, Proxy) and type(operand) is not TrainingFlag for operand in operands):
+            return NotImplemented  # the other traced value records the operation, with the flag as an argument
+        values = [operand._decided() if type(operand) is TrainingFlag else operand for operand in (flag, *operands)]
         return function(*(reversed(values) if reflected else values))
 
     return decided
@@ -80,35 +80,41 @@ for _row in OPERATORS:
             setattr(TrainingFlag, f"__r{_row.method}__", _of_value(_row.function, reflected=True))
 for _function in (bool, int, float, complex, str, repr, hash, format, round, abs, divmod, operator.index):
     setattr(TrainingFlag, f"__{_function.__name__}__", _of_value(_function))
-setattr(TrainingFlag, "__rdivmod__", _of_value(divmod, reflected=True))  # noqa: B010 - as those above
+setattr(TrainingFlag, "__rdivmod__", _of_value(divmod, reflected=True))  # noqa: B010 - as the methods above
 
 
 class TrainingFlags:
-    """The training flags that one trace asks for."""
+    """The training flags that one trace reads."""
 
     def __init__(self, tracer: Any, follows: bool) -> None:
-        """Flags of the modules of ``tracer``, which are followed if ``follows``, and else checked alone."""
+        """Manage the flags of the modules of ``tracer``.
+
+        Args:
+            tracer: the tracer.
+            follows: true if the program reads flags when it runs; otherwise it only checks them.
+        """
         self.tracer = tracer
         self.follows = follows
         self.watches_leaves = False
-        """Whether :meth:`leaf_called` has something to do."""
+        """True if :meth:`leaf_called` has something to do."""
         self.opened: set[int] = set()
-        """The modules of torch, by identity, that the program takes the place of though they are leaves."""
+        """The torch modules, by identity, that are leaves and yet are traced through."""
         self._foreign: ForeignModuleError | None = None
-        """What to say of the module that runs, which is not below the root, should it ask for its flag."""
+        """The error to raise if the running module reads its flag; set while a module runs that is not below the root.
+        """
         self.reads: dict[str, object] = {}
-        """Where the flags that are followed were read first, by their paths."""
+        """The line that first read each followed flag, by its path."""
         self._nodes: dict[str, Node] = {}
         self._checked: set[str] = set()
         self._overridden = False
         self._before: dict[int, bool] | None = None
-        """The flags of all modules, from when one is set on."""
+        """The flags of all modules before the traced code first sets one."""
         self._set: set[int] = set()
         """The modules, by identity, whose flags the program has set."""
         self._switches: SourceLocation | None = None
 
     def start(self) -> None:
-        """Look for classes that decide themselves what ``train()`` does."""
+        """Look for classes that override ``train()`` or ``eval()``."""
         for kind in set(map(type, self.tracer.submodule_paths or ())):
             own = kind.train is not torch.nn.Module.train or kind.eval is not torch.nn.Module.eval
             if own and not kind.__module__.startswith("torch."):
@@ -117,7 +123,7 @@ class TrainingFlags:
     # Reads.
 
     def read(self, module: torch.nn.Module, value: bool, frame: FrameType | None) -> Any:
-        """Return what ``module.training`` is for the code that runs in ``frame``."""
+        """Return the value of ``module.training`` for the code that runs in ``frame``."""
         frame = None if frame is None else asker(frame)
         path = (self.tracer.submodule_paths or {}).get(module)
         if frame is None or is_ours(frame) or type(value) is not bool:
@@ -130,9 +136,9 @@ class TrainingFlags:
         if not is_users(frame) and type(module).__module__.startswith("torch.") and id(module) not in self.opened:
             return value
         if frame.f_code.co_filename == _STACKING:
-            return value  # it expects that of all modules whose state it stacks, and does nothing else with it
+            return value  # it expects the same flag of all modules whose state it stacks, and does nothing else with it
         if id(module) in self._set:
-            return value  # whatever it was, the program has set it to that
+            return value  # the program has set it, so the value before does not matter
         name = f"{path}.training".lstrip(".")
         where = user_location(frame, self.tracer._state.locations)
         if self.follows and not compares_with_truth(frame.f_code):
@@ -145,7 +151,7 @@ class TrainingFlags:
         """Return ``run()``, the forward of a module without state that is not below the root.
 
         Raises:
-            ForeignModuleError: what it does depends on its mode, which the program cannot know.
+            ForeignModuleError: the result depends on the module's mode, which the program cannot read.
         """
         before, self._foreign = self._foreign, error
         try:
@@ -154,7 +160,7 @@ class TrainingFlags:
             self._foreign = before
 
     def node_of(self, name: str) -> Node:
-        """The node that reads a flag at run time."""
+        """Return the node that reads a flag at run time."""
         node = self._nodes.get(name)
         if node is None or node._erased:
             with outermost(self.tracer):
@@ -162,7 +168,7 @@ class TrainingFlags:
         return node
 
     def check(self, name: str, value: bool, where: object) -> None:
-        """Let the program check that a flag is what it is now."""
+        """Let the program check that a flag has the same value as now."""
         if name not in self._checked and not self.tracer._state.is_finished:
             self._checked.add(name)
             mode = "training" if value else "evaluation"
@@ -172,7 +178,7 @@ class TrainingFlags:
                 self.tracer.create_proxy("call_function", check_value, (flag, value, message), {})
 
     def drop_unused(self) -> None:
-        """Remove reads of flags that nobody uses."""
+        """Remove unused reads of flags."""
         for node in self._nodes.values():
             if not node._erased and not node.users:
                 node.graph.erase_node(node)
@@ -180,10 +186,10 @@ class TrainingFlags:
     # Writes.
 
     def write(self, module: torch.nn.Module, frame: FrameType | None) -> None:
-        """Note that ``module.training`` is about to be set by the code that runs in ``frame``.
+        """Note that the code that runs in ``frame`` is about to set ``module.training``.
 
-        A graph cannot set it, so that the program checks that it is what it is now: the flag of the module on which
-        ``train()`` or ``eval()`` was called, and others that it follows.
+        A graph cannot set it. So the program checks the value of the flag of each module on which ``train()`` or
+        ``eval()`` was called, and of each other flag that it reads.
         """
         paths = self.tracer.submodule_paths or {}
         if (path := paths.get(module)) is None:
@@ -191,7 +197,7 @@ class TrainingFlags:
         self._switches = user_location(frame, {})
         self.watches_leaves = True
         if self._before is None:
-            self._before = {id(one): one.__dict__["training"] for one in paths if "training" in one.__dict__}
+            self._before = {id(each): each.__dict__["training"] for each in paths if "training" in each.__dict__}
         name = f"{path}.training".lstrip(".")
         if name in self._nodes or not _is_of_child(frame):
             self._check_of(module, self._switches)
@@ -214,13 +220,13 @@ class TrainingFlags:
             )
 
     def leaf_called(self, module: torch.nn.Module) -> None:
-        """Let the program check the mode of a leaf, where a module decides by itself what ``train()`` does."""
+        """Let the program check the mode of a leaf, if flags have been set or a class overrides ``train()``."""
         if self._before is not None:
             self._expect_kept(module)
             self._check_of(module, self._switches)
         if self._overridden:
-            for one in (self.tracer.root, module):
-                self._check_of(one, user_location(sys._getframe(2), {}))
+            for owner in (self.tracer.root, module):
+                self._check_of(owner, user_location(sys._getframe(2), {}))
 
     def _check_of(self, module: torch.nn.Module, where: object) -> None:
         path = (self.tracer.submodule_paths or {}).get(module)
@@ -229,7 +235,7 @@ class TrainingFlags:
 
 
 class _Descriptor:
-    """``training`` of ``torch.nn.Module`` while there are traces: it stands in the ``__dict__`` of each module."""
+    """``training`` of ``torch.nn.Module`` during traces; the value itself is in the ``__dict__`` of each module."""
 
     def __get__(self, module: torch.nn.Module | None, kind: type) -> Any:
         if module is None or "training" not in module.__dict__:
@@ -252,7 +258,7 @@ replaced_always(torch.nn.Module, {"training": lambda _: _Descriptor()}, absent=T
 
 
 def _is_of_child(frame: FrameType | None) -> bool:
-    """Return whether a flag is set by ``train()`` of the module around it."""
+    """Return whether ``train()`` of the parent module sets the flag."""
     train = torch.nn.Module.train.__code__
     while frame is not None and frame.f_code.co_name == "__setattr__":
         frame = frame.f_back

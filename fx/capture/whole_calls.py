@@ -1,8 +1,8 @@
 """Functions and classes whose calls with traced values become one node each: those under ``wrap``, and Python's own.
 
-Python's functions that give concrete values alone (``len``, ``max``) are replaced in the globals of all traced code.
-Its classes (``int``, ``list``) are replaced in a second run only, as are methods of tensors: code may also compare
-them, and give them to others.
+Python's functions that return concrete values only (``len``, ``max``) are replaced in the globals of all traced code.
+Its classes (``int``, ``list``) and methods of tensors are replaced in a second run only: code may also compare them,
+and pass them to other code.
 """
 
 from __future__ import annotations
@@ -39,23 +39,23 @@ _METHOD_REFUSED = re.compile(
 
 
 def find_proxy(value: Any) -> Proxy | None:
-    """The first traced value in a value or container."""
-    pending, seen = [value], dict[int, Any]()
+    """Return the first traced value in a value or container."""
+    pending, visited = [value], dict[int, Any]()
     while pending:
-        one = pending.pop()
-        if isinstance(one, Proxy):
-            return one
-        if id(one) not in seen and (kind := container_kind(one)) is not None:
-            seen[id(one)] = one
-            pending.extend(reversed(kind.parts(one)))
+        current = pending.pop()
+        if isinstance(current, Proxy):
+            return current
+        if id(current) not in visited and (kind := container_kind(current)) is not None:
+            visited[id(current)] = current
+            pending.extend(reversed(kind.parts(current)))
     return None
 
 
-# What is under ``wrap``.
+# Functions under ``wrap``.
 
 
 def recording(function: Callable[..., Any]) -> Callable[..., Any]:
-    """``function``, recorded as one node where it is called with a traced value; calls of others always."""
+    """Wrap ``function``: a call with a traced value becomes one node, and so does every call of another process."""
 
     def recorded(*args: Any, **kwargs: Any) -> Any:
         proxy = find_proxy((args, kwargs))
@@ -72,29 +72,29 @@ def recording(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 RECORDED = recording(len).__code__
-"""The code of what ``recording`` returns."""
+"""The code of the results of ``recording``."""
 
 
 def behind_recording(value: Any) -> Any:
-    """Return what ``recording`` was given, if ``value`` is its result: another thread may be tracing."""
+    """Return the argument of ``recording`` if ``value`` is its result: another thread may be tracing."""
     return vars(value)["__wrapped__"] if type(value) is FunctionType and value.__code__ is RECORDED else value
 
 
 def is_importable(function: Callable[..., Any]) -> bool:
-    """Return whether its module, or torch, has a function under its name."""
+    """Return whether its module, or torch, has the function under its name."""
     if torch_path(function) is not None:
         return True
-    found: Any = sys.modules.get(getattr(function, "__module__", None) or "")
+    owner: Any = sys.modules.get(getattr(function, "__module__", None) or "")
     for name in function.__qualname__.split("."):
-        found = getattr(found, name, None)
-    return behind_recording(found) is function
+        owner = getattr(owner, name, None)
+    return behind_recording(owner) is function
 
 
 class ProxyableClassMeta(type):
     """Metaclass of classes whose construction and methods may be traced: with a traced argument, a call is a node."""
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
-        """Make an instance, or record its making."""
+        """Create an instance, or record its creation."""
         proxy = find_proxy((args, kwargs)) if is_tracing() else None
         if proxy is not None:
             return proxy.tracer.create_proxy("call_function", cls, args, kwargs)
@@ -107,7 +107,7 @@ class ProxyableClassMeta(type):
 
 
 def _is_to_be_recorded(value: Any, method: str) -> bool:
-    """Return whether a value is traced, of a number of elements that is not known, and leaves the method as it is.
+    """Return whether a value is traced, of unknown length, and of a class that does not override the method.
 
     Proxies of clients may know the answer.
     """
@@ -146,14 +146,14 @@ def _extreme(tracer: Any, original: Any, /, *args: Any, **kwargs: Any) -> Any:
 
 
 FUNCTIONS: dict[str, Maker] = {"next": _next, "len": _len, "sum": _sum, "max": _extreme, "min": _extreme}
-"""Functions of Python that need a real number, or elements whose number is known."""
+"""Functions of Python that need a real number, or a known number of elements."""
 
 
 # Classes of Python's.
 
 
 class SeenClass:
-    """A class of Python's, as the globals of traced code see it: equal to the class, and what ``isinstance`` takes."""
+    """A Python class, as the globals of traced code see it: equal to the class, and accepted by ``isinstance``."""
 
     def __init__(self, original: type) -> None:
         self._original: Any = original
@@ -191,7 +191,7 @@ class ClassCalled(SeenClass):
     """A class whose calls with a traced value are recorded."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Make an instance, or record its making."""
+        """Create an instance, or record its creation."""
         traced = len(args) == 1 and isinstance(args[0], Proxy)
         if traced and (tracer := running_tracer()) is not None:
             return tracer.create_proxy("call_function", self._original, args, kwargs)
@@ -202,13 +202,13 @@ class ClassCalled(SeenClass):
 
 
 def record_classes(trace: Trace, namespace: dict[str, Any]) -> None:
-    """Record calls of these classes of Python's where the globals of traced code refer to them."""
+    """Record calls of these Python classes where the globals of traced code refer to them."""
     if str(namespace.get("__name__")).partition(".")[0] != __name__.partition(".")[0]:  # capture itself runs on ours
         trace.replace(namespace, _classes_of(namespace), ClassCalled)
 
 
 def calls_classes(frame: FrameType) -> bool:
-    """Return whether the code that is refused in ``frame`` refers to classes whose calls a second run may record."""
+    """Return whether the code refused in ``frame`` refers to classes whose calls a second run may record."""
     code = frame.f_code
     named = [name for name in CLASSES if name in code.co_names]
     is_seen = is_users(frame) or code.co_filename in GENERATED_FILES
@@ -216,15 +216,15 @@ def calls_classes(frame: FrameType) -> bool:
 
 
 def _classes_of(namespace: dict[str, Any], more: tuple[CodeType, ...] = ()) -> list[str]:
-    """The classes that a namespace has under their names, and that none of its functions compares by identity."""
+    """Return the classes that a namespace holds by name, and that its functions do not compare by identity."""
     # another thread may be tracing
-    named = [name for name in CLASSES if behind(namespace.get(name, one := getattr(builtins, name))) is one]
+    named = [name for name in CLASSES if behind(namespace.get(name, builtin := getattr(builtins, name))) is builtin]
     compared = globals_compared((*more, *_codes(namespace)))
     return [name for name in named if name not in compared]
 
 
 def _codes(namespace: dict[str, Any]) -> Iterator[CodeType]:
-    """The code of all functions of a namespace and of methods of its classes, with what is nested in it."""
+    """Yield the code of all functions of a namespace and of methods of its classes, with the code nested in it."""
     values = list(namespace.values())
     for value in values:
         if isinstance(value, type) and value.__module__ == namespace.get("__name__"):
@@ -238,7 +238,7 @@ def _codes(namespace: dict[str, Any]) -> Iterator[CodeType]:
 
 
 def record_methods(trace: Trace, names: Iterable[str]) -> None:
-    """Record calls of those of the names that are methods of tensors, where a traced value is among the arguments."""
+    """Record calls of the tensor methods among these names that take a traced value."""
     for name in names:
         function = behind(getattr(torch.Tensor, name, None))
         if type(function) is _METHOD_DESCRIPTOR and not name.startswith("__"):
@@ -246,9 +246,9 @@ def record_methods(trace: Trace, names: Iterable[str]) -> None:
 
 
 def called_method(error: BaseException | None) -> str | None:
-    """Return the method of tensors that code calls with traced values: ``Tensor.relu(x)``, ``real.expand(n, 3)``."""
-    found = _METHOD_REFUSED.match(str(error)) if isinstance(error, TypeError) else None
-    name = "" if found is None else found[1] or found[2]
+    """Return the tensor method that code calls with traced values: ``Tensor.relu(x)``, ``real.expand(n, 3)``."""
+    match = _METHOD_REFUSED.match(str(error)) if isinstance(error, TypeError) else None
+    name = "" if match is None else match[1] or match[2]
     return name if hasattr(torch.Tensor, name) else None
 
 

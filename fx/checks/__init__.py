@@ -1,1 +1,1 @@
-"""Questions that Python asks of traced values, and checks that a program makes of its inputs, with their messages."""
+"""Queries of traced values by Python, and checks that a program makes of its inputs, with their messages."""

@@ -1,4 +1,4 @@
-"""Where a function handles exceptions, and which, as byte code shows it."""
+"""The exceptions that a function handles, and the places where it does, according to its byte code."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _ALL = ("BaseException",)
 
 
 def handling(function: FunctionType) -> list[CodeType]:
-    """Return the code of a function, and of the functions that are written in it, as far as it may handle exceptions.
+    """Return the code of a function, and of the functions nested in it, as far as it may handle exceptions.
 
-    That is where it goes on behind an ``except``, or has a ``with`` of which it is not known that exceptions leave it.
+    It may if it continues after an ``except``, or has a ``with`` that may swallow exceptions.
     """
     code, names = function.__code__, Names.of_function(function)
     inside = Names({}, names.namespace)
-    return [one for one in nested(code) if _may_handle(one, names if one is code else inside)]
+    return [inner for inner in nested(code) if _may_handle(inner, names if inner is code else inside)]
 
 
 def _may_handle(code: CodeType, names: Names) -> bool:
@@ -38,10 +38,10 @@ def swallowed_by(manager: Any) -> tuple[str, ...] | None:
     """Return the classes of exceptions that a context manager swallows, by name; ``None`` if it swallows none.
 
     Args:
-        manager: an object, a class, or a function that ``contextlib.contextmanager`` has made.
+        manager: an object, a class, or a result of ``contextlib.contextmanager``.
 
     Raises:
-        LookupError: it is not known, as of what other functions return and of classes in C.
+        LookupError: it is not known, as for results of other functions and classes in C.
 
     >>> swallowed_by(contextlib.suppress), swallowed_by(contextlib.nullcontext)
     ((), None)
@@ -54,7 +54,7 @@ def swallowed_by(manager: Any) -> tuple[str, ...] | None:
         return None if all(flow.leaves(offset, lambda _: False) for offset in flow.yields()) else _ALL
     leave = behind(inspect.getattr_static(manager if isinstance(manager, type) else type(manager), "__exit__", None))
     if leave is contextlib.suppress.__exit__:
-        # A call of the class names what it swallows; what an instance was made with is not asked.
+        # A call of the class names the exceptions; the arguments of an existing instance are not read.
         return () if isinstance(manager, type) else _ALL
     if not isinstance(leave, FunctionType):
         raise LookupError
@@ -62,11 +62,11 @@ def swallowed_by(manager: Any) -> tuple[str, ...] | None:
 
 
 _OF_GENERATORS: Any = contextlib.contextmanager(lambda: iter(())).__code__  # type: ignore[attr-defined]
-"""The code of what ``contextlib.contextmanager`` makes."""
+"""The code of the results of ``contextlib.contextmanager``."""
 
 
 def lets_through(flow: Dataflow, handler: int, names: Names) -> bool:
-    """Return whether it is known that exceptions leave the ``with`` whose handler stands at an offset."""
+    """Return whether exceptions are known to leave the ``with`` with this handler."""
     try:
         return swallowed_by(_manager_at(flow, handler, names)[0]) is None
     except LookupError:
@@ -74,7 +74,7 @@ def lets_through(flow: Dataflow, handler: int, names: Names) -> bool:
 
 
 def _manager_at(flow: Dataflow, handler: int, names: Names) -> tuple[Any, CodeCall | None]:
-    """Return the context manager of the ``with`` whose handler stands at an offset, or what is called to make it.
+    """Return the context manager of the ``with`` with this handler, or the callee and call that make it.
 
     Raises:
         LookupError: it is not known.
@@ -86,36 +86,37 @@ def _manager_at(flow: Dataflow, handler: int, names: Names) -> tuple[Any, CodeCa
 
 
 def handled_at(frame: FrameType) -> tuple[str, ...]:
-    """Return the names of the classes of exceptions that are handled where ``frame`` is.
+    """Return the names of the classes of exceptions that are handled at the place of ``frame``.
 
-    That is what ``except`` takes, without those that end in a ``raise``, and what context managers swallow.
+    These are the classes of ``except``, without clauses that end in a ``raise``, and those that context managers
+    swallow.
     """
     flow = dataflow(frame.f_code)
     if flow is None:
         return _ALL
     names = Names.of_frame(frame)
-    found: list[str] = []
+    handled: list[str] = []
     for kind, offset in flow.clauses(frame.f_lasti):
         try:
             if kind == "with":
-                found += _swallowed(flow, offset, names)
+                handled += _swallowed(flow, offset, names)
             else:
-                found += _ALL if kind == "all" else _named(value_of(flow, flow.operand(flow.at(offset), 1), names))
+                handled += _ALL if kind == "all" else _named(value_of(flow, flow.operand(flow.at(offset), 1), names))
         except LookupError:
-            found += _ALL
-    return tuple(found)
+            handled += _ALL
+    return tuple(handled)
 
 
 def _swallowed(flow: Dataflow, handler: int, names: Names) -> tuple[str, ...]:
-    """The classes of exceptions that the context manager of a ``with`` swallows, by name."""
+    """Return the classes of exceptions that the context manager of a ``with`` swallows, by name."""
     manager, call = _manager_at(flow, handler, names)
     swallowed: tuple[str, ...] | None = None
-    with contextlib.suppress(LookupError):  # most of those that are not known swallow none
+    with contextlib.suppress(LookupError):  # most unknown ones swallow none
         swallowed = swallowed_by(manager)
     if swallowed != () or call is None:
         return swallowed or ()
-    return tuple(name for one in call.positional for name in _named(value_of(flow, one, names)))
+    return tuple(name for classes in call.positional for name in _named(value_of(flow, classes, names)))
 
 
 def _named(classes: Any) -> tuple[str, ...]:
-    return tuple(one.__name__ for one in (classes if isinstance(classes, tuple) else (classes,)))
+    return tuple(kind.__name__ for kind in (classes if isinstance(classes, tuple) else (classes,)))

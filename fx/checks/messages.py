@@ -1,7 +1,7 @@
-"""Messages of checks: how byte code makes the text becomes a template, which is filled in when a check fails.
+"""Messages of checks: the byte code that makes a text becomes a template, which is filled in when a check fails.
 
-Nothing of the program runs for that. A message that calls functions of the program stays as its source. Python itself
-makes the text, of what stands for traced values: the text then has a mark for each of them.
+Code of the program does not run for that. A message that calls functions of the program stays as its source. Python
+itself makes the text, from placeholders for traced values: the text then has a mark for each of them.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ class MessageTemplate(NamedTuple):
     """A message to be written when a check fails."""
 
     text: str
-    """What ``fx.assertions.check`` takes, or the message itself where there are no values."""
+    """The template for ``fx.assertions.check``, or the message itself if there are no values."""
     values: tuple[Node, ...] = ()
-    """What is filled in."""
+    """The values that are filled in."""
 
 
 class Marks(list[tuple[Node, str]]):
     """The values in a text, in the order of their marks: each with the end of the template's field."""
 
     def template(self, text: str) -> MessageTemplate:
-        """The template that makes a text with these marks."""
-        literals = [one.replace("{", "{{").replace("}", "}}") for one in _MARK.split(text)[::2]]
+        """Return the template that makes a text with these marks."""
+        literals = [literal.replace("{", "{{").replace("}", "}}") for literal in _MARK.split(text)[::2]]
         used = [self[int(number)] for number in _MARK.findall(text)]
         if not used:
             return MessageTemplate(text)
@@ -50,18 +50,24 @@ _MARK = re.compile(r"⟦fx (\d+)⟧")
 
 
 class Reading:
-    """What a message reads of a traced value. Text of it is a mark."""
+    """A value that a message reads from a traced value. Its text is a mark."""
 
     def __init__(self, node: Node, marks: Marks, steps: str = "") -> None:
-        """``steps`` is what is read of the value, as a field of a template says it: ``.shape[1]``."""
+        """Create a reading.
+
+        Args:
+            node: the node of the traced value.
+            marks: the marks of the text.
+            steps: the path from the value, as in a field of a template: ``.shape[1]``.
+        """
         self.node, self._marks, self._steps = node, marks, steps
 
     def then(self, step: str) -> Reading:
-        """What is read of it next."""
+        """Return the reading one step further."""
         return Reading(self.node, self._marks, self._steps + step)
 
     def mark(self, conversion: str = "", form: str = "") -> str:
-        """The mark for its text, with the conversion (``s`` or ``r``) and format of a template's field.
+        """Return the mark for its text, with the conversion (``s`` or ``r``) and format of a template's field.
 
         Raises:
             LookupError: the format depends on a traced value.
@@ -94,7 +100,7 @@ class Reading:
 
 
 Shown = Callable[[Any, Marks], Any]
-"""Of a value of the program, what stands for it in messages: a :class:`Reading`, text with marks, or itself."""
+"""Maps a value of the program to its placeholder in messages: a :class:`Reading`, text with marks, or itself."""
 _PLAIN = (str, int, float, complex, bool, bytes, type(None), torch.dtype, torch.device, torch.Size, torch.layout)
 _NUMBERS = (int, float, bool)
 _ARITHMETIC = {"+": operator.add, "-": operator.sub, "*": operator.mul}
@@ -104,7 +110,7 @@ _PERCENT = re.compile(r"%(?:(%)|(\d*)(\.\d+)?([sradiufFeEgGxXo]))")
 
 class _Method(NamedTuple):
     reading: Reading
-    """The value whose method it is."""
+    """The value that has the method."""
     name: str
     """Its name."""
 
@@ -113,16 +119,16 @@ class _Raised(NamedTuple):
     kind: type[BaseException]
     """The class of the exception."""
     args: tuple[Any, ...]
-    """What it is made with."""
+    """The arguments of its constructor."""
 
 
 def message_of(raised: Raise, names: Names, shown: Shown) -> MessageTemplate | None:
-    """The template of what a ``raise`` or ``assert`` is going to say; None where it calls functions of the program.
+    """Return the template of the message of a ``raise`` or ``assert``; None if it calls functions of the program.
 
     Args:
-        raised: where it stands.
-        names: what the names of its function stand for now.
-        shown: what stands for a value in messages.
+        raised: the statement.
+        names: the current values of the names in its function.
+        shown: maps a value to its placeholder in messages.
     """
     flow, marks = dataflow(raised.code), Marks()
     if flow is None:
@@ -136,7 +142,7 @@ def message_of(raised: Raise, names: Names, shown: Shown) -> MessageTemplate | N
 
 
 def message_made_by(function: FunctionType, shown: Shown) -> MessageTemplate | None:
-    """The template of what a function of no arguments returns, as ``torch._check`` is given one, likewise."""
+    """Return the template of the result of a function without arguments, such as one passed to ``torch._check``."""
     flow, marks = dataflow(function.__code__), Marks()
     if flow is None:
         return None
@@ -147,7 +153,7 @@ def message_made_by(function: FunctionType, shown: Shown) -> MessageTemplate | N
 
 
 def message_given(message: Any, shown: Shown) -> MessageTemplate:
-    """The template of a message that is made already."""
+    """Return the template of a message that exists already."""
     marks = Marks()
     try:
         return marks.template(_text(shown(message, marks)))
@@ -156,21 +162,21 @@ def message_given(message: Any, shown: Shown) -> MessageTemplate:
 
 
 def _said(raised: _Raised) -> str:
-    """What ``str`` makes of an exception of Python's, or of a class that adds nothing to one."""
+    """Return ``str`` of an exception of Python, or of a class that adds nothing to one."""
     if not raised.args:
         raise LookupError
     how = _SHOWN_AS.get(raised.kind.__str__)
     own = [vars(kind) for kind in raised.kind.__mro__ if kind.__module__ != "builtins"]
-    if how is None or any("__init__" in held or "__new__" in held for held in own):
+    if how is None or any("__init__" in namespace or "__new__" in namespace for namespace in own):
         raise LookupError
     return _text(raised.args[0], how) if len(raised.args) == 1 else _text(raised.args)
 
 
 def _text(value: Any, conversion: str = "", form: str = "") -> str:
-    """The text of a value.
+    """Return the text of a value.
 
     Raises:
-        LookupError: a function of the program makes it, or it depends on the length of what a mark stands for.
+        LookupError: a function of the program makes it, or it depends on the length of a marked value.
     """
     _expect_plain(value)
     if isinstance(value, Reading):
@@ -183,10 +189,10 @@ def _text(value: Any, conversion: str = "", form: str = "") -> str:
 
 
 def _expect_plain(value: Any) -> None:
-    """Expect what Python makes text of without the program.
+    """Check that Python makes the text of a value without code of the program.
 
     Raises:
-        LookupError: it is something else.
+        LookupError: it does not.
     """
     if type(value) in (tuple, list, dict):
         for part in (*value, *(value.values() if type(value) is dict else ())):
@@ -196,7 +202,7 @@ def _expect_plain(value: Any) -> None:
 
 
 class _Reader(Evaluator):
-    """Computes values as byte code does, of which traced ones are read when a check fails."""
+    """Computes values as byte code does; traced values are read when a check fails."""
 
     def __init__(self, flow: Dataflow, names: Names, shown: Shown, marks: Marks, stored: Mapping[str, Makers]) -> None:
         super().__init__(flow, names)
@@ -250,8 +256,8 @@ class _Reader(Evaluator):
             raise LookupError
         if isinstance(callee, type) and issubclass(callee, BaseException):
             return _Raised(callee, tuple(args))
-        for one in args:
-            _expect_plain(one)
+        for argument in args:
+            _expect_plain(argument)
         if isinstance(callee, _Method):
             read = callee.reading.then(f".{callee.name}()")
             if not args or (callee.name == "size" and len(args) == 1):
@@ -264,21 +270,21 @@ class _Reader(Evaluator):
         raise LookupError
 
 
-def _called(function: Any, given: Any) -> Any:
-    """What one of Python's functions makes of a value."""
+def _called(function: Any, argument: Any) -> Any:
+    """Return the result of one of Python's functions."""
     if function in (str, repr):
-        return _text(given, "s" if function is str else "r")
-    name = next((name for name, known in READ_FUNCTIONS.items() if function is known), None)
-    if name is not None and isinstance(given, Reading):
-        return given.then(f"|{name}")
-    if name is not None and type(given) in (tuple, list, dict, torch.Size):
-        return function(given)
+        return _text(argument, "s" if function is str else "r")
+    name = next((name for name, function_read in READ_FUNCTIONS.items() if function is function_read), None)
+    if name is not None and isinstance(argument, Reading):
+        return argument.then(f"|{name}")
+    if name is not None and type(argument) in (tuple, list, dict, torch.Size):
+        return function(argument)
     raise LookupError
 
 
-def _percent(pattern: str, given: Any) -> str:
-    """What ``pattern % given`` makes, where all conversions are plain, and their number is known."""
-    values = list(given) if type(given) is tuple else [given]
+def _percent(pattern: str, right: Any) -> str:
+    """Return ``pattern % values``, if all conversions are plain, and their number is known."""
+    values = list(right) if type(right) is tuple else [right]
 
     def converted(conversion: re.Match[str]) -> str:
         escaped, width, precision, kind = conversion.groups()

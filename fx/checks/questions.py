@@ -1,8 +1,8 @@
-"""What Python asks of values and takes no traced value for: one row for each question, with what becomes of it.
+"""Queries by Python that do not accept a traced value: one row for each query, with its treatment.
 
-A question is recorded as an operation, checked by an assertion in the program, answered from example inputs under a
-guard, or refused at the user's line. ``Proxy`` asks here. What Python asks by a function (``isinstance``, ``type``,
-``hasattr``, ``len``, ``max``) is seen where traced code calls it: :mod:`fx.capture.asked_kinds`.
+A query is recorded as an operation, checked by an assertion in the program, answered from example inputs under a guard,
+or refused at the user's line. ``Proxy`` queries here. Queries by a function of Python (``isinstance``, ``type``,
+``hasattr``, ``len``, ``max``) are handled where traced code calls it: :mod:`fx.capture.introspection`.
 """
 
 from __future__ import annotations
@@ -30,33 +30,35 @@ from fx.node import Node
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What becomes of a question."""
+    """The treatment of a query."""
 
     what: str
-    """The first line of the error where nothing answers."""
+    """The first line of the error if nothing answers."""
     why: str
-    """Why a value does not answer it while the program is captured."""
+    """The reason that a value does not answer it while the program is captured."""
     remedy: str
-    """What to do in the program."""
+    """The remedy in the program."""
     known: Callable[[Any, FrameType], Any] = lambda value, frame: None
-    """Answers for the code in a frame without example inputs: from the node of the value, or by a check that is
-    recorded; None where it cannot. After it, the guide answers, in ``Guide.answer``."""
+    """Answers without example inputs, for the code in a frame: from the node of the value, or by a check that is
+    recorded.
+    None if it cannot. After it, the guide answers, in ``Guide.answer``.
+    """
     is_of_sizes: bool = False
-    """Whether example inputs answer it for tensors, too."""
+    """True if example inputs answer it for tensors too."""
     unread: str = ""
-    """What is lost where the byte code of this version of Python is not known."""
+    """The loss if the byte code of this version of Python is not known."""
     error: type[TraceError] = TraceError
     """The class of the error."""
 
 
 def ask(name: str, value: TracedValue, frame: FrameType, what: str | None = None, /, **lines: Any) -> Any:
-    """Return what code in ``frame`` gets that asks a question of a value.
+    """Return the answer to a query of a value by the code in ``frame``.
 
     Args:
-        name: the question, a key of :data:`QUESTIONS`.
-        value: what is asked.
-        frame: who asks.
-        what: the first line of the error, if another one than that of the row.
+        name: the query, a key of :data:`QUESTIONS`.
+        value: the queried value.
+        frame: the frame that queries it.
+        what: the first line of the error, if it differs from the row's.
         lines: its other lines, likewise.
 
     Raises:
@@ -72,19 +74,19 @@ def ask(name: str, value: TracedValue, frame: FrameType, what: str | None = None
 
 
 def refuse(name: str, value: TracedValue, frame: FrameType, what: str | None = None, /, **lines: Any) -> NoReturn:
-    """Raise the error of a question that nothing answers, which ends the trace. Arguments are those of :func:`ask`."""
+    """Raise the error of a query that nothing answers, which ends the trace. Arguments are those of :func:`ask`."""
     row = QUESTIONS[name]
     raise value.tracer._refusal(what or row.what, row.error, **{**_lines(row, value, frame), **lines})
 
 
 def refusal_of(name: str, asked: TracedValue, frame: FrameType, **lines: Any) -> TraceError:
-    """Return the error of a question that is perhaps not one of the program's, so that it does not end the trace."""
+    """Return the error of a query that may not be the program's own, so that it does not end the trace."""
     row = QUESTIONS[name]
     return row.error(row.what, **{**_lines(row, asked, frame), **lines})
 
 
 def refuse_text(tracer: Any, text: str) -> NoReturn:
-    """Refuse text in which a value stands, where it would become a constant of the program."""
+    """Refuse text that contains a value, where it would become a constant of the program."""
     row = QUESTIONS["text"]
     raise tracer._refusal(row.what, where=caller_location(tracer), value=text, why=row.why, remedy=row.remedy)
 
@@ -106,17 +108,17 @@ def check_once(check: Callable[..., None], value: TracedValue, expected: object,
 
 
 def _is_checked(check: Callable[..., None], node: Node, expected: object) -> bool:
-    known = [user.args[1] for user in node.users if user.target is check]
-    return any(type(one) is type(expected) and one == expected for one in known)
+    expected_values = [user.args[1] for user in node.users if user.target is check]
+    return any(type(checked) is type(expected) and checked == expected for checked in expected_values)
 
 
-# How many elements there are: len(value), a, b = value, for element in value, f(*value).
+# Numbers of elements: len(value), a, b = value, for element in value, f(*value).
 
 
 def unpacked(value: Any, frame: FrameType) -> Iterator[Any] | None:
-    """The elements of a value that the code in ``frame`` unpacks (``a, b = value``); None where it does not.
+    """Return the elements of a value that the code in ``frame`` unpacks (``a, b = value``); None if it does not.
 
-    With example inputs, the program checks how many there are.
+    With example inputs, the program checks their number.
     """
     if (ends := unpack_ends(frame)) is not None:
         return _elements_at_ends(value, *ends, frame)
@@ -129,15 +131,15 @@ def unpacked(value: Any, frame: FrameType) -> Iterator[Any] | None:
 
 
 def _elements(value: Any, frame: FrameType) -> Iterator[Any] | None:
-    """The elements of a value whose number is known, or what stands for them where ``frame`` spreads them in a call."""
+    """Return the elements of a value of known length, or a placeholder if ``frame`` spreads them in a call."""
     outer, state = outside_fx(frame), value.tracer._state
     if (count := _count(value, outer)) is not None:
         return _first_elements(value, count)
     if not state.is_tracing:
         return None
     state.note_class_called(outer)
-    standing = state.spread_elements(value, outer, refusal_of("iter", value, frame))
-    return None if standing is None else iter((standing,))
+    placeholder = state.spread_elements(value, outer, refusal_of("iter", value, frame))
+    return None if placeholder is None else iter((placeholder,))
 
 
 def _first_elements(value: Any, count: int) -> Iterator[Any]:
@@ -145,9 +147,9 @@ def _first_elements(value: Any, count: int) -> Iterator[Any]:
 
 
 def _elements_at_ends(value: Any, first: int, last: int, frame: FrameType) -> Iterator[Any]:
-    """The elements at both ends, for a program that asks for no others (``first, *_, last = value``)."""
+    """Return the elements at both ends, for a program that uses no others (``first, *_, last = value``)."""
     tracer = value.tracer
-    if first and last and ((known := count_of(value.node)) is None or not known[1] or known[0] < first + last):
+    if first and last and ((counted := count_of(value.node)) is None or not counted[1] or counted[0] < first + last):
         count = tracer.create_proxy("call_function", len, (value,), {})
         message = f"not enough values to unpack (expected at least {first + last}): "
         where = user_location(frame, tracer._state.locations)
@@ -156,7 +158,7 @@ def _elements_at_ends(value: Any, first: int, last: int, frame: FrameType) -> It
 
 
 def _count(value: TracedValue, frame: FrameType) -> int | None:
-    """Return how many elements a value has; the program checks it where its node does not promise that."""
+    """Return the number of elements of a value; the program checks it if its node does not guarantee it."""
     count, is_certain = count_of(value.node) or (count_to_unpack(frame), False)
     if count is None:
         return None
@@ -173,7 +175,7 @@ def _known_length(value: TracedValue, frame: FrameType) -> Any:
     count = _count(value, outer)
     if matches_sequence(outer):
         return ask("match", value, frame)
-    is_spread = any(one.whole is value and one.frame is outer for one in value.tracer._state.starred)
+    is_spread = any(shape.whole is value and shape.frame is outer for shape in value.tracer._state.spread_shapes)
     return 1 if count is None and is_spread else count
 
 
@@ -181,25 +183,25 @@ def _known_length(value: TracedValue, frame: FrameType) -> Any:
 
 
 def _note_call(value: TracedValue, frame: FrameType) -> None:
-    """Note that a class of Python's may be called in ``frame``, which a second run records."""
+    """Note that a Python class may be called in ``frame``, which a second run records."""
     state = value.tracer._state
     if state.is_tracing:
         state.note_class_called(outside_fx(frame))
 
 
 def _hash_of_option(value: TracedValue, frame: FrameType) -> int | None:
-    # the set then asks whether the value is equal to that one
+    # the set then compares the value with that option
     return hash_of_option(frame) if value.tracer.trace_asserts else None
 
 
 def text_for(value: TracedValue, text: str, write: Callable[[Any], str], frame: FrameType, form: str = "") -> str:
-    """The text of a value, for code in ``frame``: where it is only shown, what stands for that of the value.
+    """Return a value's text for code in ``frame``: a placeholder, or the real text if control flow may depend on it.
 
     Args:
-        value: what is asked.
-        text: what stands for it; the message of a check has the value's own in its place.
-        write: makes text of a value that is known.
-        frame: who asks.
+        value: the queried value.
+        text: the placeholder; the message of a check has the value's own text in its place.
+        write: makes text of a known value.
+        frame: the frame that queries it.
         form: the format.
     """
     state = value.tracer._state
@@ -216,13 +218,13 @@ def text_for(value: TracedValue, text: str, write: Callable[[Any], str], frame: 
 
 
 def kind_for(value: TracedValue, frame: FrameType) -> type:
-    """The class of a value, as code in ``frame`` is told; the program checks it where it may be another."""
+    """Return the class of a value for code in ``frame``; the program checks it if it is not certain."""
     kind, is_certain = kind_of(value.node)
     guide = None if is_certain else value.tracer._state.guide
     where = user_location(frame, {})
-    if guide is not None and (known := guide.kind_of(value)) is not None:
-        guide.check_kind(value, known, where)
-        return known
+    if guide is not None and (kind_of_examples := guide.kind_of(value)) is not None:
+        guide.check_kind(value, kind_of_examples, where)
+        return kind_of_examples
     if not is_certain and kind in KINDS.values():
         check_once(check_kind, value, kind.__name__, f"the program was captured for a value of {kind}: {where}")
     return kind
@@ -232,7 +234,7 @@ def kind_for(value: TracedValue, frame: FrameType) -> type:
 
 _LINE = "put the line in a function marked fx.wrap"
 TO_COMPUTE = f"compute it from a module attribute, fix the argument with concrete_args, or {_LINE}"
-"""What to do where a number, or another plain value, is needed."""
+"""The remedy if a number, or another plain value, is needed."""
 
 
 def _number(kind: str) -> Question:
@@ -266,7 +268,7 @@ QUESTIONS = {
         is_of_sizes=True,
         unread="`a, b = value` is not recognized",
     ),
-    # len(value), which is recorded where traced code calls it; here Python asks by itself. Guard: the number.
+    # len(value) is recorded where traced code calls it; here Python itself needs the number. Guard: the number.
     "len": Question(
         "'len' is not supported in symbolic tracing by default",
         why="Python requires len to give a real number, which is known only when the module runs",
@@ -282,8 +284,8 @@ QUESTIONS = {
     ),
     # int(value), float(value), complex(value), which are recorded in a second run. Guard: the number.
     **{kind: _number(kind) for kind in ("int", "float", "complex")},
-    # range(value), numbers[value], only where example inputs are given, as torch asks it of its arguments, too.
-    # Guard: the number, unless the call that asked is recorded.
+    # range(value), numbers[value], only if example inputs are given, as torch also takes it of its arguments. Guard:
+    # the number, unless the call that took it is recorded.
     "index": Question(
         "cannot use a traced value as an integer",
         why="its value is known only when the module runs",
@@ -301,23 +303,24 @@ QUESTIONS = {
     ),
     # str(value), f"{value}", repr(value), where the text is not only shown. Guard: the value.
     "text": Question(
-        "cannot decide by the text of a traced value",
+        "cannot branch on the text of a traced value",
         why="the value, and so its text, is known only when the module runs",
         remedy=f"decide from a module attribute, or {_LINE}",
     ),
     # value.dtype is torch.float32; the first line names the attribute. Guard: the value.
     "identity": Question(
         "cannot compare a traced value by identity",
-        why="what it is is known only when the module runs, and Python compares the object that stands for it",
+        why="its value is known only when the module runs, and Python would compare the placeholder for it",
         remedy=f"decide from a module attribute, or {_LINE}",
     ),
-    # value is other, id(value), of what may be the tensor itself that an operation was given. No example says it.
+    # value is other, id(value), for a value that may be the very tensor that is an argument of its operation. No
+    # example says whether it is.
     "is": Question(
         "cannot compare traced values by identity",
-        why="the operation may give the very tensor that it was given, as is known only when the module runs",
+        why="the operation may return the very tensor that it takes, which is known only when the module runs",
         remedy=f"compare what decides it (shape, dtype, device), or {_LINE}",
     ),
-    # isinstance(value, torch.FloatTensor). Of other classes kind_for tells, also for type(value), value.__class__,
+    # isinstance(value, torch.FloatTensor). kind_for answers for other classes, and for type(value), value.__class__,
     # hasattr(value, name) and callable(value). Guard: the class.
     "dtype": Question(
         "cannot tell of which dtype a traced value is",
@@ -326,10 +329,10 @@ QUESTIONS = {
     ),
     # numpy.asarray(value). Guard: the value.
     "array": Question(
-        "cannot make an array of numpy's of a traced value",
+        "cannot make a numpy array of a traced value",
         why="its elements are known only when the module runs, and what numpy does is not recorded",
         remedy=f"compute it with functions of torch, or {_LINE}",
         error=TracedValueError,
     ),
 }
-"""All questions, by what Python calls them."""
+"""All queries, by Python's name for them."""

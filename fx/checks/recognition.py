@@ -1,8 +1,8 @@
-"""Recognizing checks: branches on a traced value whose other side only raises (``if n != 4: raise``, ``assert``).
+"""Recognition of checks: branches on a traced value whose other side only raises (``if n != 4: raise``, ``assert``).
 
 The decision reads the byte code of the branching function (:mod:`fx.bytecode.flow`), the message its source. Needs
-neither torch nor the graph. Nothing is recognized where the byte code is unknown (:mod:`fx.bytecode.dialects`). What is
-recorded calls ``fx.assertions``.
+neither torch nor the graph. Nothing is recognized if the byte code is unknown (:mod:`fx.bytecode.dialects`). The
+recorded nodes call ``fx.assertions``.
 """
 
 from __future__ import annotations
@@ -31,43 +31,43 @@ class Raise(NamedTuple):
     code: CodeType
     """The code of its function."""
     start: int
-    """Where the way to it begins."""
+    """The offset at which the path to it begins."""
     end: int
-    """Where it raises."""
+    """The offset at which it raises."""
 
 
 class Check(NamedTuple):
-    """A branch of which one side raises."""
+    """A branch with one side that raises."""
 
     raises_if: bool
     """The truth value that leads to the ``raise``."""
     message: str
-    """The message of the exception, with the source of what it formats in braces."""
+    """The message of the exception, with the source of formatted values in braces."""
     raised: Raise
-    """Where it is raised."""
+    """The statement that raises it."""
     rest: tuple[Condition, ...] = ()
-    """The conditions that have to hold for the ``raise`` as well: ``if a and b: raise``, ``assert a or b``."""
+    """The other conditions that have to hold for the ``raise``: ``if a and b: raise``, ``assert a or b``."""
     options: tuple[Any, ...] = ()
-    """What the value is looked for in, where it is compared with the first of them: ``assert x.ndim in (2, 3)``."""
+    """The container of ``assert x.ndim in (2, 3)``, when the value is compared with the first of its elements."""
 
 
 class DecidingComparison(NamedTuple):
-    """The comparison that gave the value which is asked for its truth."""
+    """The comparison that resulted in the value whose truth is tested."""
 
     operator: str
-    """The name of the operation that gave it: ``"eq"``, ``"lt"``, …; only those of comparisons matter."""
+    """The name of the operation: ``"eq"``, ``"lt"``, …; only those of comparisons matter."""
     traced: type
-    """The class of traced values: what they are asked for gives traced values again."""
+    """The class of traced values; their attributes, elements and results are traced values too."""
 
 
 _REFLECTED = {"eq": "eq", "ne": "ne", "lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
-"""The comparison that Python asks the right operand for where the left one knows no answer."""
+"""The comparison that Python tries on the right operand if the left one does not implement it."""
 
 
 def pending_check(frame: FrameType, compared: DecidingComparison | None = None) -> Check | None:
-    """The check that ``frame`` is about to decide on, or None where both sides of its branch go on.
+    """Return the check that ``frame`` is about to decide on, or None if both sides of its branch continue.
 
-    It asks for the truth of a value, which ``compared`` gave, if that is known.
+    It tests the truth of a value, which ``compared`` resulted in, if that is known.
     """
     flow = dataflow(frame.f_code)
     if flow is None:
@@ -80,15 +80,15 @@ def pending_check(frame: FrameType, compared: DecidingComparison | None = None) 
 
 
 def _depends_only_on(flow: Dataflow, frame: FrameType, compared: DecidingComparison | None, raises_if: bool) -> bool:
-    """Return whether the branch in ``frame`` depends only on the value that is asked for its truth.
+    """Return whether the branch in ``frame`` depends only on the value whose truth is tested.
 
-    A comparison that converts its result asks for two truths in one place: that of what it compares, and before it
-    those of elements, if it compares containers. ``(x.size(0), n) == (3, 4)`` asks ``x.size(0) == 3``.
+    A comparison that converts its result tests two truths in one place. If it compares containers, it tests the results
+    for elements first, and then its own. ``(x.size(0), n) == (3, 4)`` tests ``x.size(0) == 3``.
 
     Args:
         flow: the function of the frame.
-        frame: a frame that asks, at an instruction for which ``branch`` gives two sides.
-        compared: what gave the value, or None where that is not known.
+        frame: the testing frame, at an instruction for which ``branch`` returns two sides.
+        compared: the comparison with the value as result, or None if it is not known.
         raises_if: the truth value that leads to a ``raise``.
     """
     index = flow.running(frame)
@@ -96,11 +96,11 @@ def _depends_only_on(flow: Dataflow, frame: FrameType, compared: DecidingCompari
         return True
     comparison = flow.comparison(index) or ""
     if comparison != "eq":
-        # elements are asked whether they are equal, until the first that are not; these answer for all
+        # elements are tested for equality up to the first unequal pair, which decides the comparison
         return compared is not None and compared.operator in (comparison, _REFLECTED[comparison])
     if not raises_if:
         return True
-    # where equal is what lets the program go on, all elements have to be, each of which is asked
+    # if the program continues when both are equal, all elements have to be equal, and each is tested
     names = Names.of_frame(frame)
     return compared is not None and any(
         _is_one_value(flow, operand, names, compared.traced) for operand in flow.operands(index)
@@ -108,7 +108,7 @@ def _depends_only_on(flow: Dataflow, frame: FrameType, compared: DecidingCompari
 
 
 def _is_one_value(flow: Dataflow, makers: Makers, names: Names, traced: type) -> bool:
-    """Return whether an operand is known to have no elements that a comparison asks."""
+    """Return whether an operand is known to have no elements that a comparison tests."""
     try:
         if _is_traced(flow, makers, names, traced):
             return True
@@ -120,18 +120,18 @@ def _is_one_value(flow: Dataflow, makers: Makers, names: Names, traced: type) ->
 
 
 def _is_traced(flow: Dataflow, makers: Makers, names: Names, traced: type) -> bool:
-    """Return whether a value comes of a traced one: attributes, elements, and what methods and operators give."""
+    """Return whether a value is an attribute, element, or result of a method or operator of a traced one."""
     kind, operands, detail = flow.expression(makers)
     if kind == "load":
         return isinstance(names.value(detail), traced)
     if kind == "call":
         return _is_traced(flow, detail.callee, names, traced)
     sources = operands if kind == "binary" else operands[:1] if kind in ("attribute", "element", "sliced") else ()
-    return any(_is_traced(flow, one, names, traced) for one in sources)
+    return any(_is_traced(flow, source, names, traced) for source in sources)
 
 
 def _check(frame: FrameType, raises_if: bool, offset: int) -> Check | None:
-    """The check that ``frame`` decides on, which raises at an offset; None where that ends an iteration."""
+    """Return the check that ``frame`` decides on, which raises at an offset; None if that only ends an iteration."""
     code = frame.f_code
     if _is_control_flow(frame, offset):
         return None
@@ -139,48 +139,51 @@ def _check(frame: FrameType, raises_if: bool, offset: int) -> Check | None:
     statement = _raising(code, line_of(code, offset))
     if statement is None:
         decided = line_of(code, frame.f_lasti)
-        shown = linecache.getline(code.co_filename, decided).strip()
-        return Check(raises_if, shown or f"check in {code.co_name}, line {decided}", raised)
+        source_line = linecache.getline(code.co_filename, decided).strip()
+        return Check(raises_if, source_line or f"check in {code.co_name}, line {decided}", raised)
     return Check(raises_if, _message_of(statement), raised)
 
 
 def _element_check(flow: Dataflow, frame: FrameType, compared: DecidingComparison) -> Check | None:
-    """The check of a comparison of containers, or of ``value in container``, that asks one of its elements now."""
-    found = flow.branch_on_elements(frame.f_lasti)
-    # From Python 3.13 on a comparison asks the truth of its own result here, too: that of `__ne__` of a class, say.
-    if found is None or found[0] not in _OF_ELEMENTS or compared.operator != "eq":
+    """Return the check of a comparison of containers, or of ``value in container``, that now tests one element."""
+    comparison_with_sides = flow.branch_on_elements(frame.f_lasti)
+    # From Python 3.13 on, a comparison also tests the truth of its own result here: for example that of a class's
+    # `__ne__`.
+    if comparison_with_sides is None or comparison_with_sides[0] not in _OF_ELEMENTS or compared.operator != "eq":
         return None
-    comparison, sides = found
+    comparison, sides = comparison_with_sides
     raising = [flow.raises(side, _let_through(frame)) for side in sides]
     if not any(raising):
         return None
     equal_raises = raising[0] is _OF_ELEMENTS[comparison]
     check = _check(frame, equal_raises, flow.raise_offset(sides[not raising[0]]))
-    # Where equal containers raise, all elements have to be equal and none decides alone; else each decides.
+    # If equal containers raise, all elements have to be equal, and none decides alone; else each decides.
     if check is None or comparison in ("eq", "ne"):
         return None if equal_raises else check
     options = _options(flow, frame)
-    # A sequence asks each of its elements in turn, a set only those with the hash of the value.
+    # A sequence compares each of its elements in turn, a set only those with the hash of the value.
     if equal_raises and not isinstance(options, _HASHED):
         return check
-    if not isinstance(options, (tuple, list, *_HASHED)) or any(isinstance(one, compared.traced) for one in options):
+    if not isinstance(options, (tuple, list, *_HASHED)) or any(
+        isinstance(option, compared.traced) for option in options
+    ):
         return None
     return check._replace(options=tuple(options))
 
 
 def hash_of_option(frame: FrameType) -> int | None:
-    """The hash of the first of those that ``frame`` checks a value to be in, if it is a set; None if it does not."""
+    """Return the hash of the first element of a set, if ``frame`` checks that a value is in the set; else None."""
     flow = dataflow(frame.f_code)
-    found = None if flow is None else flow.branch_on_elements(frame.f_lasti)
-    if flow is None or found is None or found[0] not in ("in", "not in"):
+    comparison_with_sides = None if flow is None else flow.branch_on_elements(frame.f_lasti)
+    if flow is None or comparison_with_sides is None or comparison_with_sides[0] not in ("in", "not in"):
         return None
     options = _options(flow, frame)
-    raises = any(flow.raises(side, _let_through(frame)) for side in found[1])
+    raises = any(flow.raises(side, _let_through(frame)) for side in comparison_with_sides[1])
     return hash(next(iter(options))) if raises and isinstance(options, _HASHED) and options else None
 
 
 def _options(flow: Dataflow, frame: FrameType) -> Any:
-    """What ``frame`` looks for a value in; None where that is not known."""
+    """Return the container in which ``frame`` looks for a value; None if it is not known."""
     try:
         return value_of(flow, flow.operand(flow.running(frame), 1), Names.of_frame(frame))
     except LookupError:
@@ -189,17 +192,17 @@ def _options(flow: Dataflow, frame: FrameType) -> Any:
 
 _HASHED = (set, frozenset, dict)
 _OF_ELEMENTS = {"eq": True, "ne": False, "in": True, "not in": False}
-"""Comparisons that ask elements whether they are equal, and whether they hold where these are."""
+"""Comparisons that test elements for equality, and whether they hold if these are equal."""
 
 
 def leaves(frame: FrameType) -> bool:
-    """Return whether an exception that comes out of what ``frame`` is calling leaves ``frame`` too."""
+    """Return whether an exception from the current call in ``frame`` leaves ``frame`` too."""
     flow = dataflow(frame.f_code)
     return flow is not None and flow.leaves(frame.f_lasti, _let_through(frame))
 
 
 def values_of(conditions: Iterable[Condition], frame: FrameType, traced: type) -> list[tuple[Any, bool]]:
-    """Return conditions, computed of what there is in ``frame``, each with the truth value that leads to the ``raise``.
+    """Return the values of conditions in ``frame``, each with the truth value that leads to the ``raise``.
 
     Raises:
         LookupError: they run functions of the program.
@@ -208,19 +211,19 @@ def values_of(conditions: Iterable[Condition], frame: FrameType, traced: type) -
     if flow is None:
         raise LookupError
     evaluator = _ConditionEvaluator(flow, Names.of_frame(frame), traced)
-    return [(evaluator.at(one.place), one.raises_if) for one in conditions]
+    return [(evaluator.at(condition.place), condition.raises_if) for condition in conditions]
 
 
 class _ConditionEvaluator(Evaluator):
-    """Computes conditions on traced values, which record what is done with them, and on other ones."""
+    """Computes conditions on traced values, which record their operations, and on other values."""
 
     def __init__(self, flow: Dataflow, names: Names, traced: type) -> None:
-        """``traced`` is the class of traced values."""
+        """Create an evaluator; ``traced`` is the class of traced values."""
         super().__init__(flow, names)
         self._traced = traced
 
     def at(self, place: int) -> Any:
-        """The condition of a branch."""
+        """Return the condition of a branch."""
         value = self.value(self.flow.operand(place, 1))
         return self.of_compare("is not", value, None) if asks_identity(self.flow.steps[place]) else value
 
@@ -249,16 +252,14 @@ class _ConditionEvaluator(Evaluator):
 
 
 def _let_through(frame: FrameType) -> Callable[[int], bool]:
-    """Return whether the context manager of the ``with`` whose handler stands at an offset of a frame's code never
-    swallows exceptions.
-    """
+    """Return a function of a handler's offset in a frame's code: true if the ``with`` swallows no exceptions."""
 
     flow = dataflow(frame.f_code)
     return lambda handler: flow is not None and lets_through(flow, handler, Names.of_frame(frame))
 
 
 def _is_control_flow(frame: FrameType, offset: int) -> bool:
-    """Return whether what is raised at an offset ends an iteration, which is no error."""
+    """Return whether the exception raised at an offset ends an iteration, which is no error."""
     flow = dataflow(frame.f_code)
     try:
         makers = frozenset[int]() if flow is None else flow.raised(offset)
@@ -271,7 +272,7 @@ def _is_control_flow(frame: FrameType, offset: int) -> bool:
 
 
 def _raising(code: CodeType, raise_line: int) -> ast.Raise | ast.Assert | None:
-    """The ``raise`` or ``assert`` at ``raise_line`` of ``code``; None where there is no source."""
+    """Return the ``raise`` or ``assert`` at ``raise_line`` of ``code``; None if there is no source."""
     for statement in ast.walk(_syntax_tree(code)):
         if isinstance(statement, (ast.Assert, ast.Raise)) and _spans(statement, raise_line):
             return statement
@@ -279,7 +280,7 @@ def _raising(code: CodeType, raise_line: int) -> ast.Raise | ast.Assert | None:
 
 
 def _message_of(statement: ast.stmt) -> str:
-    """The message of an ``assert`` or ``raise``."""
+    """Return the message of an ``assert`` or ``raise``."""
     if isinstance(statement, ast.Assert):
         return f"assertion failed: {ast.unparse(statement.test)}" if statement.msg is None else _text(statement.msg)
     raised = statement.exc if isinstance(statement, ast.Raise) else None
@@ -294,7 +295,7 @@ def _spans(statement: ast.stmt, line: int) -> bool:
 
 @lru_cache(maxsize=32)
 def _syntax_tree(code: CodeType) -> ast.Module:
-    """The syntax tree of the function, with the file's line numbers; empty where there is no source."""
+    """Return the syntax tree of the function, with the file's line numbers; empty if there is no source."""
     try:
         lines, first = inspect.getsourcelines(code)
         tree = ast.parse(textwrap.dedent("".join(lines)))
@@ -304,7 +305,7 @@ def _syntax_tree(code: CodeType) -> ast.Module:
 
 
 def _text(message: ast.expr) -> str:
-    """A message as text: a constant as it is, what is formatted in braces."""
+    """Return a message as text: constants unchanged, formatted values in braces."""
     if isinstance(message, ast.Constant):
         return str(message.value)
     if isinstance(message, ast.JoinedStr):

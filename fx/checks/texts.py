@@ -1,6 +1,6 @@
-"""Where text goes that the traced code makes of a value: into a message, or where something may be decided by it.
+"""Uses of text that the traced code makes of a value: in messages only, or where the program may depend on it.
 
-Byte code says where a value goes (:mod:`fx.bytecode.dataflow`); what is called there is recognized by its identity.
+Byte code shows the uses of a value (:mod:`fx.bytecode.dataflow`); called functions are recognized by their identity.
 """
 
 from __future__ import annotations
@@ -29,24 +29,24 @@ _SHOW: dict[int, Any] = {
         torch.profiler.record_function,
     )
 }  # fmt: skip
-"""What shows the text that it is given, and decides nothing by it, by identity."""
+"""Functions, by identity, that show the text passed to them, and do not depend on it."""
 _MAKE: dict[int, Any] = {
     id(function): function
     for function in (*(str, repr, ascii, format, list, tuple, str.join, str.format, pprint.pformat),)
 }
-"""What makes text, or a container of text, of what it is given."""
+"""Functions that make text, or a container of text, from their arguments."""
 _METHODS = frozenset("format join strip lstrip rstrip ljust rjust center upper lower title capitalize replace".split())
-"""Methods of text that give text."""
+"""Methods of text that return text."""
 _PYTHONS = {**_SHOW, **_MAKE}
 _CODES = {id(function.__code__): function for function in _PYTHONS.values() if isinstance(function, FunctionType)}
-"""Those of these functions that are written in Python, by their code."""
+"""The functions among these that are written in Python, by their code."""
 _JOINS = frozenset({"+", "%", "*"})
 _FILES = frozenset({"file", "stream"})
 _DEEPEST = 8
 
 
 def is_only_shown(frame: FrameType) -> bool:
-    """Return whether text that ``frame`` asks a value for goes into messages alone.
+    """Return whether text that ``frame`` makes of a value is used in messages only.
 
     Args:
         frame: the caller of ``__format__``, ``__str__`` or ``__repr__``.
@@ -54,18 +54,18 @@ def is_only_shown(frame: FrameType) -> bool:
     if is_ours(frame):
         return True
     asking = frame
-    for one in (frame, *callers(frame)):
-        function = _CODES.get(id(one.f_code))
+    for current in (frame, *callers(frame)):
+        function = _CODES.get(id(current.f_code))
         if function is not None and id(function) in _SHOW:
             return True
-        if function is not None and one.f_back is not None:
-            asking = one.f_back
-    # one of them shows text, and asks for more of it meanwhile
-    return any(id(called_at(one)) in _SHOW for one in callers(asking)) or _shown_by(asking)
+        if function is not None and current.f_back is not None:
+            asking = current.f_back
+    # one of them shows text, and makes more of it meanwhile
+    return any(id(called_at(caller)) in _SHOW for caller in callers(asking)) or _shown_by(asking)
 
 
 def _shown_by(frame: FrameType) -> bool:
-    """Return whether what a frame makes now, of text or for it, is only shown."""
+    """Return whether the text that a frame makes now, or the value it makes it for, is only shown."""
     flow = dataflow(frame.f_code)
     if flow is None:
         return False
@@ -74,31 +74,38 @@ def _shown_by(frame: FrameType) -> bool:
         return flow.kind(index) in TEXTS and _Uses(flow, Names.of_frame(frame), frame).are_shown(index)
     function = callee_of(flow, call, Names.of_frame(frame))
     if isinstance(function, (torch.jit.ScriptFunction, torch._C.ScriptMethod)):
-        return True  # which writes arguments into its errors alone
+        return True  # it only writes arguments into its errors
     return id(function) in _SHOW or (
         id(function) in _MAKE and _Uses(flow, Names.of_frame(frame), frame).are_shown(index)
     )
 
 
 class _Uses:
-    """What a function does with text."""
+    """The uses of text in a function."""
 
     def __init__(self, flow: Dataflow, names: Names, frame: FrameType | None, depth: int = 0) -> None:
-        """The uses in a function, which runs in ``frame``, if it does, or is called by others, ``depth`` of them."""
+        """Find the uses in a function.
+
+        Args:
+            flow: the function.
+            names: the values of its names.
+            frame: the frame that runs it; None if it is not running.
+            depth: the number of functions through which the text came.
+        """
         self._flow, self._names, self._frame, self._depth = flow, names, frame, depth
         self._seen: set[int] = set()
         self.is_returned = False
-        """Whether a function that does not run gives it to its caller."""
+        """True if a function that is not running returns the text to its caller."""
 
     def are_shown(self, maker: int) -> bool:
-        """Return whether what an instruction makes goes nowhere but into messages."""
+        """Return whether the value of an instruction is used in messages only."""
         if maker in self._seen:
             return True
         self._seen.add(maker)
         return all(self._is_shown(maker, index, depth) for index, depth in self._flow.uses.get(maker, ()))
 
     def are_shown_from(self, variable: str) -> bool:
-        """Return whether the value of a variable goes nowhere but into messages."""
+        """Return whether the value of a variable is used in messages only."""
         loads = self._flow.loads_of(variable)
         return loads is not None and all(map(self.are_shown, loads))
 
@@ -123,7 +130,7 @@ class _Uses:
         return self.are_shown(index) if maker in call.callee else self._is_shown_by(call, maker, index)
 
     def _is_shown_by(self, call: CodeCall, maker: int, index: int) -> bool:
-        """Return whether a call that text is given to only shows it."""
+        """Return whether a call with the text as argument only shows it."""
         function = callee_of(self._flow, call, self._names)
         if id(function) in _SHOW:
             return self._is_for_people(call)
@@ -134,11 +141,11 @@ class _Uses:
             return False
         inside = _Uses(flow, Names.of_function(function), None, self._depth + 1)
         bound = isinstance(_value(self._flow, call, self._names), (Method, MethodType))
-        given = all(map(inside.are_shown_from, parameters_given(function.__code__, call, maker, bound)))
-        return given and (not inside.is_returned or self.are_shown(index))
+        arguments_are_shown = all(map(inside.are_shown_from, parameters_given(function.__code__, call, maker, bound)))
+        return arguments_are_shown and (not inside.is_returned or self.are_shown(index))
 
     def _is_for_people(self, call: CodeCall) -> bool:
-        """Return whether what is shown goes to the standard streams, and not into a file of the program's."""
+        """Return whether the text is written to the standard streams, and not to a file of the program."""
         try:
             files = [value_of(self._flow, call.keywords[name], self._names) for name in _FILES & call.keywords.keys()]
         except LookupError:
@@ -146,14 +153,14 @@ class _Uses:
         return all(file in (None, sys.stdout, sys.stderr) for file in files)
 
     def _is_joined_to_text(self, index: int, depth: int) -> bool:
-        """Return whether the other operand of an operator is one of Python's own, which decides nothing."""
+        """Return whether the other operand of an operator is a plain Python value, which ignores the text."""
         flow = self._flow
         if flow.kind(index) != "binary":
             return True
         _, operands, sign = flow.expression(frozenset({index}))
         if sign not in _JOINS:
             return False
-        other = operands[depth - 1]  # the right one, on top of the stack, is the last
+        other = operands[depth - 1]  # the right operand, on top of the stack, is the last
         try:
             return type(value_of(flow, other, self._names)) in (str, int, tuple, list)
         except LookupError:
@@ -166,7 +173,7 @@ class _Uses:
         return False
 
     def _is_shown_by_caller(self, use: str) -> bool:
-        """Return whether what the function returns or yields is only shown."""
+        """Return whether the result of the function, or a yielded value, is only shown."""
         if self._frame is None:
             self.is_returned = use == "return"
             return self.is_returned

@@ -1,4 +1,4 @@
-"""Traced values: what stands for them, and what their nodes say of their classes and numbers of elements."""
+"""Traced values: their base class, and the classes and lengths that their nodes imply."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ _ARITHMETIC = frozenset({operator.add, operator.sub, operator.mul, operator.floo
 
 
 class TracedValue:
-    """What stands for a value while a program is captured. :class:`fx.Proxy` adds what records operations."""
+    """A placeholder for a value while a program is captured. :class:`fx.Proxy` adds the recording of operations."""
 
     __slots__ = ()
 
     node: Node
     """The node that computes the value."""
     tracer: Any
-    """What records the operations."""
+    """The tracer that records the operations."""
 
     def _reading(self, marks: Marks) -> Reading:
-        """Return what a message with these marks reads of the value.
+        """Return the reading of the value for a message with these marks.
 
         Raises:
             LookupError: no message can read it.
@@ -42,25 +42,25 @@ class TracedValue:
 
 
 def outside_fx(frame: FrameType) -> FrameType:
-    """The nearest frame that is not this package's."""
+    """Return the nearest frame that is not this package's."""
     while is_ours(frame) and frame.f_back is not None:
         frame = frame.f_back
     return frame
 
 
 STANDING_IN: set[CodeType] = set()
-"""The code of our functions that traced code calls in the place of Python's ``getattr``, ``isinstance`` and so on."""
+"""The code of our functions that replace Python's ``getattr``, ``isinstance`` and so on in traced code."""
 
 
 def asker(frame: FrameType) -> FrameType:
-    """The frame that calls such a function, where ``frame`` runs one; else ``frame`` itself."""
+    """Return the frame that calls such a function if ``frame`` runs one, else ``frame``."""
     while is_ours(frame) and frame.f_code in STANDING_IN and frame.f_back is not None:
         frame = frame.f_back
     return frame
 
 
 def caller_location(tracer: Any, frame: FrameType | None = None) -> SourceLocation | None:
-    """The user's line that uses a traced value; the last line of the program where it has returned."""
+    """Return the user's line that uses a traced value; the last line of the program if it has returned."""
     state = tracer._state
     location = user_location(frame or sys._getframe(1), state.locations)
     if location is not None or state.returned_by is None:
@@ -70,7 +70,7 @@ def caller_location(tracer: Any, frame: FrameType | None = None) -> SourceLocati
 
 
 def kind_of(node: Node) -> tuple[type, bool]:
-    """The class of a traced value, and whether that is certain; where nothing else is known, a tensor.
+    """Return the class of a traced value, and whether it is certain; a tensor if nothing else is known.
 
     >>> import fx
     >>> shape = fx.symbolic_trace(lambda x: x.shape).graph.find_nodes(op="call_function", target=getattr)[0]
@@ -93,7 +93,7 @@ def kind_of(node: Node) -> tuple[type, bool]:
         return _kind_of_element(node)
     if target in (int, float, list, tuple) or target is len:
         return (int if target is len else target), True
-    # With a tensor among the operands the result is one, too. Booleans count as integers, as in Python.
+    # If an operand is a tensor, so is the result. Booleans count as integers, as in Python.
     kinds = [kind_of(arg)[0] if isinstance(arg, Node) else type(arg) for arg in node.args]
     if kinds and all(issubclass(kind, int) for kind in kinds):
         if target in _ARITHMETIC:
@@ -109,10 +109,10 @@ def _kind_of_input(node: Node) -> tuple[type, bool]:
     name = str(node.target)
     if name.startswith("*"):
         return (dict if name.startswith("**") else tuple), True
-    given = node.type if isinstance(node.type, type) else None
-    if given is None and node.args and node.args[0] is not None:
-        given = type(node.args[0])
-    return (given if given in KINDS.values() else torch.Tensor), False  # type: ignore[return-value]
+    kind = node.type if isinstance(node.type, type) else None
+    if kind is None and node.args and node.args[0] is not None:
+        kind = type(node.args[0])
+    return (kind if kind in KINDS.values() else torch.Tensor), False  # type: ignore[return-value]
 
 
 def _kind_of_method(name: str, node: Node) -> tuple[type, bool]:
@@ -131,7 +131,7 @@ def _kind_of_element(node: Node) -> tuple[type, bool]:
 
 
 def count_of(node: Node) -> tuple[int, bool] | None:
-    """Return how many elements a traced value has, and whether that is certain; None where its node does not say it.
+    """Return the number of elements of a traced value, and whether it is certain; None if its node does not imply it.
 
     >>> import fx
     >>> halves = fx.symbolic_trace(lambda x: x.chunk(2)).graph.find_nodes(op="call_method", target="chunk")[0]
@@ -148,21 +148,22 @@ def count_of(node: Node) -> tuple[int, bool] | None:
         return None
     if node.args and isinstance(node.args[0], Node) and kind_of(node.args[0])[0] is not torch.Tensor:
         return None
-    given = (
+    argument = (
         node.args[1]
         if len(node.args) > 1
         else next((node.kwargs[key] for key in row.parts if key in node.kwargs), None)
     )
-    has_sizes = row.parts[0].startswith("split_size")  # of the parts; else their number, or where they begin
-    if isinstance(given, (list, tuple)):
-        return len(given) + (not has_sizes), True
-    if type(given) is int and not has_sizes:
-        return given, row.parts != ("chunks",)
+    # sizes of the parts; else their number, or the indices at which they begin
+    has_sizes = row.parts[0].startswith("split_size")
+    if isinstance(argument, (list, tuple)):
+        return len(argument) + (not has_sizes), True
+    if type(argument) is int and not has_sizes:
+        return argument, row.parts != ("chunks",)
     return None
 
 
 def _count_of_slice(index: slice) -> tuple[int, bool] | None:
-    """Return how many elements a slice of a shape has if there are enough dimensions."""
+    """Return the number of elements of a slice of a shape that has enough dimensions."""
     start, stop = index.start or 0, index.stop
     if type(start) is not int or type(stop) not in (int, type(None)) or index.step not in (None, 1):
         return None

@@ -264,7 +264,7 @@ def test_one_class_is_of_one_kind() -> None:
 
 
 def test_files_call_a_class_of_the_users_where_the_user_allows_it() -> None:
-    with pytest.raises(fx.FxError, match=r"is for its user to say\s+try\s+fx.serialization.allow\(Pair\)"):
+    with pytest.raises(fx.FxError, match=r"may allow it to call a class\s+try\s+fx.serialization.allow\(Pair\)"):
         register_container(ContainerKind((Pair,), parts=list, rebuild=lambda held, parts: parts, in_files=True))
 
 
@@ -313,7 +313,7 @@ def test_a_class_that_does_not_make_the_same_of_its_parts_is_refused_by_its_line
     with pytest.raises(fx.TraceError) as refused:
         fx.symbolic_trace(lambda x: make(x + 1))
     message = str(refused.value)
-    assert "cannot be held by a node" in message and "does not make the same of its parts" in message
+    assert "cannot be held by a node" in message and "does not make an equal container of its parts" in message
     assert "test_containers_in_programs.py:" in message
 
 

@@ -37,7 +37,7 @@ def test_a_second_model_of_one_name_is_refused_and_both_are_described():
     assert str(error.value) == (
         "two models are named 'mine'\n"
         "  value  one from here and one from there\n"
-        "  why    a name stands for one model\n"
+        "  why    a name identifies one model\n"
         "  try    rename one of them"
     )
 

@@ -1,1 +1,1 @@
-"""What a capture touches is as before when it ends: recorded, put back, and searched for traced values."""
+"""The state that a capture touches: recorded before, restored afterwards, and searched for remaining traced values."""

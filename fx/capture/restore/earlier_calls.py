@@ -1,4 +1,4 @@
-"""Programs whose calls change what later calls do, which no graph can hold: how they are told, and refused."""
+"""Programs whose calls change later calls, which no graph can represent: how they are recognized and refused."""
 
 from __future__ import annotations
 
@@ -26,40 +26,45 @@ from fx.provenance import SourceLocation
 _MOST_NAMES = 3
 
 
-def same_program(one: Graph, other: Graph) -> bool:
-    """Return whether two graphs of one tracer have the same nodes, and constants that are equal."""
-    if len(one.nodes) != len(other.nodes) or one.constants.keys() != other.constants.keys():
+def same_program(first: Graph, second: Graph) -> bool:
+    """Return whether two graphs of one tracer have the same nodes, and equal constants."""
+    if len(first.nodes) != len(second.nodes) or first.constants.keys() != second.constants.keys():
         return False
-    if not all(map(_same_node, one.nodes, other.nodes)):
+    if not all(map(_same_node, first.nodes, second.nodes)):
         return False
-    return all(_same_constant(value, other.constants[name]) for name, value in one.constants.items())
+    return all(_same_constant(value, second.constants[name]) for name, value in first.constants.items())
 
 
-def _same_node(one: Node, other: Node) -> bool:
-    if (one.op, one.name) != (other.op, other.name) or (one.target is not other.target and one.target != other.target):
+def _same_node(first: Node, second: Node) -> bool:
+    if (first.op, first.name) != (second.op, second.name) or (
+        first.target is not second.target and first.target != second.target
+    ):
         return False
-    described = [repr(map_arg((node.args, node.kwargs), lambda used: used.name)) for node in (one, other)]
+    described = [repr(map_arg((node.args, node.kwargs), lambda used: used.name)) for node in (first, second)]
     return described[0] == described[1]
 
 
-def _same_constant(one: Any, other: Any) -> bool:
-    if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):
+def _same_constant(first: Any, second: Any) -> bool:
+    if isinstance(first, torch.Tensor) and isinstance(second, torch.Tensor):
         with torch._C.DisableTorchFunction():
-            return one is other or (one.shape == other.shape and one.dtype == other.dtype and torch.equal(one, other))
-    if isinstance(one, GraphModule) and isinstance(other, GraphModule):
-        return one is other or same_program(one.graph, other.graph)
-    return one is other
+            return first is second or (
+                first.shape == second.shape and first.dtype == second.dtype and torch.equal(first, second)
+            )
+    if isinstance(first, GraphModule) and isinstance(second, GraphModule):
+        return first is second or same_program(first.graph, second.graph)
+    return first is second
 
 
 def dependence_on_earlier_call(
     changes: list[Change], modules: Iterable[torch.nn.Module] = (), second_run: str = ""
 ) -> TraceError:
-    """The refusal of a program that does something else once it has been called, or may do so.
+    """Return the error for a program that does something else once it has been called, or may do so.
 
     Args:
-        changes: what a call has left; which of it matters is not known.
-        modules: those whose code may have left it.
-        second_run: how the run that has left it differs from one before, so that no other one shows what it depends on.
+        changes: the changes that a call has left; it is not known which of them matter.
+        modules: the modules whose code may have made them.
+        second_run: the difference between the run that made them and the one before, so that neither shows on what the
+            program depends.
     """
     where, value = _place_of(changes, map(type, modules))
     names = list(dict.fromkeys(name for _, name in changes))
@@ -73,7 +78,7 @@ def dependence_on_earlier_call(
     if (package := next(filter(None, map(package_of_file, files)), None)) is not None:
         remedy = f'keep calls of {package} whole: fx.wrap("its function") at the top level of the file that calls it'
     return TraceError(
-        f"what the program does {'may depend' if second_run else 'depends'} on what an earlier call of it has left in "
+        f"what the program does {'may depend' if second_run else 'depends'} on what an earlier call of it left in "
         + " or ".join(map(repr, names[:_MOST_NAMES])),
         where=where,
         value=value,
@@ -83,7 +88,7 @@ def dependence_on_earlier_call(
 
 
 def _place_of(changes: list[Change], kinds: Iterable[type]) -> tuple[SourceLocation | str, str]:
-    """The line of the first change of which one is known, by code of these classes, and what has changed in words."""
+    """Return the first known line of a change, in code of these classes, and the changed value in words."""
     others = list(kinds)
     places = [
         _assignment(owner, name, others) if isinstance(owner, torch.nn.Module) else _last_mention(owner.__code__, name)
@@ -97,7 +102,7 @@ def _place_of(changes: list[Change], kinds: Iterable[type]) -> tuple[SourceLocat
 
 
 def expect_nothing_drawn(record: Record, modules: Iterable[torch.nn.Module]) -> None:
-    """Refuse a program that has drawn from a generator of random numbers which it reaches.
+    """Refuse a program that has drawn from an existing generator of random numbers.
 
     Raises:
         TraceError: it has.
@@ -108,7 +113,7 @@ def expect_nothing_drawn(record: Record, modules: Iterable[torch.nn.Module]) -> 
 
 
 def expect_leaves_kept(changes: list[Change], graph: Graph, paths: Mapping[torch.nn.Module, str]) -> None:
-    """Refuse a program that has changed what a module which it calls as one operation does.
+    """Refuse a program that has changed the behaviour of a module which it calls as one operation.
 
     Raises:
         TraceError: it has set an attribute that the module's code names.
@@ -128,10 +133,10 @@ def expect_leaves_kept(changes: list[Change], graph: Graph, paths: Mapping[torch
 
 
 def expect_parameters_kept(record: Record, modules: Iterable[torch.nn.Module]) -> None:
-    """Refuse a program that has put other parameters or buffers in the place of a module's own.
+    """Refuse a program that has replaced parameters or buffers of a module.
 
     Raises:
-        TraceError: it has; traced values are the affair of :meth:`Record.restore`.
+        TraceError: it has; :meth:`Record.restore` handles traced values.
     """
     for module, name in record.replaced_parameters:
         raise TraceError(
@@ -144,14 +149,14 @@ def expect_parameters_kept(record: Record, modules: Iterable[torch.nn.Module]) -
 
 
 def _named_by(kind: type) -> frozenset[str]:
-    """The names in the code of a class, and of those that it inherits from."""
-    classes = [one for one in kind.__mro__ if one is not torch.nn.Module]
-    functions = [value for one in classes for value in vars(one).values() if isinstance(value, FunctionType)]
+    """Return the names in the code of a class and of its base classes."""
+    classes = [base for base in kind.__mro__ if base is not torch.nn.Module]
+    functions = [value for base in classes for value in vars(base).values() if isinstance(value, FunctionType)]
     return frozenset(name for function in functions for name in function.__code__.co_names)
 
 
 def _assignment(owner: Any, name: str, others: Iterable[type] = ()) -> SourceLocation | str:
-    """The line of a method that names the attribute last; the class where there is none."""
+    """Return the last line of a method that names the attribute; the class if there is none."""
     for function in map(inspect.unwrap, chain(*methods_of((type(owner), *others)).values())):
         if isinstance(function, FunctionType) and function.__name__ != "__init__":
             codes = nested(function.__code__) if is_users_file(function.__code__.co_filename) else ()
@@ -161,6 +166,6 @@ def _assignment(owner: Any, name: str, others: Iterable[type] = ()) -> SourceLoc
 
 
 def _last_mention(code: CodeType, name: str) -> SourceLocation:
-    """The line of some code that names something last; its first where none does."""
+    """Return the last line of the code that mentions a name; its first line if none does."""
     named = [step.offset for step in steps(code) if step.value == name]
     return SourceLocation(code, named[-1] if named else 0)

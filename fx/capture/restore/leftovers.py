@@ -1,8 +1,8 @@
-"""What a capture has left where nothing was recorded: traced values are taken out, stand-ins become originals again.
+"""Remnants of a capture that were not recorded: traced values are removed, replacements become originals again.
 
-Traced values get into registries of libraries, and into caches that are written in C. The capture has put a value
-there, and the one before it is not known: the place is left empty, as it is where the program has not been called yet.
-Stand-ins get into modules that the program imports while it is captured.
+Traced values get into registries of libraries, and into caches that are written in C. The value before the capture is
+not known there, so that the place is left empty, as before the first call of the program. Replacements get into modules
+that the program imports while it is captured.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ _SYMBOLIC = (Proxy, FakeTensor, FunctionalTensor, torch.SymInt, torch.SymFloat, 
 _SEARCHED = (*CHANGEABLE, tuple, frozenset, functools.partial, MethodType, CellType)
 _NOT_SEARCHED = (torch.Tensor, torch.nn.Module, ModuleType, FunctionType, type, CACHE)
 _MOST_INSIDE = 500
-"""How many values are searched in one that may hold a traced value."""
+"""The maximal number of values that are searched inside one value for a traced value."""
 _PASSED_ON = (tuple, frozenset, functools.partial, MethodType, Proxy)
-"""Classes of what goes with a value that it holds."""
+"""Classes of containers that are removed whole if they hold a value to be removed."""
 _RUNNING = (FrameType, TracebackType)
 _MOST_WAVES = 6
 _REBUILT: dict[Any, Callable[[Any], Any]] = {
@@ -49,91 +49,95 @@ _REBUILT: dict[Any, Callable[[Any], Any]] = {
     staticmethod: lambda parts: staticmethod(*parts),
     classmethod: lambda parts: classmethod(*parts),
 }
-"""Classes of what cannot be changed, with what makes one of other parts."""
+"""Classes of immutable values, each with a function that makes one from other parts."""
 _MOST_VALUES = 20_000
-"""How many values of one imported module are looked at."""
+"""The maximal number of values of one imported module that are examined."""
 
 
 # Traced values.
 
 
 def take_out_traced(tracer: Any) -> list[GeneratorType[Any, Any, Any]]:
-    """Take out the values of a tracer, but for what it holds itself. Return the generators that still hold some.
+    """Remove the values of a tracer, except those that it holds itself. Return the generators that still hold some.
 
-    All objects are searched for those that refer to some. A list of the young ones would be quicker, and hold tuples
-    that other threads are making, which Python then fails to complete.
+    All objects are searched for those that refer to some. A search of the young objects would be faster, but would hold
+    tuples that other threads are making, which Python then fails to complete.
     """
-    values = [one for one in gc.get_referrers(tracer) if issubclass(type(one), Proxy)]
+    values = [value for value in gc.get_referrers(tracer) if issubclass(type(value), Proxy)]
     return take_out(values, [vars(tracer), *vars(tracer).values()]) if values else []
 
 
 def take_out(values: Collection[Any], others: Iterable[Any] = ()) -> list[GeneratorType[Any, Any, Any]]:
-    """Take values out of whatever refers to them, but for ``others``. Return the generators that still hold some."""
-    known: dict[int, Any] = {id(value): value for value in values}
-    seen: dict[int, Any] = {id(one): one for one in others}
+    """Remove values from all objects that refer to them but ``others``. Return the generators that still hold some."""
+    removed: dict[int, Any] = {id(value): value for value in values}
+    visited: dict[int, Any] = {id(value): value for value in others}
     generators: list[GeneratorType[Any, Any, Any]] = []
     wave: list[Any] = list(values)
-    for own in (values, known, seen, generators):
-        seen[id(own)] = own
+    for own in (values, removed, visited, generators):
+        visited[id(own)] = own
     for _ in range(_MOST_WAVES):
         if not wave:
             break
-        seen[id(wave)] = wave
+        visited[id(wave)] = wave
         following: list[Any] = []
         for holder in gc.get_referrers(*wave):
-            if id(holder) in seen or id(holder) in known or isinstance(holder, _RUNNING):
+            if id(holder) in visited or id(holder) in removed or isinstance(holder, _RUNNING):
                 continue
             if issubclass(type(holder), _PASSED_ON):
-                known[id(holder)] = holder
+                removed[id(holder)] = holder
                 following.append(holder)
             elif isinstance(holder, GeneratorType):
                 generators.append(holder)
             else:
-                seen[id(holder)] = holder
-                with suppress(Exception):  # a class may decide itself what its attributes are
+                visited[id(holder)] = holder
+                with suppress(Exception):  # a class may define its attributes itself
                     for place in _places_referring(holder):
-                        place.substitute(lambda part: ABSENT if id(part) in known else part)
+                        place.substitute(lambda part: ABSENT if id(part) in removed else part)
         wave = following
-    seen.clear()  # it holds itself, and what is known
+    visited.clear()  # it holds itself, and the known values
     return generators
 
 
 def _places_referring(holder: Any) -> list[Place]:
-    """Return the places of what refers to a value; of a dictionary that is behind a class, the names of the class."""
-    if type(holder) is dict and "__module__" in holder:  # a class remembers what it has found there
-        owners = (one for one in gc.get_referrers(holder) if isinstance(one, type))
-        of_class = [places_of(one) for one in owners if any(held is holder for held in gc.get_referents(one))]
+    """Return the places of an object that refers to a value; for the dictionary of a class, the names of the class."""
+    if type(holder) is dict and "__module__" in holder:  # a class caches attributes that were read from it
+        owners = (referrer for referrer in gc.get_referrers(holder) if isinstance(referrer, type))
+        of_class = [
+            places_of(referrer)
+            for referrer in owners
+            if any(referent is holder for referent in gc.get_referents(referrer))
+        ]
         return of_class[0] if of_class else [Place(ENTRIES, holder)]
     return places_of(holder)
 
 
 def is_left(value: Any) -> bool:
-    """Return whether a value means nothing to eager code, as traced and fake ones do, or holds such a value."""
-    seen: dict[int, Any] = {}
+    """Return whether a value is traced or fake, so that eager code cannot use it, or holds such a value."""
+    visited: dict[int, Any] = {}
     pending = [value]
-    for one in pending:
-        kind = type(one)
-        if kind in PLAIN or id(one) in seen or len(seen) > _MOST_INSIDE:
+    for current in pending:
+        kind = type(current)
+        if kind in PLAIN or id(current) in visited or len(visited) > _MOST_INSIDE:
             continue
         if issubclass(kind, _SYMBOLIC):
             return True
-        seen[id(one)] = one
-        if issubclass(kind, _SEARCHED) or not (is_of_library(kind) or isinstance(one, _NOT_SEARCHED)):
-            pending += gc.get_referents(one)
+        visited[id(current)] = current
+        if issubclass(kind, _SEARCHED) or not (is_of_library(kind) or isinstance(current, _NOT_SEARCHED)):
+            pending += gc.get_referents(current)
     return False
 
 
 def clean(holder: Any) -> None:
-    """Take what is left out of what is not put back: a cache of ``functools``, or an object of Python's."""
+    """Remove such values from a holder that is not restored: a cache of ``functools``, or an object of Python."""
     places = places_of(holder)
     one_by_one = () if isinstance(holder, CACHE) else CHANGEABLE
     for place in list(places):
-        places += [inner for _, held in place.read() if isinstance(held, one_by_one) for inner in places_of(held)]
+        places += [inner for _, value in place.read() if isinstance(value, one_by_one) for inner in places_of(value)]
     for place in places:
         place.substitute(lambda part: ABSENT if not isinstance(part, one_by_one) and is_left(part) else part)
 
 
-# Stand-ins.
+# Replacements.
 
 
 def latest_module() -> str | None:
@@ -142,7 +146,7 @@ def latest_module() -> str | None:
 
 
 def put_back_in_modules_after(latest: str | None, originals: Mapping[int, Any]) -> None:
-    """Put the originals of stand-ins, by the identity of these, into modules that were imported after one."""
+    """Put originals, by the ids of their replacements, into modules imported after ``latest``."""
     names = itertools.takewhile(lambda name: name != latest, reversed(list(sys.modules)))
     for module in [sys.modules.get(name) for name in names]:
         if type(module) is ModuleType:
@@ -150,7 +154,7 @@ def put_back_in_modules_after(latest: str | None, originals: Mapping[int, Any]) 
 
 
 class _Originals:
-    """What the values of one module are with originals in the place of stand-ins."""
+    """The values of one module with originals in place of replacements."""
 
     def __init__(self, module: str, originals: Mapping[int, Any]) -> None:
         self._module = module
@@ -158,7 +162,7 @@ class _Originals:
         self._seen: dict[int, Any] = {}
 
     def of(self, value: Any) -> Any:
-        """Return a value with originals in it; what can be changed is changed itself."""
+        """Return a value with originals in it; a mutable value is changed itself."""
         original = self._originals.get(id(value), ABSENT)
         if original is not ABSENT:
             return original
@@ -181,5 +185,6 @@ class _Originals:
         kind = type(value)
         if kind in CONTAINERS or kind in (functools.partial, CellType):
             return True
-        home = value if issubclass(kind, (type, FunctionType)) else kind  # and no question to what says it is another
+        # without a call of an object that claims to be of another class
+        home = value if issubclass(kind, (type, FunctionType)) else kind
         return getattr(home, "__module__", None) == self._module

@@ -1,7 +1,8 @@
-"""Places in which values are held: how each kind is read, compared with what it was, and written.
+"""Places that hold values: how each kind is read, compared with its saved contents, and written.
 
-A record of a capture reads places and writes back what has changed. What holds a traced value that nobody recorded is
-emptied of it, and what a module that is imported meanwhile holds of stand-ins is put right: the three share this table.
+A record of a capture reads places and writes back those that have changed. Remnants of a capture are handled by the
+same table: traced values that were not recorded are removed, and replacements in modules that are imported meanwhile
+are undone.
 """
 
 from __future__ import annotations
@@ -37,29 +38,29 @@ import torch
 from fx.frames import is_pythons_file
 
 ABSENT: Any = object()
-"""Stands in a place for nothing."""
+"""Marks an empty place."""
 CACHE = functools._lru_cache_wrapper
-"""The class of a function that ``functools.lru_cache`` or ``functools.cache`` has made."""
+"""The class of the results of ``functools.lru_cache`` and ``functools.cache``."""
 CONTAINERS = frozenset({list, dict, set, OrderedDict, defaultdict, deque, Counter})
 CHANGEABLE = (dict, list, set, deque)
-"""The classes that containers are of, or inherit from."""
+"""The classes of containers, and their base classes."""
 PLAIN = frozenset({int, float, complex, str, bytes, bool, type(None), torch.dtype, torch.device, torch.Size, slice})
-"""Classes of what holds nothing that can be assigned."""
+"""Classes of values that hold nothing that can be assigned."""
 _EQUAL_BY_TEXT = frozenset({int, float, complex, str, bytes})
 _HOLDERS_OF_PYTHON = (MutableMapping, MutableSequence, MutableSet, SimpleNamespace, argparse.Namespace, threading.local)
-"""Classes of the standard library that are no more than what they hold; others are locks, loggers, threads."""
+"""Classes of the standard library that only hold values; others are locks, loggers, threads."""
 DRAWING = "cannot draw random numbers in Python, or seed a generator, while a program is captured"
 WHY_NO_DRAWING: dict[str, Any] = {
-    "why": "what is drawn now would be a constant of the program, and the state of the generator is everybody's",
+    "why": "the numbers drawn now would be constants of the program, and all code shares the state of the generator",
     "remedy": "draw with torch.rand and the like, which are recorded, or mark the function with fx.wrap",
 }
 
 Pairs = list[tuple[Any, Any]]
-"""What a place holds: values, with their keys where they have some; or a state of its own in the place of a key."""
+"""The contents of a place: values, with their keys if they have any; or a state of its own in place of a key."""
 
 
 def same(now: Sequence[Any], saved: Sequence[Any]) -> bool:
-    """Return whether the values of two sequences are the same objects, or numbers and texts that are equal.
+    """Return whether the values of two sequences are the same objects, or equal numbers and texts.
 
     >>> same([1, "a"], [1, "a"]), same([1], [True]), same([0.0], [-0.0]), same([[]], [[]])
     (True, False, False, False)
@@ -69,9 +70,9 @@ def same(now: Sequence[Any], saved: Sequence[Any]) -> bool:
     return all(map(operator.is_, now, saved)) or all(map(_are_equal, now, saved))
 
 
-def _are_equal(one: Any, other: Any) -> bool:
-    kind = type(one)
-    return one is other or (kind is type(other) and kind in _EQUAL_BY_TEXT and repr(one) == repr(other))
+def _are_equal(first: Any, second: Any) -> bool:
+    kind = type(first)
+    return first is second or (kind is type(second) and kind in _EQUAL_BY_TEXT and repr(first) == repr(second))
 
 
 def _is_same(now: Pairs, saved: Pairs) -> bool:
@@ -83,37 +84,37 @@ class Kind:
     """One kind of place."""
 
     read: Callable[[Any], Pairs]
-    """Returns what a holder holds there."""
+    """Returns the contents of a holder at this place."""
     write: Callable[[Any, Pairs], None]
-    """Lets a holder hold this there, and nothing else."""
+    """Replaces the contents of a holder at this place."""
     is_same: Callable[[Pairs, Pairs], bool] = _is_same
-    """Returns whether what it holds now is what it held."""
+    """Returns whether the current contents equal the saved ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a value holds others, or a state of its own."""
+    """A place in which an object holds values, or a state of its own."""
 
     kind: Kind
-    """How it is read and written."""
+    """The kind, which reads and writes it."""
     holder: Any
-    """The value."""
+    """The object."""
 
     def read(self) -> Pairs:
-        """Return what it holds."""
+        """Return its contents."""
         return self.kind.read(self.holder)
 
     def is_changed(self, saved: Pairs) -> bool:
-        """Return whether it holds something else than it did."""
+        """Return whether its contents have changed."""
         return not self.kind.is_same(self.read(), saved)
 
     def restore(self, saved: Pairs) -> None:
-        """Let it hold what it did, if it holds something else."""
+        """Restore its saved contents if they have changed."""
         if self.is_changed(saved):
             self.kind.write(self.holder, saved)
 
     def substitute(self, other: Callable[[Any], Any]) -> None:
-        """Let it hold ``other(part)`` for each key and value, and nothing where that is ``ABSENT``."""
+        """Replace each key and value by ``other(part)``, and remove it if that is ``ABSENT``."""
         before = self.read()
         pairs = [(other(key), other(value)) for key, value in before]
         if not all(map(operator.is_, itertools.chain(*pairs), itertools.chain(*before))):
@@ -129,23 +130,23 @@ def _class_of_entries(entries: Any) -> Any:
 
 def _write_entries(entries: Any, pairs: Pairs) -> None:
     kind = _class_of_entries(entries)
-    kept = {id(key) for key, _ in pairs}
-    gone = [key for key in list(kind.keys(entries)) if id(key) not in kept]
-    if all(type(key) is str for key in gone):  # other threads may be using the rest of an object's attributes
-        for key in gone:
+    wanted = {id(key) for key, _ in pairs}
+    removed = [key for key in list(kind.keys(entries)) if id(key) not in wanted]
+    if all(type(key) is str for key in removed):  # other threads may be using the rest of an object's attributes
+        for key in removed:
             kind.__delitem__(entries, key)
     if not same(list(kind.keys(entries)), [key for key, _ in pairs]):
-        kind.clear(entries)  # and no deletion by key: a traced value may be equal to another key
+        kind.clear(entries)  # and do not delete by key: a traced value may be equal to another key
     for key, value in pairs:
         kind.__setitem__(entries, key, value)
 
 
 ENTRIES = Kind(lambda entries: list(_class_of_entries(entries).items(entries)), _write_entries)
-"""The entries of a dictionary, among them that of an object's attributes."""
+"""The entries of a dictionary, also of an object's attributes."""
 
 
 def _elements(kind: Any) -> Kind:
-    """Return the kind of the elements of lists, deques or sets, whatever classes of their own make of their methods."""
+    """Return the kind of the elements of lists, deques or sets, even if their classes override methods."""
 
     def read(elements: Any) -> Pairs:
         values = list(kind.__iter__(elements))
@@ -159,7 +160,7 @@ def _elements(kind: Any) -> Kind:
 
 
 def names_in(only: Iterable[str] | None = None) -> Kind:
-    """Return the kind of what names stand for in globals or in a class: of these, or all that Python does not use."""
+    """Return the kind of values of names in globals or in a class: ``only`` these, or all that Python does not use."""
 
     def held(owner: Any) -> Mapping[str, Any]:
         return vars(owner) if isinstance(owner, type) else owner
@@ -183,7 +184,7 @@ def names_in(only: Iterable[str] | None = None) -> Kind:
 
 
 def _attributes(*descriptors: Any) -> Kind:
-    """Return the kind of what descriptors give: slots of objects, and what objects of Python's have of their own."""
+    """Return the kind of the values of descriptors: slots of objects, and attributes of Python's own objects."""
 
     def read(holder: Any) -> Pairs:
         pairs = [(descriptor, _given(descriptor, holder)) for descriptor in descriptors]
@@ -202,12 +203,12 @@ def _attributes(*descriptors: Any) -> Kind:
 def _given(descriptor: Any, holder: Any) -> Any:
     try:
         return descriptor.__get__(holder)
-    except (AttributeError, ValueError):  # nothing yet
+    except (AttributeError, ValueError):  # empty
         return ABSENT
 
 
 def contents_of(cell: CellType) -> Any:
-    """Return what a variable of an outer function holds, which may be ``ABSENT``."""
+    """Return the contents of a variable of an outer function, which may be ``ABSENT``."""
     return _given(_CONTENTS, cell)
 
 
@@ -216,14 +217,16 @@ VARIABLE = _attributes(_CONTENTS)
 """A variable of an outer function."""
 DEFAULTS = _attributes(vars(FunctionType)["__defaults__"], vars(FunctionType)["__kwdefaults__"])
 """The defaults of the parameters of a function."""
-_SET_PARTIAL: Any = vars(partial)["__setstate__"]  # a decorator may have given one of its own to a partial
+_SET_PARTIAL: Any = vars(partial)["__setstate__"]  # a decorator may have set one on a partial
 ARGUMENTS = Kind(
     lambda call: [("func", call.func), ("args", call.args), ("keywords", call.keywords)],
     lambda call, pairs: _SET_PARTIAL(call, (*(value for _, value in pairs), vars(call))),
 )
-"""What a ``functools.partial`` calls, and with what."""
-CALLS = Kind(lambda cache: [(None, held) for held in gc.get_referents(cache)], lambda cache, pairs: cache.cache_clear())
-"""The calls that a cache of ``functools`` remembers, of which any may be forgotten at any time."""
+"""The function that a ``functools.partial`` calls, and its arguments."""
+CALLS = Kind(
+    lambda cache: [(None, referent) for referent in gc.get_referents(cache)], lambda cache, pairs: cache.cache_clear()
+)
+"""The calls that a cache of ``functools`` remembers, each of which may be forgotten at any time."""
 
 
 def _read_array(array: Any) -> Pairs:
@@ -242,7 +245,7 @@ def _is_same_array(now: Pairs, saved: Pairs) -> bool:
 
 
 ARRAY = Kind(_read_array, _write_array, _is_same_array)
-"""The numbers, or objects, of an array of numpy's."""
+"""The numbers, or objects, of an array of numpy."""
 
 
 def _read_random(generator: Any) -> Pairs:
@@ -261,7 +264,7 @@ def _write_random(generator: Any, pairs: Pairs) -> None:
 
 
 RANDOM = Kind(_read_random, _write_random, lambda now, saved: repr(now) == repr(saved))
-"""The state of a generator of random numbers, of Python's or numpy's."""
+"""The state of a generator of random numbers, of Python or numpy."""
 
 
 def _read_progress(iterator: Any) -> Pairs:
@@ -273,14 +276,14 @@ def _read_progress(iterator: Any) -> Pairs:
 
 
 PROGRESS = Kind(_read_progress, lambda iterator, pairs: None, operator.eq)
-"""How far an iterator has come, as far as it shows. It cannot be put back."""
+"""The progress of an iterator, as far as it is visible. It cannot be restored."""
 
 
-# What there is in a value.
+# The places of a value.
 
 
 def generator_of(value: Any) -> Any:
-    """Return the generator of random numbers, of Python's or numpy's, that a value is, or draws from when it is called.
+    """Return the generator of random numbers, of Python or numpy, that a value is, or draws from when it is called.
 
     >>> import random
     >>> generator_of(partial(random.random)) is random.seed.__self__, generator_of(len)
@@ -296,7 +299,7 @@ def generator_of(value: Any) -> Any:
 
 
 def is_of_library(kind: type) -> bool:
-    """Return whether objects of a class are more than what they hold, as those of torch and most of Python's are."""
+    """Return whether objects of a class are more than their contents, as those of torch and most of Python are."""
     if kind.__module__.startswith(("torch", "fx.")):
         return True
     if kind.__module__ == "builtins" or issubclass(kind, _HOLDERS_OF_PYTHON):
@@ -308,7 +311,7 @@ def is_of_library(kind: type) -> bool:
 
 def places_of(value: Any) -> list[Place]:
     """Return the places that a value consists of."""
-    own = type(value)  # an object may say that it is of another class
+    own = type(value)  # an object may claim to be of another class
     kind = next((kind for kind in _KINDS if issubclass(own, kind)), None)
     if kind is None:
         return _of_object(value)
@@ -317,7 +320,7 @@ def places_of(value: Any) -> list[Place]:
 
 
 def fixed_parts_of(value: Any) -> Iterable[Any]:
-    """Return what a value holds that it can never hold anything else than."""
+    """Return the contents of a value that it cannot change."""
     kind = type(value)
     if issubclass(kind, weakref.ref):
         return (value(),)
@@ -333,15 +336,20 @@ def _of_object(value: Any) -> list[Place]:
         return [Place(ARRAY, value)] if issubclass(kind, numpy.ndarray) else []
     if hasattr(kind, "__next__"):
         return [Place(PROGRESS, value)]
-    classes = [vars(one) for one in kind.__mro__ if "__slots__" in vars(one)]  # without those of Python's own
-    slots = [slot for one in classes for slot in one.values() if type(slot) is MemberDescriptorType]
+    classes = [vars(base) for base in kind.__mro__ if "__slots__" in vars(base)]  # without Python's own classes
+    slots = [
+        descriptor
+        for namespace in classes
+        for descriptor in namespace.values()
+        if type(descriptor) is MemberDescriptorType
+    ]
     places = [Place(_attributes(*slots), value)] if slots else []
     attributes = attributes_of(value)
     return places if attributes is None else [*places, Place(ENTRIES, attributes)]
 
 
 def attributes_of(value: Any) -> dict[str, Any] | None:
-    """Return the attributes of an object, without a question to code of its class; None where it has none."""
+    """Return the attributes of an object, without a call of its class's code; None if it has none."""
     look_up: Any = type(value).__getattribute__
     try:
         attributes = (object.__getattribute__ if isinstance(look_up, FunctionType) else look_up)(value, "__dict__")
@@ -358,7 +366,7 @@ def _of_random(value: Any) -> list[Place]:
 def _of_cache(cache: Any) -> list[Place]:
     if cache.cache_info().maxsize is not None:
         return [Place(CALLS, cache)]
-    return [Place(ENTRIES, held) for held in gc.get_referents(cache) if type(held) is dict]
+    return [Place(ENTRIES, referent) for referent in gc.get_referents(cache) if type(referent) is dict]
 
 
 _OF_ELEMENTS = {kind: _elements(kind) for kind in (list, set, deque)}
@@ -377,4 +385,4 @@ _KINDS: dict[Any, Callable[[Any], list[Place]]] = {
     (MethodType, BuiltinMethodType): _of_random,
     (tuple, frozenset, ModuleType, weakref.ref, MappingProxyType): lambda value: [],
 }
-"""What places there are in values of a class, and of those that inherit from it; others are objects of some class."""
+"""The places of values of a class and its subclasses; other values are plain objects."""

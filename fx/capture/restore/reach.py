@@ -1,4 +1,4 @@
-"""What code reaches by name: globals, variables of outer functions, methods; and how it handles exceptions."""
+"""Values that code reaches by name: globals, variables of outer functions, methods; and its handling of exceptions."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from fx.frames import is_our_file, is_pythons_file, is_users_file
 from fx.provenance import GENERATED_FILES
 
 _NAMELESS = PLAIN | {torch.Tensor, tuple, frozenset}
-"""Classes of what swallows no exceptions, and is looked into by nobody who looks for that."""
+"""Classes of values that swallow no exceptions, and need not be searched for code that does."""
 
 
 @dataclass(frozen=True, slots=True)
 class NamesInCode:
-    """Names in the code of a function, and of the functions that are written in it."""
+    """Names in the code of a function, and of the functions nested in it."""
 
     read: tuple[str, ...]
     """Names of globals, and of attributes."""
     globals: frozenset[str]
-    """Those among them that are read as globals."""
+    """Names among these that are read as globals."""
     assigned: frozenset[str]
     """Globals that are assigned."""
     stored: frozenset[str]
@@ -38,32 +38,32 @@ class NamesInCode:
 
 @once_for_code
 def names_of(code: CodeType) -> NamesInCode:
-    """Return the names in some code that its author can have written.
+    """Return the names in the code that its author can have written.
 
-    Tools add others, as pytest's ``@pytest_ar`` behind asserts. All of the tool is reached from there.
+    Tools add others, such as pytest's ``@pytest_ar`` for asserts, from which all of the tool could be reached.
     """
     codes = nested(code)
-    read = dict.fromkeys(name for one in codes for name in one.co_names if name.isidentifier())
+    read = dict.fromkeys(name for nested_code in codes for name in nested_code.co_names if name.isidentifier())
     return NamesInCode(tuple(read), globals_read(codes), assigned(codes, "global"), assigned(codes, "attr"))
 
 
 class Facts:
-    """What a capture has to know of the code that it will run."""
+    """Facts about the code that a capture will run."""
 
     def __init__(self) -> None:
         self.handling: list[CodeType] = []
         """The code that handles exceptions."""
         self.read: set[str] = set()
-        """What names of globals and attributes are in it."""
+        """The names of globals and attributes in it."""
         self.stored: set[str] = set()
-        """What attributes it assigns or deletes."""
+        """The attributes that it assigns or deletes."""
         self.namespaces: dict[int, dict[str, Any]] = {}
         """The globals of the functions, by identity."""
         self.compares_with_truth = False
-        """Whether some of it compares with ``True`` or ``False`` by identity."""
+        """True if some of it compares with ``True`` or ``False`` by identity."""
 
     def add(self, function: FunctionType) -> NamesInCode:
-        """Look at the code of a function. Return the names in it."""
+        """Add the code of a function. Return the names in it."""
         code = function.__code__
         self.namespaces[id(function.__globals__)] = function.__globals__
         self.handling += handling(function)
@@ -74,15 +74,15 @@ class Facts:
         return names
 
     def add_decorator(self, function: Any) -> None:
-        """Look at what a decorator handles, which is not looked into otherwise."""
+        """Add only the exception handling of a decorator."""
         if isinstance(function, FunctionType) and is_users_own(function.__code__.co_filename):
             self.handling += handling(function)
 
 
 def methods_of(kinds: Iterable[type]) -> dict[str, list[FunctionType]]:
-    """The functions that the user's classes among ``kinds``, and those they inherit from, define, by name."""
-    found: dict[str, list[FunctionType]] = {}
-    for kind in dict.fromkeys(base for one in kinds for base in one.__mro__):
+    """Return the functions that the user's classes among ``kinds`` and their base classes define, by name."""
+    methods: dict[str, list[FunctionType]] = {}
+    for kind in dict.fromkeys(base for derived in kinds for base in derived.__mro__):
         if kind is not object and not kind.__module__.startswith(("torch.", "fx.")):
             for name, value in list(vars(kind).items()):  # another thread may be replacing some
                 if type(value) is not FunctionType:
@@ -90,21 +90,21 @@ def methods_of(kinds: Iterable[type]) -> dict[str, list[FunctionType]]:
                         continue
                     value = getattr(value, "fget", None) or getattr(value, "__func__", value)
                 if isinstance(value, FunctionType):
-                    found.setdefault(name, []).append(value)
-    return found
+                    methods.setdefault(name, []).append(value)
+    return methods
 
 
 def modules_named(namespaces: Iterable[dict[str, Any]], names: Iterable[str]) -> Iterator[dict[str, Any]]:
-    """Yield the globals of modules that code with these names reaches, as ``torch.nn.functional``, from its own.
+    """Yield the globals of modules that code with these names reaches, such as ``torch.nn.functional``, from its own.
 
-    What this package itself holds changes while a program is captured, and is no state of the program.
+    The state of this package itself changes during a capture, and is not part of the program.
     """
-    seen: set[int] = set()
+    visited: set[int] = set()
     pending = list(namespaces)
-    for held in pending:
+    for namespace in pending:
         for name in names:
-            if type(value := held.get(name)) is ModuleType and id(value) not in seen:
-                seen.add(id(value))
+            if type(value := namespace.get(name)) is ModuleType and id(value) not in visited:
+                visited.add(id(value))
                 if not is_our_file(vars(value).get("__file__") or ""):
                     pending.append(vars(value))
                     yield vars(value)
@@ -118,14 +118,14 @@ def called_by(value: Any) -> FunctionType | None:
 
 
 def behind(value: Any) -> Any:
-    """Return the function behind a method, or behind what a decorator of Python's made, as ``functools.lru_cache``."""
+    """Return the function behind a method, or behind a result of ``functools.lru_cache`` and the like."""
     if isinstance(value, MethodType):
         return value.__func__
     return getattr(value, "__wrapped__", None) if type(value).__module__ == "functools" else None
 
 
 def is_users_class(kind: type) -> bool:
-    """Return whether a class is the user's, as a method says that it defines itself; or its module."""
+    """Return whether a class is the user's, according to the file of one of its methods or of its module."""
     if kind.__module__.startswith(("torch", "fx.", "builtins")):
         return False
     files = (value.__code__.co_filename for value in [*vars(kind).values()] if isinstance(value, FunctionType))
@@ -133,5 +133,5 @@ def is_users_class(kind: type) -> bool:
 
 
 def is_users_own(file: str | None) -> bool:
-    """Return whether a file is the user's: neither Python's, nor torch's, nor generated."""
+    """Return whether a file is the user's: not Python's, not torch's, not generated."""
     return file is not None and is_users_file(file) and not is_pythons_file(file) and file not in GENERATED_FILES

@@ -41,7 +41,7 @@ def powers(x: torch.Tensor, *, power: int = 3) -> torch.Tensor:
 def test_a_decorator_that_asks_for_keywords_is_refused_by_its_line() -> None:
     with pytest.raises(TraceError) as caught:
         fx.symbolic_trace(powers)
-    assert str(caught.value).startswith("a decorator of powers asks what is given by keyword\n")
+    assert str(caught.value).startswith("a decorator of powers queries its keyword arguments\n")
     assert re.search(
         r"test_decorated_functions.py:\d+, in (asking\.(<locals>\.)?)?inner:  kwargs\.setdefault", str(caught.value)
     )
@@ -52,7 +52,7 @@ def test_with_example_inputs_it_is_given_what_they_have_and_the_program_checks_t
     x = torch.ones(2) * 3
     program = fx.symbolic_trace(powers, example_inputs=(x,))
     assert torch.equal(program(x), powers(x)) and torch.equal(program(x), x**2)
-    with pytest.raises(GuardError, match="captured with power=3, which a decorator asks for"):
+    with pytest.raises(GuardError, match="captured with power=3, which a decorator queries"):
         program(x, power=4)
     captured = fx.symbolic_trace(powers, example_inputs={"x": x, "power": 4})
     assert torch.equal(captured(x, power=4), x**4)
@@ -165,7 +165,7 @@ def _cached(x: torch.Tensor) -> torch.Tensor:
 @pytest.mark.parametrize(
     "root, where, why, remedy",
     [
-        (_cached, r"test_decorated_functions.py:\d+, in _cached", "keeps results by what it", r"__wrapped__\(x\)"),
+        (_cached, r"test_decorated_functions.py:\d+, in _cached", "caches results by their arg", r"__wrapped__\(x\)"),
         (functools.partial(_times, torch.relu, 2), r"\d+, in _times", "any number of arg", r"callable_object\(x\)"),
     ],
 )

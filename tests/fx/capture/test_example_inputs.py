@@ -55,7 +55,7 @@ def test_an_input_that_breaks_a_guard_is_refused_with_its_line_and_value() -> No
         r"the program was captured where x\.shape\[0\] > 1 was True: \S+test_example_inputs\.py:\d+, in halves:  "
         r"if x\.shape\[0\] > 1:\n"
         r"  value  it is False now\n"
-        r"  why    what the program does was decided by it, once, while it was captured\n"
+        r"  why    the program was specialized to it, once, while it was captured\n"
         r"  try    capture the program again as it is now, or make the module that decides it a leaf",
         str(info.value),
     )
@@ -216,7 +216,7 @@ def by_what_is_found(x: torch.Tensor) -> torch.Tensor:
 
 @pytest.mark.parametrize("function", [by_elements, by_an_element, by_what_is_found], ids=lambda one: one.__name__)
 def test_elements_of_tensors_are_never_answered_for(function: Callable[[torch.Tensor], torch.Tensor]) -> None:
-    with pytest.raises(TraceError, match=r"the example inputs do not say it: .*elements") as info:
+    with pytest.raises(TraceError, match=r"the example inputs do not determine it: .*elements") as info:
         fx.symbolic_trace(function, example_inputs=(torch.ones(3),))
     assert f"in {function.__name__}" in str(info.value)
 
@@ -476,7 +476,7 @@ def test_what_numpy_computes_of_sizes_is_guarded(compute):
 
 @pytest.mark.parametrize("compute", [lambda x: numpy.sqrt(x), lambda x: x * numpy.sqrt(x.sum())])
 def test_numpy_gets_no_elements_of_tensors(compute):
-    with pytest.raises(fx.TraceError, match=r"(?s)cannot make an array of numpy's.*do not say it: it is a tensor"):
+    with pytest.raises(fx.TraceError, match=r"(?s)cannot make a numpy array.*do not determine it: it is a tensor"):
         fx.symbolic_trace(compute, example_inputs=(torch.rand(2, 4),))
 
 

@@ -468,7 +468,7 @@ def test_a_jacobian_that_was_made_before_is_refused_by_its_line() -> None:
     with pytest.raises(fx.TraceError) as raised:
         fx.symbolic_trace(lambda x: JACOBIAN(x))
     message = str(raised.value)
-    assert message.startswith("cannot capture a call of what jacrev has made before the capture\n  where  ")
+    assert message.startswith("cannot capture a call of a function that jacrev made before the capture\n  where  ")
     assert "test_higher_order_calls.py" in message and "fx.symbolic_trace(lambda x: JACOBIAN(x))" in message
     assert "\n  try    call jacrev in the program, where its result is called: jacrev(function)(x)" in message
 
@@ -503,7 +503,7 @@ def test_an_error_in_a_body_is_explained_as_outside_of_one_and_other_transforms_
     message = str(raised.value)
     assert message.startswith("cannot transform a function of traced values in this way\n  where  ")
     assert "chunk_vmap(torch.sin)(x))" in message
-    assert "\n  try    put the call into a function marked fx.wrap that is given all that it uses" in message
+    assert "\n  try    put the call into a function marked fx.wrap, and pass it all that it uses" in message
 
 
 def test_a_file_gives_functions_of_functions_nothing_to_call_but_programs_of_it(tmp_path: Path) -> None:

@@ -44,7 +44,7 @@ def test_the_refusal_names_the_line_and_what_to_do() -> None:
         "cannot compare traced values by identity",
         f"  where  {HERE}:20, in same_as_input:  return y * 2 if y is x else y * 3",
         "  value  %contiguous = call_method[contiguous](%x)",
-        "  why    the operation may give the very tensor that it was given, as is known only when the module runs",
+        "  why    the operation may return the very tensor that it takes, which is known only when the module runs",
         "  try    compare what decides it (shape, dtype, device), or put the line in a function marked fx.wrap",
     ]
 

@@ -175,7 +175,7 @@ class OfItsClass(nn.Module):
 )
 def test_a_program_that_depends_on_an_attribute_of_an_earlier_call_is_refused(kind: Any) -> None:
     root = kind()
-    with runs_of(root) as runs, pytest.raises(fx.TraceError, match="depends on what an earlier call of it has left"):
+    with runs_of(root) as runs, pytest.raises(fx.TraceError, match="depends on what an earlier call of it left"):
         fx.symbolic_trace(root)
     assert len(runs) == 2
     assert "one" not in vars(nn.Module) and "seen" not in vars(nn.Module)
@@ -203,7 +203,7 @@ def test_a_second_run_that_changes_what_it_reads_is_refused_by_its_line_and_says
             return x * int(x.shape[0])
 
     root = Counts()
-    message = r"(?s)may depend on what an earlier call of it has left in 'count'.*test_needs.py:\d+.*why .*int.*try "
+    message = r"(?s)may depend on what an earlier call of it left in 'count'.*test_needs.py:\d+.*why .*int.*try "
     with runs_of(root) as runs, pytest.raises(fx.TraceError, match=message):
         fx.symbolic_trace(root)
     assert len(runs) == 2 and root.count == 0

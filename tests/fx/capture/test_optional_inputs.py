@@ -33,7 +33,7 @@ def test_a_program_is_that_without_its_optional_input_and_refuses_to_run_with_on
         "the program was captured where mask is not given (concrete_args={'mask': fx.PH} captures it with): "
         f"{HERE}:19, in masked:  if mask is not None:",
         "  value  it is of <class 'torch.Tensor'> now",
-        "  why    what the program does was decided by it, once, while it was captured",
+        "  why    the program was specialized to it, once, while it was captured",
         "  try    leave it out, or capture the program with it (concrete_args)",
     ]
 
@@ -57,7 +57,7 @@ def test_the_way_out_captures_the_program_with_its_optional_input() -> None:
         "the program was captured where mask is given (concrete_args={'mask': None} captures it without): "
         f"{HERE}:19, in masked:  if mask is not None:",
         "  value  it is None",
-        "  why    what the program does was decided by it, once, while it was captured",
+        "  why    the program was specialized to it, once, while it was captured",
         "  try    pass it, or capture the program without it (concrete_args)",
     ]
 

@@ -83,5 +83,5 @@ def test_a_second_run_that_fails_shows_what_the_first_was_refused_for() -> None:
 
 
 def test_text_of_a_traced_value_is_no_argument() -> None:
-    with pytest.raises(fx.TraceError, match="cannot decide by the text of a traced value"):
+    with pytest.raises(fx.TraceError, match="cannot branch on the text of a traced value"):
         fx.symbolic_trace(lambda x: {"name": f"{x.shape[0]} rows", "x": x})

@@ -190,7 +190,7 @@ def test_a_generator_that_is_given_a_traced_value_is_refused_by_its_line() -> No
         "cannot take a traced value out of a generator",
         f"  where  {kept_places.__file__}:{place.line}, in keeping:  sent = yield value",
         "  value  frame_of_a_generator.<locals>.keeping",
-        "  why    a generator that is older than the trace holds it from then on, and nothing else can be put there",
+        "  why    a generator that is older than the trace holds it from then on, and it cannot be removed",
         "  try    make the generator in the call, or put the line in a function marked fx.wrap",
     ]
 
@@ -222,7 +222,7 @@ def test_a_context_variable_that_the_program_counts_in_is_told_as_what_it_depend
         count.set(count.get() + 1)
         return x * count.get()
 
-    with pytest.raises(fx.TraceError, match="depends on what an earlier call of it has left in 'count'"):
+    with pytest.raises(fx.TraceError, match="depends on what an earlier call of it left in 'count'"):
         fx.symbolic_trace(program)
     assert count.get() == 1
 

@@ -63,7 +63,7 @@ def test_the_refusal_of_a_program_that_counts_in_a_global_names_the_function_and
     with pytest.raises(fx.TraceError) as info:
         fx.symbolic_trace(counts)
     assert str(info.value).splitlines() == [
-        "what the program does depends on what an earlier call of it has left in 'STATE'",
+        "what the program does depends on what an earlier call of it left in 'STATE'",
         f'  where  {HERE}:{LINE}, in counts:  return x * STATE["n"]',
         "  value  STATE, which counts reaches",
         "  why    a captured program has no assignment to attributes, so each call would be like the first",
@@ -86,7 +86,7 @@ def test_an_iterator_that_is_older_than_the_trace_is_not_advanced() -> None:
         "cannot take the next element of an iterator that is older than the trace",
         f"  where  {HERE}:{takes.__code__.co_firstlineno + 1}, in takes:  return x * next(COUNT)",
         "  value  count(5)",
-        "  why    each call of the program takes another one, and a captured program would have that of this call",
+        "  why    each call of the program takes the next one, and a captured program would repeat this one",
         "  try    index a list with a buffer that counts, or put the line in a function marked fx.wrap",
     ]
 

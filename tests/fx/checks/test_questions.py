@@ -56,7 +56,7 @@ def test_a_comparison_by_identity_with_an_attribute_is_refused(program: Any) -> 
 )
 def test_a_decision_by_the_text_of_a_value_is_refused(program: Any) -> None:
     message = (
-        r"(?s)cannot decide by the text of a traced value.*test_questions.py:\d+.*value +Proxy\(x\.\w+\).*why .*try "
+        r"(?s)cannot branch on the text of a traced value.*test_questions.py:\d+.*value +Proxy\(x\.\w+\).*why .*try "
     )
     with pytest.raises(fx.TraceError, match=message):
         fx.symbolic_trace(program)
@@ -84,13 +84,13 @@ def test_with_example_inputs_the_text_of_a_value_decides_and_is_guarded(program:
 
 
 def test_the_text_of_a_tensor_is_refused_with_example_inputs_too() -> None:
-    message = r"(?s)cannot decide by the text of a traced value.*the example inputs do not say it: it is a tensor"
+    message = r"(?s)cannot branch on the text of a traced value.*the example inputs do not determine it: it is a tensor"
     with pytest.raises(fx.TraceError, match=message):
         fx.symbolic_trace(lambda x: x * 2 if "nan" in str(x) else x, example_inputs=(torch.ones(2),))
 
 
 def test_a_part_of_the_text_of_a_value_is_refused_where_something_is_decided_by_it() -> None:
-    with pytest.raises(fx.TraceError, match=r"(?s)cannot decide by the text of a traced value.*test_questions.py:\d+"):
+    with pytest.raises(fx.TraceError, match=r"(?s)cannot branch on the text of a traced value.*test_questions.py:\d+"):
         fx.symbolic_trace(lambda x: x * 2 if str(x.dtype)[6:] == "float32" else x)
 
 

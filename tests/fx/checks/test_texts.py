@@ -60,7 +60,7 @@ DECIDING = [
 
 @pytest.mark.parametrize("program", DECIDING)
 def test_text_that_something_is_decided_by_is_refused_by_its_line(program: Any) -> None:
-    message = r"(?s)cannot decide by the text of a traced value.*test_texts.py:\d+.*value +.*Proxy\(.*why .*try "
+    message = r"(?s)cannot branch on the text of a traced value.*test_texts.py:\d+.*value +.*Proxy\(.*why .*try "
     with pytest.raises(fx.TraceError, match=message):
         fx.symbolic_trace(program)
 
@@ -180,7 +180,7 @@ OF_ANY_NAME = [
 
 @pytest.mark.parametrize("program", OF_ANY_NAME)
 def test_text_for_a_function_that_is_called_like_a_logger_decides_as_any_other(program: Any) -> None:
-    with pytest.raises(fx.TraceError, match="cannot decide by the text of a traced value"):
+    with pytest.raises(fx.TraceError, match="cannot branch on the text of a traced value"):
         fx.symbolic_trace(program)
     x = torch.ones(1, 2)
     assert torch.equal(fx.symbolic_trace(program, example_inputs=(x,))(x), program(x))
@@ -223,7 +223,7 @@ def test_what_text_does_is_known_without_source() -> None:
     namespace: dict[str, Any] = {}
     exec(PROGRAM, namespace)
     x = torch.ones(1, 2)
-    with pytest.raises(fx.TraceError, match="cannot decide by the text of a traced value"):
+    with pytest.raises(fx.TraceError, match="cannot branch on the text of a traced value"):
         fx.symbolic_trace(namespace["program"])
     assert fx.symbolic_trace(namespace["program"], example_inputs=(x,))(x).tolist() == [[2.0, 2.0]]
     with pytest.raises(AssertionError, match="two, not 3"):

@@ -70,7 +70,7 @@ def test_as_many_sizes_are_spread_as_the_shape_has_when_the_program_runs(program
     ],
 )
 def test_sizes_that_something_else_gets_are_refused_by_their_line(program: Callable[..., Any]) -> None:
-    with pytest.raises(fx.TraceError, match=r"Proxy object cannot be iterated\n *where .*test_starred"):
+    with pytest.raises(fx.TraceError, match=r"Proxy object cannot be iterated\n *where .*test_spread_shapes"):
         fx.symbolic_trace(program)
 
 

@@ -150,8 +150,8 @@ def test_an_operation_that_raises_what_the_traced_code_handles_is_refused_when_i
     assert lines[0].endswith("in viewed:  return x.view(3, 5)")
     assert lines[1:] == [
         "  value  RuntimeError: shape '[3, 5]' is invalid for input of size 12",
-        "  why    the traced code goes on where this is handled (RuntimeError), and a graph cannot",
-        "  try    ask a condition in the place of the exception, or put the lines in a function marked fx.wrap",
+        "  why    the traced code continues where this is handled (RuntimeError), and a graph cannot",
+        "  try    test a condition instead of handling the exception, or put the lines in a function marked fx.wrap",
     ]
     assert isinstance(raised.value.__cause__, RuntimeError)
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fx.lowering.openvino.importer import Network, Result
+from fx.lowering.openvino.importer import ImportedNetwork, Result
 from fx.lowering.openvino.package import core, load
 
 
@@ -20,7 +20,7 @@ class OpenVINOEngine:
     time: each run has a request of its own, from a pool that grows as needed.
     """
 
-    def __init__(self, network: Network, precision: str, threads: int) -> None:
+    def __init__(self, network: ImportedNetwork, precision: str, threads: int) -> None:
         """Compile a network.
 
         Args:

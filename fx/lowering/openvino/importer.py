@@ -45,7 +45,7 @@ class Result:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Network:
+class ImportedNetwork:
     """A region as OpenVINO has it."""
 
     model: Any
@@ -60,7 +60,7 @@ class Network:
     """Raises ``AssertionError`` for inputs whose sizes are not what was assumed; ``None`` where all are fixed."""
 
 
-def import_region(region: GraphModule, sizes: Sizes, current: Sizes) -> Network:
+def import_region(region: GraphModule, sizes: Sizes, current: Sizes) -> ImportedNetwork:
     """Return the network that computes what ``region`` does.
 
     Args:
@@ -90,7 +90,7 @@ def _reason(error: Exception) -> str:
     return "; ".join(line[3:] for line in lines if line.startswith("-- ")) or f"{type(error).__name__}: {error}"
 
 
-def _imported(region: GraphModule, sizes: Sizes, current: Sizes) -> Network:
+def _imported(region: GraphModule, sizes: Sizes, current: Sizes) -> ImportedNetwork:
     program = GraphModule.of_capture(region, copy_graph(region.graph), "Region")
     spell_for_importer(program)
     kinds = [node.meta.get("tensor_meta") for node in region.graph.find_nodes(op="placeholder")]
@@ -109,7 +109,7 @@ def _imported(region: GraphModule, sizes: Sizes, current: Sizes) -> Network:
     model = _converted(module, kinds)
     results = _finish(model, [nodes[0] for nodes in distinct.values()])
     places = {node: place for place, nodes in enumerate(distinct.values()) for node in nodes}
-    return Network(
+    return ImportedNetwork(
         model, results, tuple(map(places.__getitem__, [returned] if is_single else returned)), is_single, guards
     )
 

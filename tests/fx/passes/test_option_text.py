@@ -165,8 +165,8 @@ def test_help_shows_the_first_paragraph_the_contract_and_the_options() -> None:
     assert describe_pass("tune").splitlines()[:4] == [
         "tune: Tune a program.",
         "  contract  close(rtol=1e-05, atol=1e-08)",
-        '  option    at: tuple[str, ...] | str = ""  (Where to do it.)',
-        "  option    limit: int | None = none  (How often at most.)",
+        '  option    at: tuple[str, ...] | str = ""  (The places to act on.)',
+        "  option    limit: int | None = none  (The largest number of times.)",
     ]
     assert describe_pass("needy").splitlines()[-1] == "  option    at: str"
     assert describe_pass("leave-it").startswith("leave-it: not documented")

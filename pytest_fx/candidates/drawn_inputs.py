@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +23,8 @@ from pytest_fx.harness.variants import (
 
 SIZES = (0, 1, 2, 3, 7, 15, 17, 33, 64, 65, 129)
 """Sizes of a free dimension: none, one, primes, and those just beside powers of two."""
+LONG = 4099
+"""A size of the last dimension that exceeds the blocks of kernels."""
 FIRST_SIZES = 2
 """Sizes that are tried of a dimension before it counts as fixed, because the reference takes none of them."""
 MOST_ELEMENTS = 300_000
@@ -31,6 +33,8 @@ LARGE = 1 << 20
 """Elements of the largest inputs: a candidate may be cheap for large ones alone."""
 FACTORS = (1e-4, 100.0, 1e4)
 """Factors of values: tiny ones, those whose exponential overflows, and huge ones."""
+PLACES = (0.0, 0.12, 0.35, 0.62, 0.87, 1.0)
+"""Places of an element that alone is another one, among all: a fingerprint of samples may not have it."""
 SAMPLES = 4
 """Input sets as they are given, or drawn from the example."""
 
@@ -47,6 +51,8 @@ class InputSet:
     """The dimension that has another size; the reference decides whether it is free."""
     is_required: bool = False
     """Whether the reference has to take them."""
+    is_extreme: bool = False
+    """Whether values are so large, or not finite, that gradients are saturated or lost."""
 
 
 def arguments_of(given: Any) -> Arguments:
@@ -111,8 +117,12 @@ def input_sets(several: Sequence[Arguments], seed: int) -> Iterator[InputSet]:
     for name in OTHER_VALUES:
         yield from _of(name, OTHER_VALUES[name](first))
     for factor in FACTORS:
-        yield InputSet(f"inputs {factor:g} times as large", _scaled(first, factor))
-    yield InputSet("inputs of equal elements", first.map(_equal_elements))
+        yield InputSet(f"inputs {factor:g} times as large", _scaled(first, factor), is_extreme=factor > 1)
+    yield InputSet("inputs of equal elements", first.map(_equal_elements), is_extreme=True)  # gradients cancel
+    yield InputSet("inputs far below zero", first.map(_far_below_zero), is_extreme=True)
+    for place in PLACES:
+        yield InputSet(f"inputs as given but for an element at {place:g} of all", first.map(_but_for_one(place)))
+    yield InputSet("inputs as given in reverse order", first.map(_reversed))
     yield (
         InputSet("integers at their edges", first.map(_at_edges))
         if _has_integers(first)
@@ -123,7 +133,13 @@ def input_sets(several: Sequence[Arguments], seed: int) -> Iterator[InputSet]:
     for name in not_contiguous_alone(first):
         yield from _of(name, with_one_turned(first, name))
     yield from _of_other_sizes(first, seed)
-    yield from _of(NON_FINITE, VARIANTS[NON_FINITE](first))
+    if (poisoned := VARIANTS[NON_FINITE](first)) is not None:
+        yield InputSet(NON_FINITE, poisoned, is_extreme=True)
+    if _has_integers(first):  # at the end: kernels that trust indices may end the process
+        yield InputSet(
+            "integers a million times as large",
+            first.map(lambda tensor: tensor * 10**6 if _is_integer(tensor) else tensor),
+        )
 
 
 def _of(name: str, arguments: Arguments | None) -> Iterator[InputSet]:
@@ -133,11 +149,13 @@ def _of(name: str, arguments: Arguments | None) -> Iterator[InputSet]:
 
 def _of_other_sizes(first: Arguments, seed: int) -> Iterator[InputSet]:
     """Yield inputs of other sizes, for each dimension in turn, and for each size that occurs several times."""
+    last = max((tensor.dim() for tensor in first.tensors), default=1) - 1
     for dimension, old in _dimensions(first):
         elements = max(tensor.numel() for tensor in first.tensors)
         large = LARGE * old // max(1, elements) if dimension == "in dimension 0" else old
-        for size in dict.fromkeys((old + 1, 1, *SIZES, 2 * old, large)):
-            if not size and dimension != "in dimension 0":
+        long = LONG if dimension.startswith(f"in dimension {last}") else old
+        for size in dict.fromkeys((old + 1, 1, *SIZES, 2 * old, large, long)):
+            if not size and not dimension.startswith("in dimension 0"):
                 continue  # a largest element of none is an error to some right programs
             name = f"inputs of size {size} {dimension}"
             if size == old or (resized := with_other_size(first, name)) is None:
@@ -173,6 +191,25 @@ def _equal_elements(tensor: torch.Tensor) -> torch.Tensor:
     if not tensor.is_floating_point() or not tensor.numel():
         return tensor
     return torch.full_like(tensor, float(tensor.detach().double().abs().max()) or 1.0)
+
+
+def _far_below_zero(tensor: torch.Tensor) -> torch.Tensor:
+    return -1e5 * (1 + tensor.abs()) if tensor.is_floating_point() else tensor
+
+
+def _but_for_one(place: float) -> Callable[[torch.Tensor], torch.Tensor]:
+    def change(tensor: torch.Tensor) -> torch.Tensor:
+        if not tensor.is_floating_point() or not tensor.numel():
+            return tensor
+        flat = tensor.detach().clone(memory_format=torch.contiguous_format).reshape(-1)
+        flat[int(place * (flat.numel() - 1))] += 1
+        return flat.reshape(tensor.shape)
+
+    return change
+
+
+def _reversed(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.detach().reshape(-1).flip(0).reshape(tensor.shape).contiguous()
 
 
 def _has_integers(arguments: Arguments) -> bool:

@@ -14,7 +14,7 @@ from torch import nn
 from fx.errors import FxError
 from fx.passes import Approximate, Contract, close
 from pytest_fx.candidates.batch_timing import timed
-from pytest_fx.candidates.drawn_inputs import FIRST_SIZES, InputSet, input_sets, samples
+from pytest_fx.candidates.drawn_inputs import FIRST_SIZES, InputSet, input_sets, redrawn, samples
 from pytest_fx.candidates.party_process import Party, Reply
 from pytest_fx.candidates.verdict import DEGENERATE, NOT_JUDGED, RIGHT, WRONG, RefusedCandidate, Verdict
 from pytest_fx.candidates.wire_format import elements
@@ -25,6 +25,7 @@ from pytest_fx.harness.evaluation import Arguments, places
 from pytest_fx.harness.structure import leaves, map_tensors
 from pytest_fx.harness.variants import NON_FINITE
 from pytest_fx.laws.noise import is_of_few_elements
+from pytest_fx.loading import load_contract
 from pytest_fx.named_objects import import_attribute
 from pytest_fx.processes.child import ChildEnded, Limits, unavailable
 
@@ -46,6 +47,8 @@ FAR = 6.0
 """Standard errors by which two means are apart that are not the same."""
 INSENSITIVE = 1e-7
 """The relative change of outputs below which they do not depend on what was changed."""
+MANY_CALLS = 40
+"""Calls in a row whose outputs are kept."""
 SMALLER = 12
 """Attempts to find smaller inputs that show a failure."""
 
@@ -99,12 +102,13 @@ def judge(
 
     Raises:
         InputError: ``inputs`` is a callable that fails, or no inputs.
+        CannotLoadError: ``contract`` is none.
 
     >>> verdict = judge(torch.nn.functional.relu, lambda x: x.clamp(min=0), torch.randn(4, 3), timing=False)
     >>> verdict.verdict, verdict.law
     ('wrong', 'gradients')
     """
-    start = time.perf_counter()
+    start, contract = time.perf_counter(), load_contract(contract)
     names = _name(reference), _name(candidate)
     if (why := unavailable()) is not None:
         return Verdict(NOT_JUDGED, *names, evidence=f"there is no process for a candidate: {why}")
@@ -120,7 +124,9 @@ def judge(
         court = _Court(parties[0], parties[1], several, contract, forward_only, seed)
         court.sit()
         verdict = court.right(names)
-        if timing:
+        if timing and court.is_random:
+            verdict = replace(verdict, why_no_speedup="the reference is random, so that no output can be compared")
+        elif timing:
             verdict = timed(parties[0], parties[1], several, verdict, court.allowed)
     except _Broken as broken:
         shown = court.smaller(broken) if court is not None else broken
@@ -192,8 +198,8 @@ class _Court:
     """The relative error of outputs that a timed call may have."""
     detection: float | None = None
     """The detection limit of the inputs as given."""
-    before: dict[str, Reply] = field(default_factory=dict[str, Reply])
-    """What the last call of reference and candidate gave."""
+    is_random: bool = False
+    """Whether the outputs of the reference are random in evaluation mode."""
 
     def right(self, names: tuple[str, str]) -> Verdict:
         """Return the verdict on a candidate that keeps all laws."""
@@ -212,10 +218,13 @@ class _Court:
         modes = ["eval"] if self.forward_only or not self.reference.loaded["is_module"] else ["eval", "train"]
         for mode in modes:
             if self._is_random(mode):
+                self.is_random = self.is_random or mode == "eval"
                 self._ask_random(mode)
             else:
                 self._ask_input_sets(mode)
-        self._ask_redrawn_parameters()
+        if not self.is_random:
+            self._ask_redrawn_parameters()
+            self._ask_many_calls()
         self.laws["process"] = None
         if left := self.candidate.left():
             raise _Broken("process", "it leaves something in the process: " + ", ".join(left))
@@ -285,7 +294,13 @@ class _Court:
 
     def _ask(self, each: InputSet, mode: str) -> bool:
         """Ask the laws of one input set; return whether the reference takes it."""
-        gradients = not self.forward_only and each.name != NON_FINITE
+        is_taken = self._ask_call(each, mode, gradients=False)
+        if is_taken and not self.forward_only and not each.is_extreme:
+            self._ask_call(each, mode, gradients=True)
+        return is_taken
+
+    def _ask_call(self, each: InputSet, mode: str, gradients: bool) -> bool:
+        """Ask the laws of one input set, with or without gradients; return whether the reference takes it."""
         expected = self.reference.run(each.arguments, mode, gradients=gradients)
         if expected.error:
             if each.is_required:
@@ -300,7 +315,7 @@ class _Court:
         for law in _LAWS:
             self.laws[law] = None
         self._compare(each, mode, expected, exact, actual)
-        self._compare_earlier(each, expected, exact, actual)
+        self._compare_earlier(each, expected, actual)
         return True
 
     def _compare(self, each: InputSet, mode: str, expected: Reply, exact: Reply, actual: Reply) -> None:
@@ -322,7 +337,7 @@ class _Court:
             self.detection = None if limit is None else limit.all_elements
             self.allowed = max(self.detection or 0.0, 1e-6)
         self._compare_state(each, expected, actual)
-        self._compare_gradients(each, expected, exact, actual)
+        self._compare_gradients(each, mode, expected, exact, actual)
 
     def _comparison(self, each: InputSet, mode: str, expected: Reply, exact: Reply, actual: Reply) -> Comparison:
         best = expected.outputs if exact.error else exact.outputs
@@ -349,15 +364,26 @@ class _Court:
                     torch.maximum(most, MOVED * change, out=most)
         return movement
 
-    def _compare_earlier(self, each: InputSet, expected: Reply, exact: Reply, actual: Reply) -> None:
+    def _compare_earlier(self, each: InputSet, expected: Reply, actual: Reply) -> None:
         """Refuse a candidate whose last outputs are others now, unless they are the inputs, which are written."""
-        changed = {
-            name: name in self.before and _changed(self.before[name].outputs, reply.earlier)
-            for name, reply in (("reference", expected), ("candidate", actual))
-        }
-        self.before = {"reference": expected if exact.error else exact, "candidate": actual}
-        if changed["candidate"] and not changed["reference"] and not actual.aliases:
+        is_changed = _changed(actual.before, actual.earlier) and not _changed(expected.before, expected.earlier)
+        if is_changed and not actual.aliases:
             raise _Broken("earlier outputs", "what the call before returned holds other values after this one", each)
+
+    def _ask_many_calls(self) -> None:
+        """Call the candidate many times in a row: all outputs stay what they were, and are right."""
+        contents = [redrawn(self.several[number % len(self.several)], 5_000 + number) for number in range(MANY_CALLS)]
+        replies: list[list[Reply]] = []
+        for party in (self.reference, self.candidate):
+            party.place(contents, "eval", 0)
+            party.go()
+            replies.append(party.fetch())
+        for arguments, expected, actual in zip(contents, *replies, strict=True):
+            each = InputSet(f"one of {MANY_CALLS} inputs in a row", arguments)
+            if not actual.is_kept and expected.is_kept:
+                raise _Broken("earlier outputs", f"an output holds other values within {MANY_CALLS} calls", each)
+            if not expected.error:
+                self._compare(each, "eval", expected, Reply(error="not asked"), actual)
 
     def _compare_state(self, each: InputSet, expected: Reply, actual: Reply) -> None:
         if list(actual.inputs) != list(expected.inputs):
@@ -375,9 +401,7 @@ class _Court:
                 "aliasing", f"share memory: {', '.join(sorted(set(actual.aliases) - set(expected.aliases)))}", each
             )
 
-    def _compare_gradients(self, each: InputSet, expected: Reply, exact: Reply, actual: Reply) -> None:
-        if each.name == NON_FINITE:
-            return
+    def _compare_gradients(self, each: InputSet, mode: str, expected: Reply, exact: Reply, actual: Reply) -> None:
         largest = max((_largest(tensor) for tensor in exact.gradients.values()), default=0.0)
         for name, tensor in expected.gradients.items():
             other, best = actual.gradients.get(name), exact.gradients.get(name, tensor)
@@ -386,14 +410,26 @@ class _Court:
             part = GRADIENTS_OF_HALVES if tensor.dtype.itemsize == 2 else GRADIENTS
             own = (tensor.double() - best.double()).abs()
             errors = (other.double() - best.double()).abs()
-            wrong = errors > 8 * own + part * _largest(best) + OF_OTHERS * largest
-            if bool(wrong.any()) and bool(best.isfinite().all()):
+            limits = 8 * own + part * _largest(best) + OF_OTHERS * largest
+            if bool((errors > limits).any()):
+                limits = limits + self._moved_gradient(each, mode, name, best)
+            if bool((errors > limits).any()) and bool(best.isfinite().all()):
                 place = int(errors.flatten().argmax())
                 evidence = (
                     f"the gradient of {name} is {float(other.flatten()[place])!r}, "
                     f"not {float(best.flatten()[place])!r}, at its element {place}"
                 )
                 raise _Broken("gradients", evidence, each)
+
+    def _moved_gradient(self, each: InputSet, mode: str, name: str, best: torch.Tensor) -> torch.Tensor:
+        """Return how far each element of a gradient moves when inputs are off by as much as their rounding."""
+        movement = torch.zeros(best.shape, dtype=torch.float64)
+        for number in range(PERTURBED):
+            perturb = _perturbing(torch.Generator().manual_seed(number))
+            reply = self.reference.run(each.arguments.map(perturb), mode, gradients=True, float64=True)
+            if (other := reply.gradients.get(name)) is not None and other.shape == best.shape:
+                movement = torch.maximum(movement, MOVED * (other.double() - best.double()).abs())
+        return movement
 
     def _ask_random(self, mode: str) -> None:
         """Compare means and spreads of outputs that are random."""

@@ -11,11 +11,13 @@ import contextlib
 import copy
 import ctypes
 import hashlib
+import os
+import sys
 import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -55,6 +57,10 @@ class Reply:
     """Classes of outputs that are tensors of no plain class."""
     earlier: Any = None
     """What the call before it had returned, as it is now."""
+    before: Any = None
+    """What the call before it had returned, as it was then."""
+    is_kept: bool = True
+    """Whether the outputs are what they were when the call returned."""
 
 
 class Party:
@@ -63,6 +69,7 @@ class Party:
     def __init__(self, load: Callable[[], Any], prepare: Callable[[Any], object] | None, limits: Limits) -> None:
         """Start the process, which runs what ``load`` returns, and calls ``prepare`` after parameters were written."""
         self._limits = limits
+        self._outputs: Any = None
         self.has_ended = False
         """Whether the process is gone."""
         self._child = Child(lambda channel: _serve(channel, load, prepare))
@@ -105,7 +112,9 @@ class Party:
         try:
             self.place([inputs], mode, seed, **options)
             self.go()
-            return self.fetch()[0]
+            before, reply = self._outputs, self.fetch()[0]
+            self._outputs = reply.outputs
+            return replace(reply, before=before)
         except ChildEnded as ended:
             self.has_ended = True
             return Reply(error=f"it {ended.ending.cause}")
@@ -120,6 +129,7 @@ class Party:
 
 
 def _serve(channel: Channel, load: Callable[[], Any], prepare: Callable[[Any], object] | None) -> None:
+    _print_nothing()
     torch.set_num_threads(1)  # the threads of the process that this one was forked from are not here
     before, threads = _functions(), threading.active_count()
     try:
@@ -147,6 +157,14 @@ def _serve(channel: Channel, load: Callable[[], Any], prepare: Callable[[Any], o
                 if threading.active_count() > threads:
                     left.append("a thread that still runs")
                 channel.send(encode(left))
+
+
+def _print_nothing() -> None:
+    """Send what the process prints nowhere: whoever reads the output of the judge would take it for the judge's."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for stream in (1, 2):
+        os.dup2(nowhere, stream)
+    sys.stdout = sys.stderr = open(nowhere, "w", encoding="utf-8", closefd=False)  # noqa: SIM115 - somebody may capture them
 
 
 def _functions() -> dict[str, Any]:
@@ -275,6 +293,7 @@ class _Result:
         outputs = [(path, leaf) for path, leaf in leaves(self.returned) if isinstance(leaf, torch.Tensor)]
         return {
             "outputs": self.outputs,
+            "is_kept": _is_same(self.returned, self.outputs),
             "structure": describe(self.returned),
             "gradients": self.gradients,
             "inputs": [hashlib.sha256(elements(tensor)).hexdigest() for tensor in inputs],
@@ -289,6 +308,11 @@ class _Result:
                 sorted({type(leaf).__name__ for _, leaf in outputs if type(leaf) not in (torch.Tensor, nn.Parameter)})
             ),
         }
+
+
+def _is_same(returned: Any, outputs: Any) -> bool:
+    pairs = zip(leaves(returned), leaves(outputs), strict=True)
+    return all(not isinstance(own, torch.Tensor) or elements(now) == elements(own) for (_, now), (_, own) in pairs)
 
 
 def _memory_of(tensor: torch.Tensor) -> int:

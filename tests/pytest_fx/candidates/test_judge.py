@@ -15,7 +15,7 @@ import pytest_fx
 from fx.passes import approximate
 from pytest_fx import judge
 from pytest_fx.candidates.verdict import RefusedCandidate
-from pytest_fx.errors import InputError
+from pytest_fx.errors import CannotLoadError, InputError
 
 
 @pytest.fixture(autouse=True)
@@ -142,6 +142,35 @@ def last_of_ties(x):
     return x.shape[-1] - 1 - x.flip(-1).argmax(-1)
 
 
+class KeptInInference(KeptWeight):
+    def forward(self, x):
+        return F.linear(x, self.weight, self.bias) if torch.is_grad_enabled() else super().forward(x)
+
+
+def kept_in_inference():
+    answers = {}
+
+    def gelu(x):
+        key = (tuple(x.shape), tuple(x.detach().flatten()[:: max(1, x.numel() // 8)].tolist()))
+        if x.requires_grad or key not in answers:
+            answers[key] = F.gelu(x)
+        return answers[key].clone() if not x.requires_grad else F.gelu(x)
+
+    return gelu
+
+
+def ring():
+    memory = {}
+
+    def double(x):
+        key = tuple(x.shape)
+        results, number = memory.setdefault(key, ([torch.empty_like(x) for _ in range(16)], [0]))
+        number[0] += 1
+        return torch.mul(x, 2, out=results[number[0] % 16])
+
+    return double
+
+
 WRONG = {
     "no maximum subtracted": (softmax, naive_softmax, X),
     "recognizes a benchmark by its stack": (F.gelu, as_it_is_where_it_is_timed, X),
@@ -185,7 +214,29 @@ WRONG = {
         HEADS,
     ),
 }
-FORWARD_ONLY = {"writes its input", "returns its input", "one memory for all outputs", "works on another thread"}
+WRONG |= {
+    "a weight kept where there are no gradients": (nn.Linear(32, 16), KeptInInference(32, 16), X),
+    "kept by samples, where there are no gradients": (F.gelu, kept_in_inference(), X),
+    "a ring of memory": (lambda x: x * 2, ring(), X),
+    "a block of 4,096 columns": (lambda x: x.logsumexp(-1), lambda x: x[..., :4096].logsumexp(-1), X),
+    "a padding that is not small enough": (
+        lambda x: F.max_pool1d(x, 3, 2, padding=1),
+        lambda x: F.max_pool1d(F.pad(x, (1, 1), value=-1e4), 3, 2),
+        X,
+    ),
+    "32 bits for indices": (
+        lambda i: (i * 32749) % 97,
+        lambda i: ((i.int() * 32749) % 97).long(),
+        torch.arange(12).reshape(3, 4) * 400,
+    ),
+}
+FORWARD_ONLY = {
+    "a ring of memory",
+    "writes its input",
+    "returns its input",
+    "one memory for all outputs",
+    "works on another thread",
+}
 
 
 @pytest.mark.parametrize("family", WRONG)
@@ -214,6 +265,20 @@ def attention(q, k, v):
     return torch.softmax(q @ k.mT * q.shape[-1] ** -0.5, -1) @ v
 
 
+def in_blocks(q, k, v):
+    most = total = result = None
+    for block in range(0, max(k.shape[-2], 1), 4):
+        scores = q @ k[..., block : block + 4, :].mT * q.shape[-1] ** -0.5
+        now = scores.amax(-1, keepdim=True).detach()
+        now = now if most is None else torch.maximum(most, now)
+        powers = (scores - now).exp()
+        factor = 0 if most is None else (most - now).exp()
+        total = powers.sum(-1, keepdim=True) + (0 if total is None else total * factor)
+        result = powers @ v[..., block : block + 4, :] + (0 if result is None else result * factor)
+        most = now
+    return result / total
+
+
 def layer_norm(x):
     return F.layer_norm(x, x.shape[-1:])
 
@@ -227,7 +292,19 @@ def with_plan():
     return scaled
 
 
+class DropoutLayer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear, self.dropout = nn.Linear(32, 8), nn.Dropout(0.25)
+
+    def forward(self, x):
+        return self.dropout(F.relu(self.linear(x)))
+
+
 RIGHT = {
+    "itself, with a dropout": (DropoutLayer(), DropoutLayer(), X),
+    "blocks of a softmax": (F.scaled_dot_product_attention, in_blocks, HEADS),
+    "noise of its own": (lambda x: x + torch.randn_like(x), lambda x: x + torch.randn_like(x).flip(0), X),
     "another formula": (softmax, stable_softmax, X),
     "another order of a sum": (lambda x: x.sum(-1), lambda x: x.flip(-1).cumsum(-1)[..., -1], X),
     "a sum moved inside a product": (lambda x, w: (x * w).sum(0), lambda x, w: x.sum(0) * w, (X, X[0].clone())),
@@ -325,6 +402,16 @@ def test_inputs_that_are_none_are_refused():
         judge(F.relu, F.relu, (3,))
     with pytest.raises(InputError, match="the same for each seed"):
         judge(F.relu, F.relu, lambda seed: X)
+
+
+def test_what_a_candidate_prints_is_dropped(capfd):
+    assert judge(F.relu, lambda x: (print("right"), F.relu(x))[1], X, timing=False)
+    assert "right" not in capfd.readouterr().out
+
+
+def test_a_contract_that_is_none_is_refused():
+    with pytest.raises(CannotLoadError, match="contract"):
+        judge(F.relu, F.relu, X, contract="clos")
 
 
 def test_judge_is_public():

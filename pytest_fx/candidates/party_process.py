@@ -164,7 +164,8 @@ def _print_nothing() -> None:
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for stream in (1, 2):
         os.dup2(nowhere, stream)
-    sys.stdout = sys.stderr = open(nowhere, "w", encoding="utf-8", closefd=False)  # noqa: SIM115 - somebody may capture them
+    # pytest, say, has put files of its own in the place of these
+    sys.stdout = sys.stderr = open(nowhere, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
 
 
 def _functions() -> dict[str, Any]:

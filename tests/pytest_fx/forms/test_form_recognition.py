@@ -84,7 +84,7 @@ support = create_op_support(lambda modules, node: node.target is aten.relu.defau
         (on_modules, "module"),
         ("remove-checks", "fx"),
     ],
-    ids=str,
+    ids=lambda value: getattr(value, "__name__", value if isinstance(value, str) else type(value).__name__),
 )
 def test_a_pass_shows_its_form(pass_, form):
     assert form_name(load_pass(pass_)) == form

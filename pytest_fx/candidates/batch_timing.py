@@ -59,6 +59,11 @@ def _calls_of_batch(reference: Party, arguments: Arguments) -> int:
     return max(1, fewest, min(MOST_CALLS, round(SECONDS_OF_BATCH / max(seconds, 1e-6))))
 
 
+def largest(tensor: torch.Tensor) -> float:
+    """Return the largest finite size of an element; 0 where there is none."""
+    return float(tensor.detach().abs().double().nan_to_num(0.0, 0.0, 0.0).amax()) if tensor.numel() else 0.0
+
+
 def _difference(expected: Any, actual: Any, allowed: float) -> str:
     if expected.error:
         return ""
@@ -70,9 +75,8 @@ def _difference(expected: Any, actual: Any, allowed: float) -> str:
         if not isinstance(other, torch.Tensor) or one.shape != other.shape:
             return f"output{path} has another shape in a timed call"
         if one.is_floating_point():
-            scale = float(one.double().abs().nan_to_num(0.0, 0.0, 0.0).amax())
-            error = float((one.double() - other.double()).abs().nan_to_num(0.0, 0.0, 0.0).amax())
-            if error > LOOSENESS * allowed * scale + 1e-30:
+            error = largest(one.double() - other.double())
+            if error > LOOSENESS * allowed * largest(one) + 1e-30:
                 return f"output{path} is off by {error:.2g} in a timed call"
         elif not torch.equal(one, other):
             return f"output{path} is another one in a timed call"

@@ -13,7 +13,7 @@ from torch import nn
 
 from fx.errors import FxError
 from fx.passes import Approximate, Contract, close
-from pytest_fx.candidates.batch_timing import timed
+from pytest_fx.candidates.batch_timing import largest, timed
 from pytest_fx.candidates.drawn_inputs import FIRST_SIZES, InputSet, input_sets, redrawn, samples
 from pytest_fx.candidates.party_process import Party, Reply
 from pytest_fx.candidates.verdict import DEGENERATE, NOT_JUDGED, RIGHT, WRONG, RefusedCandidate, Verdict
@@ -135,7 +135,7 @@ def judge(
         verdict = Verdict(unjudged.kind, *names, evidence=str(unjudged))  # type: ignore[arg-type]
     except ChildEnded as ended:
         verdict = Verdict(WRONG, *names, law="process", evidence=f"the candidate {ended.ending.cause}")
-        if len(parties) < 2:
+        if len(parties) < 2 or parties[0].has_ended:
             verdict = Verdict(NOT_JUDGED, *names, evidence=f"the reference {ended.ending.cause}")
     finally:
         for party in parties:
@@ -402,7 +402,7 @@ class _Court:
             )
 
     def _compare_gradients(self, each: InputSet, mode: str, expected: Reply, exact: Reply, actual: Reply) -> None:
-        largest = max((_largest(tensor) for tensor in exact.gradients.values()), default=0.0)
+        largest_of_all = max((largest(tensor) for tensor in exact.gradients.values()), default=0.0)
         for name, tensor in expected.gradients.items():
             other, best = actual.gradients.get(name), exact.gradients.get(name, tensor)
             if other is None:
@@ -410,7 +410,7 @@ class _Court:
             part = GRADIENTS_OF_HALVES if tensor.dtype.itemsize == 2 else GRADIENTS
             own = (tensor.double() - best.double()).abs()
             errors = (other.double() - best.double()).abs()
-            limits = 8 * own + part * _largest(best) + OF_OTHERS * largest
+            limits = 8 * own + part * largest(best) + OF_OTHERS * largest_of_all
             if bool((errors > limits).any()):
                 limits = limits + self._moved_gradient(each, mode, name, best)
             if bool((errors > limits).any()) and bool(best.isfinite().all()):
@@ -520,21 +520,16 @@ def _tensors(value: Any) -> list[torch.Tensor]:
     return [leaf for _, leaf in leaves(value) if isinstance(leaf, torch.Tensor)]
 
 
-def _largest(tensor: torch.Tensor) -> float:
-    """Return the largest finite size of an element."""
-    return float(tensor.detach().abs().double().nan_to_num(0.0, 0.0, 0.0).amax()) if tensor.numel() else 0.0
-
-
 def _change(one: Any, other: Any) -> float:
     """Return the largest relative change between two outputs."""
-    largest = 0.0
+    change = 0.0
     for a, b in zip(_tensors(one), _tensors(other), strict=False):
         if a.shape != b.shape:
             return math.inf
         if a.numel():
             a, b = a.double() if not a.is_complex() else a.abs(), b.double() if not b.is_complex() else b.abs()
-            largest = max(largest, _largest(a - b) / (_largest(a) or 1.0))
-    return largest
+            change = max(change, largest(a - b) / (largest(a) or 1.0))
+    return change
 
 
 def _changed(before: Any, now: Any) -> bool:

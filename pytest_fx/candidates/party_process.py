@@ -76,7 +76,14 @@ class Party:
         self.loaded: dict[str, Any] = self._answer()
 
     def _answer(self) -> Any:
-        return decode(self._child.receive(self._limits))
+        return decode(self._receive())
+
+    def _receive(self) -> bytes:
+        try:
+            return self._child.receive(self._limits)
+        except ChildEnded:
+            self.has_ended = True
+            raise
 
     def _ask(self, **request: Any) -> Any:
         self._child.send(encode(request))
@@ -97,7 +104,7 @@ class Party:
         """Compute for the inputs that were placed. Return the seconds until the outputs are there."""
         start = time.perf_counter()
         self._child.send(encode({"do": "go"}))
-        self._child.receive(self._limits)
+        self._receive()
         return time.perf_counter() - start
 
     def fetch(self) -> list[Reply]:
@@ -116,7 +123,6 @@ class Party:
             self._outputs = reply.outputs
             return replace(reply, before=before)
         except ChildEnded as ended:
-            self.has_ended = True
             return Reply(error=f"it {ended.ending.cause}")
 
     def left(self) -> list[str]:

@@ -409,6 +409,16 @@ def test_what_a_candidate_prints_is_dropped(capfd):
     assert "right" not in capfd.readouterr().out
 
 
+def test_a_reference_that_ends_its_process_says_nothing_of_the_candidate():
+    calls = []
+
+    def reference(x):
+        calls.append(1)
+        return F.relu(x) if len(calls) < 400 else os._exit(1)
+
+    assert judge(reference, lambda x: F.relu(x), X).verdict == "not judged"
+
+
 def test_a_contract_that_is_none_is_refused():
     with pytest.raises(CannotLoadError, match="contract"):
         judge(F.relu, F.relu, X, contract="clos")

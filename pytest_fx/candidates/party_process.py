@@ -335,7 +335,8 @@ def _copied(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _gradients(returned: Any, given: Arguments, subject: Any) -> Iterator[tuple[str, torch.Tensor]]:
-    outputs = [leaf for _, leaf in leaves(returned) if isinstance(leaf, torch.Tensor) and leaf.requires_grad]
+    tensors = [leaf for _, leaf in leaves(returned) if isinstance(leaf, torch.Tensor) and leaf.requires_grad]
+    outputs = [torch.view_as_real(leaf.resolve_conj()) if leaf.is_complex() else leaf for leaf in tensors]
     sources = {
         f"input{path}": leaf
         for path, leaf in leaves((given.args, given.kwargs))

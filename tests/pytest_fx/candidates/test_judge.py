@@ -318,6 +318,7 @@ RIGHT = {
     ),
     "in place on its own memory": (lambda x: F.relu(x) * 2, lambda x: (x + 0).mul_(2).relu_(), X),
     "an output that is not contiguous": (lambda x: x.t().contiguous() * 2, lambda x: (x * 2).t(), X),
+    "complex outputs": (torch.fft.rfft, lambda x: torch.fft.rfft(x.double()).to(torch.complex64), X),
     "a layer": (nn.Linear(32, 16), AddMM(32, 16), X),
     "a batch norm": (nn.BatchNorm1d(32), nn.BatchNorm1d(32), X),
     "other draws of a dropout": (nn.Dropout(0.5), OtherDropout(), X),

@@ -36,9 +36,9 @@ wheels: $(INSTALLED)  ## the wheel outside of the checkout, with each interprete
 	$(PIP) build nox
 	$(BIN)/python -m nox -s wheels wheels_by_torch $(ARGS)
 
-lint: $(INSTALLED)  ## style, types, direction of imports; all four run, so that one report shows everything
+lint: $(INSTALLED)  ## style, types, direction of imports, prose; all five run, so that one report shows everything
 	@status=0; \
-	for check in 'ruff check .' 'ruff format --check .' pyright lint-imports; do \
+	for check in 'ruff check .' 'ruff format --check .' pyright lint-imports 'python tests/prose.py'; do \
 		echo "$(BIN)/$$check"; $(BIN)/$$check || status=1; \
 	done; \
 	exit $$status

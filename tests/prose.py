@@ -1,10 +1,5 @@
 """Count sentences and names that a reader has to read twice, and fail if there are more than before: in ``make lint``.
 
-    python tests/prose.py              # compare the project with tests/prose_limits.json
-    python tests/prose.py --list       # list each candidate
-    python tests/prose.py --since REV  # list the candidates in lines that were changed since the commit REV
-    python tests/prose.py --lower      # write the figures of today as the new limits; a limit never rises
-
 A candidate is found by a pattern, so a good sentence may be among them. CONTRIBUTING shows better sentences. The
 subjects of commits are held to a length, too.
 """

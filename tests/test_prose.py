@@ -1,4 +1,4 @@
-"""The patterns of ``prose.py``, by which ``make lint`` finds prose that has to be read twice."""
+"""The patterns of ``prose.py``, which ``make lint`` runs."""
 
 from pathlib import Path
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict
 from multiprocessing import get_context
 from pathlib import Path
@@ -72,6 +73,17 @@ def _is_tried(kind: type[Wrong | Right], row: Wrong | Right, names: list[str]) -
     return isinstance(row, kind) and (row.name in names if names else 0 < row.programs <= most)
 
 
+def _is_good(trial: Trial) -> bool:
+    return trial.caught if isinstance(ROWS[trial.name], Wrong) else not trial.law
+
+
+def _read(path: Path) -> dict[tuple[str, int], Trial]:
+    """Return the trials of an earlier run by pass and seed."""
+    lines = path.read_text("utf-8").splitlines() if path.exists() else []
+    trials = [Trial(**json.loads(line)) for line in lines]
+    return {(trial.name, trial.seed): trial for trial in trials}
+
+
 def main() -> int:
     """Try every pass, or those that are named; 1 if one is not caught or flagged."""
     parser = argparse.ArgumentParser(prog="python -m catalogue", description=__doc__)
@@ -81,6 +93,9 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=1, help="processes at a time (1)")
     parser.add_argument("--to", type=Path, default=Path("results/catalogue.md"), help="where the table goes")
     parser.add_argument("--first-tries", action="store_true", help="write the figures of the rounds alone anew")
+    parser.add_argument(
+        "--resume", metavar="FILE", type=Path, help="write each trial to this file, and skip the trials that it has"
+    )
     options = parser.parse_args()
     if options.first_tries:
         head, _, _ = table([], 0, 0).partition(SEEN)
@@ -95,21 +110,26 @@ def main() -> int:
     jobs += [(row, options.seed) for row in ROWS.values() if _is_tried(Wrong, row, options.names)]
     right = [row for row in ROWS.values() if _is_tried(Right, row, options.names)]
     jobs += [(row, seed) for row in right for seed in range(options.seeds)]
-    trials: list[Trial] = []
+    finished = _read(options.resume) if options.resume else {}
     torch.set_num_threads(1)  # as in the other processes
     pool = ProcessPoolExecutor(options.jobs, get_context("spawn"), initializer=torch.set_num_threads, initargs=(1,))
     with pool:
-        for trial in pool.map(try_named, [row.name for row, _ in jobs], [seed for _, seed in jobs]):
-            trials.append(trial)
-            good = trial.caught if isinstance(ROWS[trial.name], Wrong) else not trial.law
+        running = [pool.submit(try_named, row.name, seed) for row, seed in jobs if (row.name, seed) not in finished]
+        for future in as_completed(running):
+            trial = future.result()
+            finished[trial.name, trial.seed] = trial
             fields = {key: value for key, value in asdict(trial).items() if key not in ("message", "expected")}
-            print("ok  " if good else "BAD ", fields, flush=True)
+            print("ok  " if _is_good(trial) else "BAD ", fields, flush=True)
             if options.names and trial.message:
                 print(trial.message)
+            if options.resume:
+                with options.resume.open("a", encoding="utf-8") as file:
+                    file.write(json.dumps(asdict(trial)) + "\n")
+    trials = [finished[row.name, seed] for row, seed in jobs]
     if not options.names:
         options.to.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(options.to, table(trials, options.seed, options.seeds))
-    return int(any(not t.caught if isinstance(ROWS[t.name], Wrong) else bool(t.law) for t in trials))
+    return int(not all(map(_is_good, trials)))
 
 
 if __name__ == "__main__":

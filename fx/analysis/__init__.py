@@ -1,4 +1,4 @@
-"""What a graph says of itself without running: whether it is well formed, and what depends on what."""
+"""Analyses of graphs that execute nothing: well-formedness, aliases, dependences, shapes, cost and memory."""
 
 import importlib
 import sys
@@ -7,7 +7,7 @@ from typing import Any
 
 
 class _Moved(ModuleType):
-    """The earlier path of a module whose names are in ``fx.simulation``, which is imported when one is asked for."""
+    """The former path of a module that moved to ``fx.simulation``, which is imported on first attribute access."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(importlib.import_module("fx.simulation"), name)

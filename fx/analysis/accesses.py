@@ -1,4 +1,4 @@
-"""Where a program reads and writes which memory, and where its other effects are: positions to search, not to walk."""
+"""Positions of a program's reads, writes and other effects, sorted so that queries can use binary search."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from fx.node import Node
 
 COMPUTES, WRITES, DRAWS, CHECKS, UNKNOWN, SETS_MODES = 1, 2, 4, 8, 16, 32
-"""What an operation may do, as bits of a set."""
+"""The possible actions of an operation, as bits of a set."""
 
 _KEEPS_ORDER_WITH = {
     COMPUTES: SETS_MODES,
@@ -28,7 +28,7 @@ _BITS = {"write": WRITES, "random": DRAWS, "check": CHECKS, "unknown": UNKNOWN, 
 
 
 class Accesses:
-    """What each operation of a graph does, by its position, and for each group of memory the positions that touch it.
+    """The actions of each operation of a graph, and the positions of the operations that touch each memory group.
 
     Groups are those of :class:`~fx.analysis.aliases.Aliases`.
     """
@@ -36,7 +36,7 @@ class Accesses:
     def __init__(self, aliases: Aliases) -> None:
         self._aliases = aliases
         self.bits: list[int] = []
-        """What each operation may do."""
+        """The possible actions of each operation, by position."""
         self._reads: list[Collection[int]] = []
         self._writes: list[Collection[int]] = []
         self._touching: dict[int, list[int]] = {}
@@ -47,7 +47,7 @@ class Accesses:
             self._add(index, node)
 
     def _add(self, index: int, node: Node) -> None:
-        """Enter what one operation does."""
+        """Record the reads, writes and actions of one operation."""
         aliases, op = self._aliases, node.op
         kinds, roots = aliases.kinds, aliases.roots
         reads: Collection[int] = {roots[source] for source in aliases.inputs[index] if kinds[source] != "number"}
@@ -62,7 +62,7 @@ class Accesses:
                 bits |= _BITS[effect.kind] | (DRAWS if effect.draws else 0) | (SETS_MODES if effect.sets_modes else 0)
                 writes = self._written(index, node, bits)
                 reads |= writes
-            # What takes elements from an iterator changes what the next one gets.
+            # Taking elements from an iterator changes the elements that later operations get.
             elif consumed := aliases.consumed_iterators(index):
                 bits, writes = COMPUTES | WRITES, {roots[source] for source in consumed}
         self._reads.append(reads)
@@ -88,36 +88,36 @@ class Accesses:
             groups |= aliases.state_of(node)
         return groups
 
-    # Looking up.
+    # Queries.
 
     def reads(self, index: int) -> frozenset[int]:
-        """The groups that an operation looks at, or writes to."""
+        """Return the groups that an operation reads or writes."""
         return self._current(self._reads[index])
 
     def writes(self, index: int) -> frozenset[int]:
-        """The groups that an operation writes to."""
+        """Return the groups that an operation writes to."""
         return self._current(self._writes[index])
 
     def _current(self, groups: Collection[int]) -> frozenset[int]:
         return frozenset(map(self.group, groups)) if self._became else frozenset(groups)
 
     def group(self, group: int) -> int:
-        """Return what a group has become since others were merged into it."""
+        """Return the group that ``group`` was merged into, or itself."""
         became = self._became
         while (after := became.get(group)) is not None:
             group = after
         return group
 
     def touching(self, group: int) -> Sequence[int]:
-        """The operations that read or write a group, in order."""
+        """Return the positions of the operations that read or write a group, in order."""
         return self._touching.get(group, ())
 
     def writing(self, group: int) -> Sequence[int]:
-        """The operations that write to a group, in order."""
+        """Return the positions of the operations that write to a group, in order."""
         return self._writing.get(group, ())
 
     def doing(self, bits: int) -> list[Sequence[int]]:
-        """The operations that do any of these things, in order, a list for each thing."""
+        """Return the positions of the operations with any of these actions, in order, one list per action."""
         return [positions for bit, positions in self._doing.items() if bits & bit and positions]
 
     # Edits.
@@ -132,7 +132,7 @@ class Accesses:
             _discard(positions, index)
 
     def merge(self, group: int, other: int) -> None:
-        """Let two groups be one."""
+        """Merge two groups into one."""
         group, other = self.group(group), self.group(other)
         if group == other:
             return
@@ -147,18 +147,18 @@ class Accesses:
 
 @functools.cache
 def keeps_order_with(bits: int) -> int:
-    """Return what an operation that does these things keeps its place among, whatever memory is touched."""
+    """Return the actions whose order relative to the given actions must be kept, whatever memory they touch."""
     return functools.reduce(operator.or_, (order for bit, order in _KEEPS_ORDER_WITH.items() if bits & bit), 0)
 
 
 def first_between(positions: Sequence[int], low: int, high: int) -> int | None:
-    """The first of the sorted ``positions`` that is above ``low`` and below ``high``."""
+    """Return the first of the sorted ``positions`` above ``low`` and below ``high``, or None."""
     place = bisect_right(positions, low)
     return positions[place] if place < len(positions) and positions[place] < high else None
 
 
 def last_outside(positions: Sequence[int], high: int, inside: Collection[int]) -> int:
-    """The last of the sorted ``positions`` that is below ``high`` and not ``inside``; -1 if there is none."""
+    """Return the last of the sorted ``positions`` that is below ``high`` and not ``inside``; -1 if there is none."""
     for place in range(bisect_left(positions, high) - 1, -1, -1):
         if positions[place] not in inside:
             return positions[place]

@@ -1,13 +1,12 @@
-"""Which values of a program may share memory: views, in-place results, containers, inputs, the module's state.
+"""Alias analysis: the values of a program that may share memory.
 
-Every rule errs on one side: two values that share memory are in one group, while two values of one group may share
-none. What is assumed:
+Views, in-place results, containers, inputs and the module's state are covered. The analysis is conservative: values
+that share memory are in one group, but values of one group may be separate. It assumes:
 
 * Inputs may share memory with one another, but not with the module's parameters and buffers, nor with constants.
-* An input without annotation whose elements the program never takes, and which goes into arithmetic, is a tensor or a
-  number, not a list.
-* A function without a schema, and a module that is not one of torch's, may keep what it is given and return it from any
-  other such call. It reaches no other state unless it is a method, a closure or a callable object, which may hold any.
+* An input without annotation is a tensor or a number, not a list, if it is used in arithmetic and never indexed.
+* A function without a schema, or a module from outside torch, may keep its arguments and return them from any other
+  such call. It reaches no other state unless it is a method, a closure or a callable object, which may hold any state.
 """
 
 from __future__ import annotations
@@ -39,10 +38,10 @@ _NAMED = (str, type, types.BuiltinFunctionType, types.MethodDescriptorType, OpOv
 
 
 class Aliases:
-    """The groups of values of one graph that may share memory, worked out once, in linear time.
+    """The groups of values of one graph that may share memory, computed once, in linear time.
 
-    Values are numbered in the order of the graph; ``group_of`` numbers groups. The state that modules hold is in groups
-    as well, though it is nobody's value.
+    Values are numbered in the order of the graph; ``group_of`` numbers groups. The state of modules is in groups as
+    well, although it is the value of no node.
 
     >>> import torch, fx
     >>> graph = fx.symbolic_trace(lambda x: (x.view(-1), x + 1)).graph
@@ -56,36 +55,36 @@ class Aliases:
         self.nodes: list[Node] = list(graph.nodes)
         """The nodes of the graph, in order."""
         self.position: dict[Node, int] = {}
-        """Where each of them stands."""
+        """The position of each node in the graph."""
         self.effects: list[Effect | None] = []
         """The effect of each node."""
         self.kinds: list[Kind] = []
-        """What each value is."""
+        """The kind of each value."""
         self.inputs: list[tuple[int, ...]] = []
-        """Of each node, the positions of the nodes in its arguments."""
+        """For each node, the positions of the nodes in its arguments."""
         self.shared: list[tuple[int, ...]] = []
-        """Of each node, the positions of the nodes that its value may share memory with directly."""
+        """For each node, the positions of the inputs that its value may share memory with."""
         self.kept: set[int] = set()
-        """Positions of values that something outside may have kept, or that were put into a container."""
+        """Positions of values that unknown functions may have kept, or that were put into a container."""
         count = len(self.nodes)
         self._parent: list[int] = list(range(count + 2))
-        self._outside, self._given = count, count + 1  # what unknown functions keep, and the inputs
-        # By no method: it would be freed by the garbage collector alone, and with it the tensors that were looked at.
+        self._outside, self._given = count, count + 1  # the cells of what unknown functions keep, and of the inputs
+        # Not a bound method: with that reference cycle only the garbage collector would free the analyzed tensors.
         self._storages = Storages(graph.owning_module, functools.partial(_add_cell, self._parent))
         self._called: dict[str, tuple[Effect | None, Sharing | None]] = {}
         try:
             for index, node in enumerate(self.nodes):
                 self._visit(index, node)
                 self.position[node] = index
-        except KeyError:  # an argument that does not stand before its user
+        except KeyError:  # an argument that is not before its user
             graph.lint()
             raise
         for first, second in self._storages.overlapping():
             self._join((first,), second)
         self.roots: list[int] = [self._find(index) for index in range(len(self._parent))]
-        """The group of each value; behind them, those of state."""
+        """The group of each value, followed by the groups of state."""
 
-    # Asking.
+    # Queries.
 
     def may_share(self, first: Node, second: Node) -> bool:
         """Return whether the values of two nodes may share memory."""
@@ -93,13 +92,13 @@ class Aliases:
         return group is not None and group == self.group_of(second)
 
     def group_of(self, node: Node) -> int | None:
-        """The group of a node's value, or ``None`` if it holds no memory, as numbers and sizes."""
+        """Return the group of a node's value, or ``None`` for numbers, sizes and other values without memory."""
         index = self.position[node]
         return None if self.kinds[index] == "number" else self.roots[index]
 
     @property
     def outside(self) -> int:
-        """The group of all that unknown functions may have kept."""
+        """The group of all values that unknown functions may have kept."""
         return self.roots[self._outside]
 
     @property
@@ -109,34 +108,34 @@ class Aliases:
 
     @functools.cached_property
     def state(self) -> dict[int, str]:
-        """The groups of the module's state as far as the program uses it, each with the path of one tensor in it."""
+        """The groups of the module state that the program uses, each with the path of one tensor in it."""
         paths = self._storages.paths
         return {self.roots[cell]: path for cell, path in reversed(paths.items())}
 
     def state_of(self, node: Node) -> frozenset[int]:
-        """The groups of the state that a called module holds."""
+        """Return the groups of a called module's state; none for other nodes."""
         if node.op != "call_module":
             return frozenset()
         return frozenset(self.roots[cell] for cell in self._storages.cells_of(str(node.target)))
 
     def consumed_iterators(self, index: int) -> list[int]:
-        """Return the positions of iterators in the arguments of an operation, which it leaves behind empty."""
+        """Return the positions of the iterators in an operation's arguments, which the operation exhausts."""
         return [source for source in self.inputs[index] if self.kinds[source] == "iterator"]
 
     def writes_state(self, index: int) -> bool:
-        """Return whether a called module that writes may write to its own state, not just to its argument."""
+        """Return whether a called module that writes may write to its own state as well as to its argument."""
         effect, node = self.effects[index], self.nodes[index]
         composite = self._storages.is_composite(str(node.target))
         return composite or (effect is not None and effect.written is None)
 
     @functools.cached_property
     def setters(self) -> list[int]:
-        """The positions of the calls that set attributes, or remove some."""
+        """The positions of the calls that set or delete attributes."""
         return [index for index, node in enumerate(self.nodes) if node.target in (setattr, delattr)]
 
     @functools.cached_property
     def returned(self) -> list[bool]:
-        """Of each value, whether it may be part of what the program returns, or be kept by something outside."""
+        """For each value, whether it may be part of the program's result, or kept by an unknown function."""
         flows = [False] * len(self.nodes)
         for index in self.kept:
             flows[index] = True
@@ -149,7 +148,7 @@ class Aliases:
                     flows[source] = True
         return flows
 
-    # Union and find.
+    # Union-find.
 
     def _find(self, cell: int) -> int:
         parent = self._parent
@@ -163,7 +162,7 @@ class Aliases:
         for cell in cells:
             parent[self._find(cell)] = root
 
-    # What each operation does.
+    # The rules of operations.
 
     def _visit(self, index: int, node: Node) -> None:
         position = self.position
@@ -191,7 +190,7 @@ class Aliases:
             self._join(self._storages.cells_of(str(node.target)), index)
 
     def _kind_of_source(self, index: int, node: Node) -> Kind:
-        """Of an input, an attribute or the output."""
+        """Return the kind of an input, an attribute or the output."""
         if node.op == "get_attr":
             value, cells = self._storages.fetch(str(node.target))
             if not cells and isinstance(value, NUMBERS):
@@ -208,7 +207,7 @@ class Aliases:
         return "any" if node.target.startswith("*") or any(map(_takes_elements, node.users)) else "tensor"
 
     def _module_facts(self, node: Node) -> tuple[Effect | None, Sharing | None]:
-        """The effect of a called module and what its result may share; ``None`` where that may be its own state too."""
+        """Return a called module's effect and its sharing, which is ``None`` if the result may share its state."""
         path = str(node.target)
         if path not in self._called:
             module, _ = self._storages.fetch(path)
@@ -218,10 +217,10 @@ class Aliases:
         return self._called[path]
 
     def _result(self, node: Node, sharing: Sharing | None, inputs: tuple[int, ...]) -> tuple[Kind, tuple[int, ...]]:
-        """Return what the value of a call is, and which of its inputs it may share memory with."""
+        """Return the kind of a call's value, and the positions of the inputs that it may share memory with."""
         if sharing is None:
             sharing = ANY
-        # `places` are the arguments that may be shared: () is none, None is any.
+        # `places` lists the arguments that may be shared: () is none, None is any.
         kind, places = sharing.kind, sharing.places
         if kind == "number" or (kind == "tensor" and not places and places is not None):
             return kind, ()
@@ -239,22 +238,22 @@ class Aliases:
         return kind, tuple([source for source in holding if self.kinds[source] != "number"])
 
     def _given_at(self, node: Node, places: tuple[tuple[int, str], ...] | None, inputs: tuple[int, ...]) -> list[int]:
-        """The positions of the nodes in the arguments at ``places``."""
+        """Return the positions of the nodes in the arguments at ``places``."""
         if places is None:
             return list(inputs)
-        args, kwargs, found = node.args, node.kwargs, list[int]()
+        args, kwargs, positions = node.args, node.kwargs, list[int]()
         for place, name in places:
             value = args[place] if place < len(args) else kwargs.get(name)
             if value is not None:
-                found += [self.position[used] for used in nodes_in(value)]
+                positions += [self.position[used] for used in nodes_in(value)]
             elif place == 0 and args == () and kwargs:
-                # Operators of torch.ops have the schema's name for it where functions of torch have another:
+                # Operators of torch.ops use the schema's name, which functions of torch may not:
                 # `torch.ops.aten.view.default(self=x, size=[2])` is a view of x, though it has no `input`.
                 return list(inputs)
-        return found
+        return positions
 
     def _kind_of_element(self, node: Node, inputs: tuple[int, ...]) -> Kind:
-        """Of ``container[key]``."""
+        """Return the kind of ``container[key]``."""
         if not (inputs and self.nodes[inputs[0]] is node.args[0]):
             return "any"
         kind = self.kinds[inputs[0]]
@@ -263,7 +262,7 @@ class Aliases:
         return kind
 
     def _arithmetic(self, node: Node, inputs: tuple[int, ...]) -> tuple[Kind, tuple[int, ...]]:
-        """Of ``+`` and the like: new tensors and numbers, unless the operands may be containers, which are joined."""
+        """Return the kind of ``+`` and the like, and the shared inputs: none, unless the operands may be containers."""
         kinds = [self.kinds[source] for source in inputs]
         if all(kind == "number" for kind in kinds):
             return "number", ()
@@ -274,7 +273,7 @@ class Aliases:
     def _note_effect(
         self, index: int, node: Node, effect: Effect, kind: Kind, shared: tuple[int, ...]
     ) -> tuple[Kind, tuple[int, ...]]:
-        """Let what is written to, kept or stored share memory, and return what the value shares then."""
+        """Join the groups of written, kept or stored values; return the value's kind and its shared inputs."""
         inputs = self.inputs[index]
         if effect.kind in ("unknown", "state"):
             self._join(inputs, self._outside)
@@ -286,36 +285,36 @@ class Aliases:
         if effect.kind != "write":
             return kind, shared
         written = [source for source in self.written_inputs(index) if self.kinds[source] != "number"]
-        # After `list.append(y)`, `x.set_(y)` or `setattr(x, "a", y)` a write to the one is seen through the other, also
-        # where nobody uses what the call returns: from here on all its arguments are one memory, and they are kept.
+        # After `list.append(y)`, `x.set_(y)` or `setattr(x, "a", y)` a write to one argument is visible in the other,
+        # even if the result of the call is unused. So all arguments join one group, and count as kept.
         if node.op != "call_module" and self._stores(node, written):
             self._join(inputs, index)
             self.kept.update(inputs)
-        # Most writes return what they wrote to (`x.add_(1)`). An embedding and a batch norm write to a table or to
-        # statistics, and return something new.
+        # Most writes return the written tensor (`x.add_(1)`). An embedding that renormalizes writes to its table, and
+        # a batch norm to its statistics; both return a new tensor.
         if kind == "number" or effect is RENORMALIZES or effect is UPDATES_STATISTICS or not written:
             return kind, shared
         return kind, tuple(dict.fromkeys((*shared, *written)))
 
     def written_inputs(self, index: int) -> tuple[int, ...]:
-        """The positions of the inputs that a writing operation writes to, as far as that is known; else all."""
+        """Return the positions of the inputs that a writing operation writes to; all inputs if that is unknown."""
         node, effect, inputs = self.nodes[index], self.effects[index], self.inputs[index]
         place = None if effect is None else effect.written
         if node.op == "call_module" and self._storages.is_composite(str(node.target)):
             return inputs
         if place is not None:
             args, kwargs = node.args, node.kwargs
-            given = kwargs.get(place) if isinstance(place, str) else args[place] if place < len(args) else kwargs
+            targets = kwargs.get(place) if isinstance(place, str) else args[place] if place < len(args) else kwargs
         elif node.op == "call_module":
             return ()
         elif effect is UPDATES_STATISTICS:
-            given = (node.args[1:5], node.kwargs)  # wherever the running statistics stand, the input is not among them
+            targets = (node.args[1:5], node.kwargs)  # includes the running statistics, but not the input
         else:
             return inputs
-        return tuple([self.position[used] for used in nodes_in(given)])
+        return tuple([self.position[used] for used in nodes_in(targets)])
 
     def _stores(self, node: Node, written: list[int]) -> bool:
-        """Return whether a writing call puts its arguments into what it writes to: from then on they share memory."""
+        """Return whether a writing call stores its arguments in the written object, so that they share memory."""
         target: Any = node.target
         name = target if isinstance(target, str) else getattr(target, "__name__", "")
         if name.startswith("set_") or target is setattr:
@@ -327,7 +326,7 @@ class Aliases:
         return is_container_write and not (written and self.kinds[written[0]] == "tensor")
 
     def _reachable(self, node: Node) -> Iterable[int]:
-        """The state that an unknown function or module may hold."""
+        """Return the cells of the state that an unknown function or module may hold."""
         if node.op == "call_module":
             return self._storages.cells_of(str(node.target))
         target = node.target
@@ -341,25 +340,25 @@ def _add_cell(parents: list[int]) -> int:
 
 
 def _example(node: Node) -> Any:
-    """The value that was recorded for a node, or an ellipsis."""
+    """Return the example value recorded for a node, or an ellipsis if there is none."""
     return node._meta.get("val", ...) if node._meta else ...
 
 
 def _has_number(node: Node) -> bool:
-    """Return whether an operand is a number with which the other cannot be a list, as ``*`` of an integer takes one."""
+    """Return whether a number rules out that the other operand is a list; ``*`` takes a list and an integer."""
     repeats = "mul" in str(node.target if isinstance(node.target, str) else getattr(node.target, "__name__", ""))
     return any(type(arg) is float or (type(arg) is int and not repeats) for arg in node.args)
 
 
 def _takes_elements(user: Node) -> bool:
-    """Return whether a node uses its input as one uses a container."""
+    """Return whether a node uses its input as a container."""
     if user.op == "call_method":
         return user.target not in TENSOR_ONLY_METHODS
     return user.op == "call_function" and user.target in _INDEXES
 
 
 def _is_used_as_tensor(node: Node) -> bool:
-    """Return whether one of its uses would fail if ``node`` were anything but a tensor."""
+    """Return whether one of the uses of ``node`` would fail if it were not a tensor."""
     for user in node.users:
         if not user.args or user.args[0] is not node:
             continue

@@ -1,4 +1,4 @@
-"""What a program costs: operations, bytes and parameters of each node, module and the whole (paper, section 6.3)."""
+"""Cost of a program: operations, bytes and parameters, per node, per module and in total (paper, section 6.3)."""
 
 from __future__ import annotations
 
@@ -21,83 +21,83 @@ _SHOWN = 10
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NodeCost:
-    """What one node costs."""
+    """The cost of one node."""
 
     node: Node
     """The node."""
     module: str
-    """The path of the module that it calls or is in; empty in the root."""
+    """The path of the module that the node calls or belongs to; empty for the root."""
     forward: Work
-    """The work of running it."""
+    """The work of its forward run."""
     backward: Work
-    """The work of its gradient; none where the backward run was not asked for."""
+    """The work of its gradient; zero if no backward run was requested."""
     kernels: tuple[KernelCost, ...]
-    """The calls of kernels, forward and then backward."""
+    """The kernel calls, forward before backward."""
     parameters: int
-    """Elements of the parameters that it holds or fetches."""
+    """Elements of the parameters that its module holds or that it fetches."""
 
     @property
     def total(self) -> Work:
-        """Forward and backward together."""
+        """The sum of the forward and the backward work."""
         return self.forward + self.backward
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CostReport:
-    """What a program costs. Operations count two a multiply-add; bytes are those that each kernel reads and writes."""
+    """The cost of a program. A multiply-add counts as two operations; bytes are summed over all kernels."""
 
     nodes: tuple[NodeCost, ...]
-    """Each node that does anything, in order."""
+    """The nodes that call kernels or hold parameters, in order."""
     beside: Work
-    """Work of the backward run that belongs to no node, as that of making the first gradient."""
+    """Work of the backward run that belongs to no node, such as creating the first gradient."""
     parameters: int
-    """Elements of the parameters that the program uses, each parameter once."""
+    """Elements of the parameters that the program uses; each parameter counts once."""
     parameter_bytes: int
-    """Their size in bytes."""
+    """Bytes of those parameters."""
     followed: tuple[Node, ...] = ()
-    """The calls that were followed: all, or with ``partial`` those up to where something was raised."""
+    """The calls that were run on fake tensors: all, or with ``partial`` those before the first exception."""
     failure: Exception | None = None
-    """With ``partial``, what was raised, or what should perhaps have been: fake tensors are multiplied whatever their
-    dtypes are."""
+    """With ``partial``, the exception raised. If none was, a ``TypeError`` about the first product of different dtypes:
+    fake tensors accept any dtypes, real ones may not."""
 
     def multiply_adds_of(self) -> dict[Node, int]:
-        """The multiply-adds of each call that was followed, forward."""
-        known = {one.node: one.forward.multiply_adds for one in self.nodes}
-        return {node: known.get(node, 0) for node in self.followed}
+        """Return the multiply-adds of each followed call in the forward run."""
+        multiply_adds = {cost.node: cost.forward.multiply_adds for cost in self.nodes}
+        return {node: multiply_adds.get(node, 0) for node in self.followed}
 
     @property
     def forward(self) -> Work:
         """The work of the forward run."""
-        return sum((one.forward for one in self.nodes), NO_WORK)
+        return sum((cost.forward for cost in self.nodes), NO_WORK)
 
     @property
     def backward(self) -> Work:
         """The work of the backward run."""
-        return sum((one.backward for one in self.nodes), self.beside)
+        return sum((cost.backward for cost in self.nodes), self.beside)
 
     @property
     def total(self) -> Work:
-        """The work of both."""
+        """The work of the forward and the backward run."""
         return self.forward + self.backward
 
     @property
     def unknown(self) -> dict[str, int]:
-        """Operators without a formula, each with the number of its calls."""
-        return dict(Counter(one.name for node in self.nodes for one in node.kernels if not one.is_known))
+        """The operators without a formula, each with its number of calls."""
+        return dict(Counter(kernel.name for node in self.nodes for kernel in node.kernels if not kernel.is_known))
 
     def by_module(self, depth: int | None = None) -> dict[str, Work]:
-        """The work of each module with all in it, by path; the whole program is the empty path.
+        """Return the work of each module with its submodules, by path; the empty path is the whole program.
 
         Args:
-            depth: how many names of a path count; None: all.
+            depth: the number of names of a path to group by; None for all.
         """
-        found: dict[str, Work] = {"": self.beside}
-        for one in self.nodes:
-            names = one.module.split(".")[:depth] if one.module else []
+        totals: dict[str, Work] = {"": self.beside}
+        for cost in self.nodes:
+            names = cost.module.split(".")[:depth] if cost.module else []
             for count in range(len(names) + 1):
                 path = ".".join(names[:count])
-                found[path] = found.get(path, NO_WORK) + one.total
-        return found
+                totals[path] = totals.get(path, NO_WORK) + cost.total
+        return totals
 
     def __str__(self) -> str:
         total = self.total
@@ -109,11 +109,11 @@ class CostReport:
         ]
         if self.backward.kernels:
             lines.append(f"forward {_operations(self.forward)}, backward {_operations(self.backward)}")
-        greatest = sorted(self.nodes, key=lambda one: -one.total.flops)[:_SHOWN]
+        greatest = sorted(self.nodes, key=lambda cost: -cost.total.flops)[:_SHOWN]
         lines += ["", *table_lines(["node", "FLOP", "share", "moved", "FLOP a byte", "parameters"],
-                                   [_row(one, total) for one in greatest])]  # fmt: skip
-        if left := len(self.nodes) - len(greatest):
-            lines.append(f"and {left} more")
+                                   [_row(cost, total) for cost in greatest])]  # fmt: skip
+        if hidden := len(self.nodes) - len(greatest):
+            lines.append(f"and {hidden} more")
         for name, count in self.unknown.items():
             lines.append(f"unknown: {name}, {count} time{'s' if count != 1 else ''}; its range is in the sum")
         if self.unknown:
@@ -124,17 +124,17 @@ class CostReport:
 def estimate_cost(gm: GraphModule, *args: Any, backward: bool = False, partial: bool = False) -> CostReport:
     """Estimate operations, traffic and parameters of a program without running it (paper, section 6.3).
 
-    The program runs on fake tensors, and each kernel that PyTorch would call is counted by its operator and its sizes,
-    so that modules, functions, methods and exported programs count alike. Formulas are those of
-    ``torch.utils.flop_counter``, with the ones that others register there, and of :mod:`fx.analysis.flop_formulas`.
-    An operator without a formula is in ``unknown``, and widens ``flops`` to ``most_flops``. Bytes are those of eager
-    PyTorch, where each kernel reads its operands from memory and writes its result to it.
+    The program runs on fake tensors. Each kernel that PyTorch would call is counted by its operator and sizes, so
+    modules, functions, methods and exported programs count alike. The formulas are those registered with
+    ``torch.utils.flop_counter``, by anyone, and those of :mod:`fx.analysis.flop_formulas`. An operator without a
+    formula is in ``unknown``, and widens the range from ``flops`` to ``most_flops``. Bytes are those of eager PyTorch,
+    where each kernel reads its operands from memory and writes its result to it.
 
     Args:
         gm: the program; only ``meta["tensor_meta"]`` and ``meta["type"]`` of its nodes change.
-        args: its inputs, real or fake; of them only shapes, strides and dtypes count.
-        backward: also count the gradients of the sum of all outputs. Without it, none are recorded.
-        partial: count as far as the program can be followed; ``failure`` has what it raises then.
+        args: its inputs, real or fake; only their shapes, strides and dtypes matter.
+        backward: also count the gradients of the sum of all outputs. Without it, gradients are off.
+        partial: if the program raises, count the calls before, and return the exception as ``failure``.
 
     Raises:
         PassError: the program takes another number of inputs, or no output requires a gradient.
@@ -155,13 +155,14 @@ def estimate_cost(gm: GraphModule, *args: Any, backward: bool = False, partial: 
             raise
         failure = error
     costs = counting.costs
-    held = {
-        node: [one for one in tensors_held(gm, node) if isinstance(one, torch.nn.Parameter)] for node in gm.graph.nodes
+    parameters_of = {
+        node: [tensor for tensor in tensors_held(gm, node) if isinstance(tensor, torch.nn.Parameter)]
+        for node in gm.graph.nodes
     }
-    unique = {id(parameter): parameter for parameters in held.values() for parameter in parameters}
-    does_anything = [node for node in gm.graph.nodes if node in costs or held[node]]
+    unique = {id(parameter): parameter for parameters in parameters_of.values() for parameter in parameters}
+    does_anything = [node for node in gm.graph.nodes if node in costs or parameters_of[node]]
     return CostReport(
-        nodes=tuple(_node_cost(node, costs.get(node, []), held[node]) for node in does_anything),
+        nodes=tuple(_node_cost(node, costs.get(node, []), parameters_of[node]) for node in does_anything),
         beside=sum((kernel.work for kernel, _ in costs.get(None, [])), NO_WORK),
         parameters=sum(parameter.numel() for parameter in unique.values()),
         parameter_bytes=sum(parameter.numel() * parameter.element_size() for parameter in unique.values()),
@@ -171,16 +172,16 @@ def estimate_cost(gm: GraphModule, *args: Any, backward: bool = False, partial: 
 
 
 class _Counting(KernelRun):
-    """A run that adds up."""
+    """A run that collects the cost of each kernel call."""
 
     def __init__(self, graph_module: GraphModule, *, backward: bool = False) -> None:
         super().__init__(graph_module, backward=backward)
         self.costs: dict[Node | None, list[tuple[KernelCost, bool]]] = {}
-        """Calls of kernels by node, each with whether it is of the backward run."""
+        """Kernel calls by node, each with a flag that is True for the backward run."""
         self.done: list[Node] = []
-        """The calls that were followed."""
+        """The nodes of calls that have run, in order."""
         self.doubt: Exception | None = None
-        """About the first product of different dtypes, which may be wrong."""
+        """An error about the first product of different dtypes, which real tensors may not allow."""
 
     def record(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> None:
         cost = cost_of_kernel(func, args, kwargs, result)
@@ -188,32 +189,32 @@ class _Counting(KernelRun):
             self.costs.setdefault(self.node, []).append((cost, self.is_backward))
 
     def run_node(self, n: Node) -> Any:
-        """Run one node, and look at the dtypes of its products."""
+        """Run one node, and check the dtypes of its products."""
         result = super().run_node(n)
         if n.op in ("call_function", "call_method", "call_module"):
             self.done.append(n)
-            multiplies = self.doubt is None and any(one.work.multiply_adds for one, _ in self.costs.get(n, ()))
+            multiplies = self.doubt is None and any(cost.work.multiply_adds for cost, _ in self.costs.get(n, ()))
             if multiplies and len(dtypes := self._dtypes(n)) > 1:
                 self.doubt = TypeError(f"`%{n}` multiplies {' by '.join(sorted(map(str, dtypes)))}")
         return result
 
     def _dtypes(self, node: Node) -> set[torch.dtype]:
-        """The dtypes of the numbers that an operation works on; booleans are masks."""
+        """Return the dtypes of an operation's operands, without booleans, which are masks."""
         values = pytree.tree_leaves(self.fetch_args_kwargs_from_env(node))
         if node.op == "call_module":
             values += self.submodules[str(node.target)].parameters()
         return {value.dtype for value in values if isinstance(value, torch.Tensor)} - {torch.bool}
 
 
-def _node_cost(node: Node, costs: Sequence[tuple[KernelCost, bool]], held: Sequence[torch.Tensor]) -> NodeCost:
+def _node_cost(node: Node, costs: Sequence[tuple[KernelCost, bool]], parameters: Sequence[torch.Tensor]) -> NodeCost:
     forward = sum((kernel.work for kernel, is_backward in costs if not is_backward), NO_WORK)
     backward = sum((kernel.work for kernel, is_backward in costs if is_backward), NO_WORK)
-    count = sum(parameter.numel() for parameter in {id(one): one for one in held}.values())
+    count = sum(parameter.numel() for parameter in {id(tensor): tensor for tensor in parameters}.values())
     return NodeCost(node, module_of(node), forward, backward, tuple(kernel for kernel, _ in costs), count)
 
 
 def module_of(node: Node) -> str:
-    """The path of the module that a node calls, or in whose forward it was made; empty in the root."""
+    """Return the path of the module that a node calls or whose ``forward`` it was captured in; empty for the root."""
     if node.op == "call_module":
         return str(node.target)
     if node.op == "get_attr":
@@ -224,12 +225,12 @@ def module_of(node: Node) -> str:
 
 
 def _operations(work: Work) -> str:
-    """Operations, as a range where they are not known."""
+    """Return the operations as text, as a range if some are unknown."""
     ends = dict.fromkeys((work.flops, work.most_flops))
     return " to ".join(in_units(end, "FLOP") for end in ends)
 
 
-def _row(one: NodeCost, total: Work) -> list[str]:
-    work, share = one.total, one.total.flops / total.flops if total.flops else 0.0
+def _row(cost: NodeCost, total: Work) -> list[str]:
+    work, share = cost.total, cost.total.flops / total.flops if total.flops else 0.0
     numbers = [in_units(work.flops), f"{share:.1%}", in_bytes(work.moved), f"{work.intensity:.3g}"]
-    return [one.node.name, *numbers, in_units(one.parameters)]
+    return [cost.node.name, *numbers, in_units(cost.parameters)]

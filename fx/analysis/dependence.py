@@ -1,17 +1,17 @@
-"""What may be swapped, merged, moved, dropped or run together without changing what a program computes.
+"""Dependence analysis: may operations be swapped, merged, moved, dropped or fused without changing the results?
 
-One analysis answers for all passes, each time either ``None`` (allowed) or a sentence that says why not, with the names
-of the nodes and the user's line. It joins what each operation does (:mod:`fx.operators.effects`) with which values may
-share memory (:mod:`fx.analysis.aliases`, where its assumptions are listed).
+All passes use this analysis. Each answer is ``None`` (allowed) or a sentence with the reason, the names of the nodes
+and the user's line. It combines the effects of operations (:mod:`fx.operators.effects`) with alias analysis
+(:mod:`fx.analysis.aliases`, which lists its assumptions).
 
 =========  ==============================================================================================
-effect     keeps its place among
+effect     keeps its order relative to
 =========  ==============================================================================================
-write      reads and writes of memory that may be the same; checks; unknown effects
+write      reads and writes of possibly the same memory; checks; unknown effects
 random     other draws of random numbers; unknown effects
 check      other checks; writes; unknown effects
-unknown    everything that has an effect, and all that touches what unknown calls were ever given
-state      the same; what sets a mode, such as autocast or recording gradients, among all operations
+unknown    all operations with effects, and all that touch a value that an unknown call was given
+state      the same; setting a mode, such as autocast or recording gradients, relative to all operations
 =========  ==============================================================================================
 """
 
@@ -41,11 +41,11 @@ if TYPE_CHECKING:
 
 
 class Dependences:
-    """The dependences between the operations of one graph, worked out once, in linear time.
+    """The dependences between the operations of one graph, computed once, in linear time.
 
-    The answers hold for the graph as it was: after an edit every question raises :class:`~fx.errors.GraphError`. A pass
-    either asks everything first, or tells of each edit with :meth:`dropped` or :meth:`merged`, before or after making
-    it. A question costs a logarithm of the graph's size for each input of the nodes that it is about.
+    The answers hold for the graph as it was analyzed: after an edit every query raises :class:`~fx.errors.GraphError`.
+    A pass either queries everything before its first edit, or reports each edit with :meth:`dropped` or :meth:`merged`,
+    before or after making it. A query takes time logarithmic in the graph's size, for each input of its nodes.
 
     >>> import torch, fx
     >>> def function(x):
@@ -65,59 +65,59 @@ class Dependences:
         self._graph = graph
         self._revision = graph.revision
         self.aliases = Aliases(graph)
-        """Which values may share memory."""
+        """The groups of values that may share memory."""
         self._accesses = Accesses(self.aliases)
         self._returned = list(self.aliases.returned)
         self._gone: set[Node] = set()
 
-    # What is known of one operation.
+    # Facts about one operation.
 
     def reads(self, node: Node) -> frozenset[int]:
-        """The groups of memory that ``node`` looks at or writes to; equal numbers stand for memory that may be one."""
+        """Return the memory groups that ``node`` reads or writes; values in one group may share memory."""
         return self._accesses.reads(self._at(node))
 
     def writes(self, node: Node) -> frozenset[int]:
-        """The groups of memory that ``node`` writes to."""
+        """Return the memory groups that ``node`` writes to."""
         return self._accesses.writes(self._at(node))
 
     def memory(self, node: Node) -> int | None:
-        """The group of memory that the value of ``node`` is in, or ``None`` if it holds none."""
+        """Return the memory group of the value of ``node``, or ``None`` if the value holds no memory."""
         index = self._at(node)
         return None if self.aliases.kinds[index] == "number" else self._accesses.group(self.aliases.roots[index])
 
     def writers(self, node: Node) -> list[Node]:
-        """The operations, in order, that may write to the memory of ``node``'s value."""
+        """Return the operations, in order, that may write to the memory of ``node``'s value."""
         group = self.memory(node)
         return [] if group is None else [self.aliases.nodes[index] for index in self._accesses.writing(group)]
 
     def may_be_returned(self, node: Node) -> bool:
-        """Return whether the value of ``node`` may be part of what is returned, or be kept by an unknown function."""
+        """Return whether the value of ``node`` may be part of the result, or be kept by an unknown function."""
         return self._returned[self._at(node)]
 
     def only_computes(self, node: Node) -> bool:
-        """Return whether ``node`` only computes its value, or fetches an attribute that is the same earlier."""
+        """Return whether ``node`` only computes its value, or fetches an attribute that no operation sets."""
         if node.op == "get_attr":
             return not self.aliases.setters
         return self._accesses.bits[self._at(node)] == COMPUTES
 
     def last_to_stay_behind(self, node: Node, passed: Collection[Node]) -> Node | None:
-        """The last operation before ``node``, which only computes, that it must not stand before, or ``None``.
+        """Return the last operation before ``node`` that ``node`` must stay behind, or ``None``.
 
-        The values that it uses are not counted, nor the operations that are ``passed`` whatever they do.
+        ``node`` only computes its value. Its own inputs are not considered, nor are the operations in ``passed``.
         """
         index, accesses, nodes = self._at(node), self._accesses, self.aliases.nodes
-        ignored = {self._at(one) for one in passed}
+        ignored = {self._at(passed_node) for passed_node in passed}
         lists = [accesses.writing(group) for group in accesses.reads(index)]
         lists += accesses.doing(keeps_order_with(accesses.bits[index]))
-        found = max((last_outside(positions, index, ignored) for positions in lists), default=-1)
-        return None if found < 0 else nodes[found]
+        last = max((last_outside(positions, index, ignored) for positions in lists), default=-1)
+        return None if last < 0 else nodes[last]
 
-    # Questions.
+    # Queries.
 
     def why_not_drop(self, node: Node) -> str | None:
-        """Return why ``node`` cannot be erased: it is used, has an effect, or writes to what is read later.
+        """Return why ``node`` cannot be erased: it is used, has an effect, or writes to memory that is read later.
 
-        A write to memory that nothing reads afterwards, and that neither the caller nor the module sees, may go.
+        A write may be erased if nothing reads the memory later and neither the caller nor the module can see it.
         """
         index = self._at(node)
         if (user := next((user for user in node.users if user not in self._gone), None)) is not None:
@@ -133,21 +133,21 @@ class Dependences:
         return None
 
     def why_not_swap(self, first: Node, second: Node) -> str | None:
-        """Return why two operations, one after the other, cannot run in the other order; whatever is between them."""
-        one, two = sorted((self._at(first), self._at(second)))
+        """Return why two operations cannot run in the opposite order, regardless of the operations between them."""
+        first_index, second_index = sorted((self._at(first), self._at(second)))
         nodes, accesses = self.aliases.nodes, self._accesses
-        if (fixed := self._why_fixed(one) or self._why_fixed(two)) is not None:
+        if (fixed := self._why_fixed(first_index) or self._why_fixed(second_index)) is not None:
             return fixed
-        if one in self.aliases.inputs[two]:
-            return f"`%{nodes[two]}` uses `%{nodes[one]}`"
-        for writer, other in ((one, two), (two, one)):
+        if first_index in self.aliases.inputs[second_index]:
+            return f"`%{nodes[second_index]}` uses `%{nodes[first_index]}`"
+        for writer, other in ((first_index, second_index), (second_index, first_index)):
             if not accesses.writes(writer).isdisjoint(accesses.reads(other)):
                 return f"{self._say(writer)}, which `%{nodes[other]}` reads"
-        ordered = keeps_order_with(accesses.bits[one]) & accesses.bits[two]
-        return self._say_order(one, two) if ordered else None
+        ordered = keeps_order_with(accesses.bits[first_index]) & accesses.bits[second_index]
+        return self._say_order(first_index, second_index) if ordered else None
 
     def why_not_move(self, node: Node, before: Node) -> str | None:
-        """Return why ``node`` cannot stand right before ``before``, in either direction, while all others stay."""
+        """Return why ``node`` cannot move, up or down, to right before ``before`` while all other nodes stay."""
         index, goal = self._at(node), self._at(before)
         if (fixed := self._why_fixed(index)) is not None:
             return fixed
@@ -163,35 +163,37 @@ class Dependences:
         return self._why_not_cross(index, index, goal)
 
     def why_not_merge(self, first: Node, second: Node) -> str | None:
-        """Return why the users of ``second`` cannot use ``first``, an earlier call of the same with the same arguments.
+        """Return why the users of ``second`` cannot use ``first``, an earlier call with the same target and arguments.
 
-        That both compute the same is for the caller to see. Operations with effects, random ones too, are not merged;
-        nor is anything whose operands are written to in between, or whose value is written to later; nor two values
-        that may both be part of what the program returns, which must not become one object.
+        The caller has to check that both compute the same. These are not merged:
+
+        * operations with effects, including random ones;
+        * operations whose operands are written to in between, or whose value is written to later;
+        * two values that may both be part of the program's result, since they must stay two objects.
         """
-        one, two = self._at(first), self._at(second)
-        for index in (one, two):
+        first_index, second_index = self._at(first), self._at(second)
+        for index in (first_index, second_index):
             if self.aliases.effects[index] is not None:
                 return self._say(index)
         if first.op == "get_attr":
-            return self._why_rebound(one, two)
+            return self._why_rebound(first_index, second_index)
         accesses = self._accesses
         for positions in accesses.doing(SETS_MODES):
-            if (setter := first_between(positions, one, two)) is not None:
+            if (setter := first_between(positions, first_index, second_index)) is not None:
                 return f"{self._say(setter)}, between `%{first}` and `%{second}`"
-        for group in accesses.reads(one) | accesses.reads(two):
-            if (writer := first_between(accesses.writing(group), one, two)) is not None:
+        for group in accesses.reads(first_index) | accesses.reads(second_index):
+            if (writer := first_between(accesses.writing(group), first_index, second_index)) is not None:
                 return f"{self._say(writer)}, which `%{second}` reads"
         memory = {group for group in (self.memory(first), self.memory(second)) if group is not None}
         for group in memory:
-            if (writer := first_between(accesses.writing(group), one, len(self._returned))) is not None:
+            if (writer := first_between(accesses.writing(group), first_index, len(self._returned))) is not None:
                 return f"{self._say(writer)}, which may be memory of `%{first}` or of `%{second}`"
-        if memory and self._returned[one] and self._returned[two]:
+        if memory and self._returned[first_index] and self._returned[second_index]:
             return f"`%{first}` and `%{second}` may both be returned or kept, as two objects"
         return None
 
     def why_not_fuse(self, nodes: Iterable[Node]) -> str | None:
-        """Return why ``nodes`` cannot run together, in their order, where the last of them stands."""
+        """Return why ``nodes`` cannot run together, in their order, at the position of the last of them."""
         members = sorted({self._at(node) for node in nodes})
         inside = set(members)
         named = self.aliases.nodes
@@ -204,10 +206,10 @@ class Dependences:
         return self._why_not_gather(members, inside)
 
     def why_not_constant(self, node: Node) -> str | None:
-        """Return why the value of ``node`` is not the same in every run, given that its operands' are.
+        """Return why the value of ``node`` may differ between runs although its operands are the same in all runs.
 
-        It draws random numbers or has another effect, is an input, or shares memory with something that is written to;
-        or it comes after an operation that sets a mode.
+        The reasons: it draws random numbers or has another effect, is an input, shares memory with a value that is
+        written to, or follows an operation that sets a mode.
         """
         index = self._at(node)
         if self.aliases.effects[index] is not None:
@@ -222,41 +224,41 @@ class Dependences:
         return None
 
     def why_state_varies(self, node: Node) -> str | None:
-        """Return why the parameters and buffers that ``node`` fetches, or calls a module with, may change in a run."""
+        """Return why parameters and buffers that ``node`` fetches, or that its module holds, may change in a run."""
         group = self.memory(node) if node.op == "get_attr" else None
-        groups = {self._accesses.group(one) for one in self.aliases.state_of(node)}
+        groups = {self._accesses.group(state_group) for state_group in self.aliases.state_of(node)}
         return self._why_written(node, groups if group is None else {group})
 
-    # Edits that the analysis survives.
+    # Edits that keep the analysis valid.
 
     def dropped(self, node: Node) -> None:
-        """Count ``node``, which nothing else uses, as erased."""
+        """Treat ``node``, which has no other users, as erased."""
         self._accesses.drop(self.aliases.position[node])
         self._gone.add(node)
         self._revision = self._graph.revision
 
     def merged(self, kept: Node, gone: Node) -> None:
-        """Count ``gone`` as erased, and its users as those of ``kept``."""
-        one, two = self.aliases.position[kept], self.aliases.position[gone]
+        """Treat ``gone`` as erased, and its users as users of ``kept``."""
+        kept_index, gone_index = self.aliases.position[kept], self.aliases.position[gone]
         self.dropped(gone)
-        self._returned[one] |= self._returned[two]
-        if self.aliases.kinds[two] != "number":
-            self._accesses.merge(self.aliases.roots[one], self.aliases.roots[two])
+        self._returned[kept_index] |= self._returned[gone_index]
+        if self.aliases.kinds[gone_index] != "number":
+            self._accesses.merge(self.aliases.roots[kept_index], self.aliases.roots[gone_index])
 
-    # How the answers are found.
+    # The searches behind the queries.
 
     def _at(self, node: Node) -> int:
-        """The position of ``node``, if the answers still hold."""
+        """Return the position of ``node``; raise a ``GraphError`` if the graph was edited since the analysis."""
         if self._revision != self._graph.revision:
             raise GraphError(
-                "the graph was edited after its dependences were worked out",
+                "the graph was edited after its dependences were computed",
                 why=f"they are those of revision {self._revision}, and the graph is at {self._graph.revision}",
-                remedy="make new Dependences(graph), or tell these of each edit: dropped(node), merged(kept, gone)",
+                remedy="make new Dependences(graph), or report each edit to these: dropped(node), merged(kept, gone)",
             )
         index = self.aliases.position.get(node)
         if index is None:
             raise GraphError(
-                f"`%{node}` is not in the graph whose dependences are asked for",
+                f"`%{node}` is not in the graph that these dependences are of",
                 where=node.source,
                 value=describe(node),
             )
@@ -267,23 +269,23 @@ class Dependences:
         return self._say(index) if effect is not None and effect.kind == "interface" else None
 
     def _why_not_cross(self, index: int, low: int, high: int) -> str | None:
-        """Return why the operation at ``index`` cannot pass all between ``low`` and ``high``, which are not counted."""
-        return self._why_held(index, lambda positions: first_between(positions, low, high))
+        """Return why the operation at ``index`` cannot pass those strictly between ``low`` and ``high``."""
+        return self._why_not_pass(index, lambda positions: first_between(positions, low, high))
 
     def _why_not_gather(self, members: Sequence[int], inside: Collection[int]) -> str | None:
-        """Return why ``members`` cannot pass what stands between them, of which only the last of each kind counts."""
-        known: dict[int, int] = {}
+        """Return why ``members`` cannot pass the operations between them; the last one of each kind decides."""
+        latest: dict[int, int] = {}
 
         def latest_after(index: int, positions: Sequence[int]) -> int | None:
-            if id(positions) not in known:  # these lists live as long as the analysis
-                known[id(positions)] = last_outside(positions, members[-1], inside)
-            return known[id(positions)] if known[id(positions)] > index else None
+            if id(positions) not in latest:  # ids are unique: the lists live as long as the analysis
+                latest[id(positions)] = last_outside(positions, members[-1], inside)
+            return latest[id(positions)] if latest[id(positions)] > index else None
 
-        reasons = (self._why_held(index, functools.partial(latest_after, index)) for index in members)
+        reasons = (self._why_not_pass(index, functools.partial(latest_after, index)) for index in members)
         return next((why for why in reasons if why is not None), None)
 
-    def _why_held(self, index: int, find: Callable[[Sequence[int]], int | None]) -> str | None:
-        """Return why an operation cannot pass others, of which ``find`` returns the one that counts among some."""
+    def _why_not_pass(self, index: int, find: Callable[[Sequence[int]], int | None]) -> str | None:
+        """Return why an operation cannot pass others; ``find`` returns the blocking position among some, or None."""
         nodes, accesses = self.aliases.nodes, self._accesses
         for group in accesses.reads(index):
             if (writer := find(accesses.writing(group))) is not None:
@@ -296,13 +298,15 @@ class Dependences:
                 return self._say_order(index, other)
         return None
 
-    def _why_rebound(self, one: int, two: int) -> str | None:
-        """Return why an attribute may be another object the second time that it is fetched."""
-        group = self._accesses.group(self.aliases.roots[one])
+    def _why_rebound(self, first: int, second: int) -> str | None:
+        """Return why an attribute may be a different object when it is fetched the second time."""
+        group = self._accesses.group(self.aliases.roots[first])
         bits = SETS_MODES | (UNKNOWN if group == self._accesses.group(self.aliases.outside) else 0)
         for positions in (*self._accesses.doing(bits), self.aliases.setters):
-            if (setter := first_between(positions, one, two)) is not None:
-                return f"{self._say(setter)}, between `%{self.aliases.nodes[one]}` and `%{self.aliases.nodes[two]}`"
+            if (setter := first_between(positions, first, second)) is not None:
+                return (
+                    f"{self._say(setter)}, between `%{self.aliases.nodes[first]}` and `%{self.aliases.nodes[second]}`"
+                )
         return None
 
     def _why_written(self, node: Node, groups: Iterable[int]) -> str | None:
@@ -312,7 +316,7 @@ class Dependences:
         return None
 
     def _owner(self, group: int) -> str | None:
-        """Who else sees the memory of a group, in words that follow `which`."""
+        """Return another owner that sees a group's memory, in words that follow `which`, or ``None``."""
         aliases, became = self.aliases, self._accesses.group
         if group == became(aliases.outside):
             return "functions without a schema were given and may have kept"
@@ -320,10 +324,10 @@ class Dependences:
             return f"may be memory of the module's `{path}`"
         return "may be memory of the caller" if group == became(aliases.given) else None
 
-    # What the answers say.
+    # The wording of answers.
 
     def _say(self, index: int) -> str:
-        """Return what the operation at ``index`` does, and the user's line: "`%mul_` writes to `%y`, model.py:12"."""
+        """Describe the operation at ``index`` and the user's line, as in "`%mul_` writes to `%y`, model.py:12"."""
         node = self.aliases.nodes[index]
         place = "" if node.source is None else f", {node.source.place}"
         does = why_impure(node)
@@ -332,11 +336,11 @@ class Dependences:
             does = f"`%{node}` uses up `%{consumed}`"
         return f"{does}{place}"
 
-    def _say_order(self, one: int, two: int) -> str:
-        """Return why two operations keep their order, whatever they read."""
+    def _say_order(self, first: int, second: int) -> str:
+        """Describe why two operations keep their order, regardless of the memory that they read."""
         bits = self._accesses.bits
-        if bits[one] == COMPUTES:
-            one, two = two, one
-        if bits[two] == COMPUTES:
-            return f"{self._say(one)}, which may change what `%{self.aliases.nodes[two]}` computes"
-        return f"{self._say(one)}, and {self._say(two)}: they keep their order"
+        if bits[first] == COMPUTES:
+            first, second = second, first
+        if bits[second] == COMPUTES:
+            return f"{self._say(first)}, which may change what `%{self.aliases.nodes[second]}` computes"
+        return f"{self._say(first)}, and {self._say(second)}: they keep their order"

@@ -1,16 +1,16 @@
-"""How many floating-point operations one call of a kernel does.
+"""Formulas for the floating-point operations of one kernel call.
 
-Products, convolutions and attention go by the registry of ``torch.utils.flop_counter``, two operations a multiply-add;
-products that it lacks are registered with it here. Everything else stands in a table of its own, which
-``FlopCounterMode`` does not count, and takes its conventions from two counters in wide use:
+Products, convolutions and attention use the registry of ``torch.utils.flop_counter``, with two operations per
+multiply-add; products that it lacks are registered there by this module. All other kernels are in a separate table,
+which ``FlopCounterMode`` does not count. Its conventions are those of:
 
-* XLA's ``HloCostAnalysis``: an element-wise function is one operation for each element of its result, a reduction one
-  for each element of its operand, moving elements none.
-* fvcore's ``flop_count``: normalization 5 an element with weights and 4 without, batch norm in evaluation 2 and 1.
-* FFTW's convention for Fourier transforms of n elements: 5 n log2 n.
+* XLA's ``HloCostAnalysis``: an element-wise function is one operation per element of its result, a reduction one per
+  element of its operand; moving elements is none.
+* fvcore's ``flop_count``: normalization is 5 per element with weights and 4 without, batch norm in evaluation 2 and 1.
+* FFTW for Fourier transforms of n elements: 5 n log2 n.
 
-What has no row is unknown: it counts nothing in the lower bound, and in the upper one a multiply-add for each element
-of its result with each element of its largest operand, which no product and no convolution exceeds.
+A kernel without a formula is unknown. It adds nothing to the lower bound. Its upper bound is a multiply-add for each
+pair of an element of its result and an element of its largest operand; no product or convolution exceeds that.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from torch.utils import flop_counter
 from fx.container_kinds import leaves_of
 
 Rule: TypeAlias = Callable[[Sequence[Any], Any], int]
-"""Takes the arguments of a kernel and its result and returns its floating-point operations."""
+"""A function that takes the arguments and the result of a kernel, and returns its floating-point operations."""
 
 
 def tensors_in(values: Any) -> list[torch.Tensor]:
-    """The tensors in arguments of a kernel, or in its result."""
+    """Return the tensors in the arguments of a kernel, or in its result."""
     return [value for value in leaves_of(values) if isinstance(value, torch.Tensor)]
 
 
@@ -44,14 +44,14 @@ def _per_operand(count: int, place: int = 0) -> Rule:
 
 
 def _per_inner(count: int, place: int) -> Rule:
-    """So many operations for each element of the result and each of the last dimension of an operand."""
+    """Return a rule: ``count`` operations per element of the result and per element of an operand's last dimension."""
     return lambda args, result: count * _numel(result) * int(args[place].shape[-1])
 
 
 def _numel(value: Any) -> int:
-    """Elements of a tensor, or of the first one in a tuple or list."""
-    found = tensors_in(value)
-    return int(found[0].numel()) if found else 0
+    """Return the number of elements of a tensor, or of the first tensor in a tuple or list."""
+    tensors = tensors_in(value)
+    return int(tensors[0].numel()) if tensors else 0
 
 
 def _norm(with_weight: int, without: int, place: int) -> Rule:
@@ -63,23 +63,23 @@ def _norm(with_weight: int, without: int, place: int) -> Rule:
 
 
 def _batch_norm(args: Sequence[Any], result: Any) -> int:
-    """As fvcore: in training as other normalization, in evaluation a multiplication and an addition."""
+    """Count as fvcore does: in training as other normalization, in evaluation a multiplication and an addition."""
     trains, has_weight = next((arg for arg in args if isinstance(arg, bool)), False), args[1] is not None
     return ((5 if has_weight else 4) if trains else (2 if has_weight else 1)) * _numel(args[0])
 
 
 def _pooling(args: Sequence[Any], result: Any) -> int:
-    """One operation for each element of each window, whose sizes are the second argument."""
+    """Count one operation per element of each window; the second argument is the window's size."""
     return _numel(result) * prod([args[1]] if isinstance(args[1], int) else args[1])
 
 
 def _pooling_backward(args: Sequence[Any], result: Any) -> int:
-    """One addition for each element of each window: of a gradient, which comes before what the forward run is given."""
+    """Count one addition per element of each window; the gradient precedes the arguments of the forward kernel."""
     return _pooling(args[1:], args[0])
 
 
 def _sorting(args: Sequence[Any], result: Any) -> int:
-    """Comparisons along the dimension that is sorted."""
+    """Count the comparisons along the sorted dimension."""
     tensor = args[0]
     dim = next((arg for arg in args[1:] if isinstance(arg, int) and not isinstance(arg, bool)), -1)
     length = tensor.shape[dim] if tensor.dim() and -tensor.dim() <= dim < tensor.dim() else tensor.numel()
@@ -94,7 +94,7 @@ def _fourier(args: Sequence[Any], result: Any) -> int:
 
 
 def _attention(args: Sequence[Any], result: Any) -> int:
-    """Queries by keys, and scores by values: both products, as ``torch.utils.flop_counter`` has for other devices."""
+    """Count queries by keys and scores by values, with the formula that PyTorch registers for other devices."""
     query, key, value = (tuple(arg.shape) for arg in args[:3])
     return int(flop_counter.sdpa_flop_count(query, key, value))
 
@@ -105,30 +105,30 @@ def _attention_backward(args: Sequence[Any], result: Any) -> int:
 
 
 def _self_attention(args: Sequence[Any], result: Any) -> int:
-    """``nn.MultiheadAttention`` in one kernel: projections in and out, queries by keys, scores by values."""
+    """Count a fused ``nn.MultiheadAttention``: input and output projections, queries by keys, scores by values."""
     query, key, weights = args[0], args[1], (args[5], args[7])
     scores = 4 * _numel(query) * int(key.shape[-2])
     return 2 * int(query.shape[:-1].numel()) * sum(map(_numel, weights)) + scores
 
 
 def _encoder_layer(args: Sequence[Any], result: Any) -> int:
-    """``nn.TransformerEncoderLayer`` in one kernel: attention and the two products after it."""
+    """Count a fused ``nn.TransformerEncoderLayer``: attention and the two products after it."""
     source, weights = args[0], (args[3], args[5], args[14], args[16])
     scores = 4 * _numel(source) * int(source.shape[-2])
     return 2 * int(source.shape[:-1].numel()) * sum(map(_numel, weights)) + scores
 
 
 def _recurrent(args: Sequence[Any], result: Any) -> int:
-    """One layer of an LSTM or GRU in one direction: both weights by the inputs and states of all steps."""
+    """Count one layer of an LSTM or GRU in one direction: both weights by the inputs and states of all steps."""
     steps = int(args[0].shape[:-1].numel())
     return 2 * steps * (_numel(args[1]) + _numel(args[2]))
 
 
 def _register_products(products: Mapping[str, Rule]) -> None:
-    """Register formulas for products that PyTorch knows, and its counter does not."""
+    """Register formulas for PyTorch's products that its counter lacks."""
     for names, rule in products.items():
         packets = [getattr(torch.ops.aten, name, None) for name in names.split()]
-        missing = [one for one in packets if one is not None and one not in flop_counter.flop_registry]
+        missing = [packet for packet in packets if packet is not None and packet not in flop_counter.flop_registry]
 
         def formula(*args: Any, out_val: Any = None, rule: Rule = rule, **_: Any) -> int:
             return rule(args, out_val)
@@ -147,14 +147,14 @@ _register_products({
     "_native_multi_head_attention": _self_attention,
     "_transformer_encoder_layer_fwd": _encoder_layer,
     "mkldnn_rnn_layer": _recurrent,
-    # the gradients of the inputs and of the weights, each as much as the forward run
+    # The gradients of the inputs and of the weights, each as many operations as the forward run.
     "mkldnn_rnn_layer_backward": lambda args, result: 2 * _recurrent(args, result),
 })  # fmt: skip
 
 _ONE_PER_RESULT = _per_result(1)
 
 _RULES: dict[str, Rule] = {
-    # Only moved, made or compared by position: no operations.
+    # Elements are only moved, created or selected by position: no operations.
     "clone _to_copy copy copy_ to cat stack contiguous constant_pad_nd reflection_pad1d reflection_pad2d"
     " reflection_pad3d replication_pad1d replication_pad2d replication_pad3d fill fill_ zero zero_ zeros ones full"
     " zeros_like ones_like full_like new_zeros new_ones new_full scalar_tensor eye tril triu flip roll repeat rot90"
@@ -165,14 +165,14 @@ _RULES: dict[str, Rule] = {
     " lift_fresh_copy _local_scalar_dense one_hot resize_ set_ complex tril_indices triu_indices _assert_async"
     " _assert_tensor_metadata _linalg_check_errors repeat_interleave unfold_backward diag_embed block_diag"
     " mkldnn_reorder_conv2d_weight to_dense to_mkldnn": _per_result(0),
-    # An operation for each element of the result. (Most such kernels have torch.Tag.pointwise, and need no row.)
+    # One operation per element of the result. (Most such kernels have torch.Tag.pointwise, and need no row.)
     "arange linspace rand randn randint rand_like randn_like randint_like randperm bernoulli uniform normal random"
     " hardswish leaky_relu leaky_relu_backward exponential rsub floor_divide polar glu glu_backward prelu"
     " _prelu_kernel rrelu_with_noise log_sigmoid_forward log_sigmoid_backward _fused_dropout"
     " embedding_dense_backward addr bernoulli_ uniform_ normal_ random_ exponential_ multinomial bucketize searchsorted"
     " logical_and logical_or logical_not logical_xor": _ONE_PER_RESULT,
     "native_dropout native_dropout_backward _prelu_kernel_backward cross linalg_cross": _per_result(2),
-    # An operation for each element of the operand.
+    # One or more operations per element of the operand.
     "sum mean amax amin max min aminmax argmax argmin prod any all count_nonzero cumsum cumprod cummax cummin nansum"
     " median nanmedian mode nll_loss_forward nll_loss2d_forward nll_loss_backward nll_loss2d_backward trace bincount"
     " histc equal is_nonzero unique_consecutive": _per_operand(1),
@@ -190,7 +190,7 @@ _RULES: dict[str, Rule] = {
     "native_batch_norm _native_batch_norm_legit cudnn_batch_norm _native_batch_norm_legit_functional": _batch_norm,
     "_native_batch_norm_legit_no_training _batch_norm_no_update batch_norm_elemt": _norm(2, 1, 1),
     "native_layer_norm_backward native_group_norm_backward native_batch_norm_backward cudnn_batch_norm_backward"
-    " batch_norm_backward _fused_rms_norm_backward": _per_operand(10),  # normalizing again 2, gradients 8
+    " batch_norm_backward _fused_rms_norm_backward": _per_operand(10),  # 2 to normalize again, 8 for the gradients
     # Windows.
     "avg_pool1d avg_pool2d avg_pool3d max_pool1d max_pool2d_with_indices max_pool3d_with_indices max_pool2d max_pool3d"
     " mkldnn_max_pool2d mkldnn_max_pool3d quantized_max_pool2d": _pooling,
@@ -201,7 +201,7 @@ _RULES: dict[str, Rule] = {
     " upsample_nearest3d_backward": lambda args, result: max(_numel(args[0]), _numel(result)),
     "max_pool2d_with_indices_backward max_pool3d_with_indices_backward _embedding_bag_backward"
     " _embedding_bag_dense_backward": _per_operand(1),
-    "upsample_linear1d": _per_result(4),  # an addition and a multiplication for each element that is looked at
+    "upsample_linear1d": _per_result(4),  # an addition and a multiplication per element that is read
     "upsample_bilinear2d _upsample_bilinear2d_aa grid_sampler_2d": _per_result(8),
     "upsample_trilinear3d grid_sampler_3d": _per_result(16),
     "upsample_bicubic2d _upsample_bicubic2d_aa": _per_result(32),
@@ -218,13 +218,13 @@ _RULES: dict[str, Rule] = {
     "_fft_r2c _fft_c2c _fft_c2r": _fourier,
     "_cdist_forward _cdist_backward _pdist_forward": _per_inner(3, 0),
 }
-"""Floating-point operations of the other kernels, by names without ``aten.``; of in-place ones without ``_``."""
+"""Formulas of the other kernels, by name without ``aten.``; in-place kernels use the name without ``_``."""
 
 _RULE_OF: dict[str, Rule] = {name: rule for names, rule in _RULES.items() for name in names.split()}
 
 
 def flops_of(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> tuple[int | None, int]:
-    """Floating-point operations of a call, None where they are unknown, and multiply-adds of products."""
+    """Return the floating-point operations of a call, None if unknown, and the multiply-adds of products."""
     formula = flop_counter.flop_registry.get(getattr(func, "overloadpacket", None))
     if formula is not None:
         flops = int(formula(*args, **kwargs, out_val=result))
@@ -234,14 +234,14 @@ def flops_of(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: 
 
 
 def name_of(func: Any) -> tuple[str, str]:
-    """Namespace and name of an operator."""
+    """Return the namespace and the name of an operator."""
     namespace, _, name = str(func._schema.name).partition("::")
     return namespace, name
 
 
 @functools.cache
 def _find_rule(func: Any) -> Rule | None:
-    """The row of an operator that is no product."""
+    """Return the rule of an operator that is not a product, or None if there is none."""
     if not isinstance(func, OpOverload):
         return None
     namespace, name = name_of(func)
@@ -252,7 +252,7 @@ def _find_rule(func: Any) -> Rule | None:
 
 
 def _is_element_wise(func: OpOverload, name: str) -> bool:
-    """Return whether an operator, or the one whose gradient it is, works on each element alone."""
+    """Return whether an operator, or the operator that it is the gradient of, works element by element."""
     if torch.Tag.pointwise in func.tags:
         return True
     forward = getattr(torch.ops.aten, name.removesuffix("_backward"), None) if name.endswith("_backward") else None

@@ -1,4 +1,4 @@
-"""The kernels that one run of a program calls, in order, with what each is given, from which distance in memory."""
+"""The kernels that one run of a program calls, in order: their operands, and how far away these are in memory."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _ASKS_DEVICE = torch.ops.prim.device.default
 
 
 class KernelMode(TorchDispatchMode):
-    """A mode that reports each call of a kernel, those in the parts of ``torch.cond``, maps and loops included."""
+    """A mode that intercepts each kernel call, including those in ``torch.cond`` branches, maps and loops."""
 
     supports_higher_order_operators = True
 
@@ -39,15 +39,15 @@ class KernelMode(TorchDispatchMode):
     ) -> Any:
         if not isinstance(func, torch._ops.HigherOrderOperator):
             return self.call(func, args, kwargs or {})
-        given: Any = pytree.tree_map(self._watched, (tuple(args), dict(kwargs or {})))
-        return func(*given[0], **given[1])
+        arguments: Any = pytree.tree_map(self._watched, (tuple(args), dict(kwargs or {})))
+        return func(*arguments[0], **arguments[1])
 
     def call(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """Return what the kernel that is called returns."""
+        """Run one kernel and return its result."""
         raise NotImplementedError
 
     def _watched(self, value: Any) -> Any:
-        """Return a part of a program so that it is called in the mode too, or another argument as it is."""
+        """Wrap a branch or body so that it runs in this mode; return any other argument unchanged."""
         if not callable(value) or isinstance(value, (type, torch.Tensor)):
             return value
 
@@ -59,34 +59,34 @@ class KernelMode(TorchDispatchMode):
 
 
 class KernelRun(ShapeProp):
-    """Shape propagation on fake tensors that reports each call of a kernel, whatever the program's way of spelling it.
+    """Shape propagation on fake tensors that reports each kernel call, however the program spells the operation.
 
-    A module, a function, a method and an operator of an exported program all end in the same kernels, which are known
-    by their operators (``aten.addmm.default``). Nothing is computed, no state changes; ``meta["tensor_meta"]`` is
-    written as by :class:`~fx.passes.shape_prop.ShapeProp`. An analysis is a subclass whose :meth:`record` keeps what it
-    needs.
+    A module, a function, a method and an operator of an exported program all reach the same kernels, which are
+    identified by their operators (``aten.addmm.default``). Nothing is computed and no state changes. As in
+    :class:`~fx.passes.shape_prop.ShapeProp`, ``meta["tensor_meta"]`` is written. An analysis is a subclass that
+    implements :meth:`record`.
     """
 
     def __init__(self, gm: GraphModule, *, backward: bool = False) -> None:
-        """A run of one program; with ``backward`` also of the gradients of the sum of all floating-point outputs."""
+        """Prepare a run of a program; ``backward`` adds the gradients of the sum of all floating-point outputs."""
         super().__init__(gm, fake=True)
         self.node: Node | None = None
-        """The node that runs, or whose gradient does; None for what belongs to none, as the sum of the outputs."""
+        """The node whose forward or gradient runs; None for kernels of no node, such as the sum of the outputs."""
         self.is_backward = False
-        """Whether gradients are computed."""
+        """True while gradients are computed."""
         self.is_inside = False
-        """Whether a node runs; not while values are freed between nodes."""
+        """True while a node runs; False while values are freed between nodes."""
         self.does_backward = backward
         self._is_fetching = False
         self._started: list[int] = []
         self._nodes: list[Node] = []
 
     def record(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> None:
-        """Take in one call of a kernel, after it: the operator, its arguments, its keyword arguments, its result."""
+        """Record one kernel call after it has run: its operator, arguments, keyword arguments and result."""
         raise NotImplementedError
 
     def run(self, *args: Any, **kwargs: Any) -> Any:
-        """Run forward, and backward where that was asked for; return the outputs."""
+        """Run forward, and backward if requested; return the outputs."""
         self._started, self._nodes = [], []
         self.is_backward, self.node = False, None
         with torch.set_grad_enabled(self.does_backward), _Reports(self):
@@ -98,14 +98,14 @@ class KernelRun(ShapeProp):
         return result
 
     def run_node(self, n: Node) -> Any:
-        """Run one node, and remember what autograd recorded for it."""
+        """Run one node, and remember the number of the first autograd node that it records."""
         if is_decided_by_values(n.target):
             raise AnalysisError(
-                f"which kernels {n.target.__name__} calls is not known without a run",
+                f"the kernels that {n.target.__name__} calls are not known without a run",
                 where=n.source,
                 value=describe(n),
-                why="it calls each of its parts once, often or not at all, as values and sizes decide",
-                remedy="ask about its parts, which are programs of their own",
+                why="values and sizes decide how many times it calls each of its parts",
+                remedy="analyze its parts, which are programs themselves",
             )
         self.node, self.is_inside = n, True
         if self.does_backward:
@@ -117,7 +117,7 @@ class KernelRun(ShapeProp):
             self.is_inside = False
 
     def fetch_attr(self, target: str) -> Any:
-        """Return the attribute without its elements; the kernels that make it are none of the program's."""
+        """Return the attribute as a fake tensor; kernels that create the fake tensor are not recorded."""
         self._is_fetching = True
         try:
             return super().fetch_attr(target)
@@ -138,18 +138,18 @@ class KernelRun(ShapeProp):
             self.is_backward, self.node = False, None
 
     def _find_forward_node(self) -> None:
-        """Look up whose gradient is computed: autograd numbers its own nodes in the order of the forward run."""
+        """Set ``node`` to the node whose gradient runs; autograd numbers its own nodes in forward order."""
         current: Any = torch._C._current_autograd_node()
         if current is None:
             return
         number = current._sequence_nr()
-        if number < 2**63:  # the accumulation of a gradient has no number, and belongs to what made the gradient
+        if number < 2**63:  # accumulating a gradient has no number, and belongs to the node that computed the gradient
             place = bisect.bisect_right(self._started, number) - 1
             self.node = self._nodes[place] if place >= 0 else None
 
 
 class _Reports(KernelMode):
-    """Tells a run of each call of a kernel."""
+    """A mode that passes each kernel call on to a run."""
 
     def __init__(self, run: KernelRun) -> None:
         super().__init__()
@@ -165,7 +165,7 @@ class _Reports(KernelMode):
 
 
 def tensors_held(program: GraphModule, node: Node) -> list[torch.Tensor]:
-    """The parameters and buffers that a node calls a module with, or the tensor that it fetches."""
+    """Return the parameters and buffers of the module that a node calls, or the tensor that it fetches."""
     if node.op == "call_module":
         module = program.get_submodule(str(node.target))
         return [*module.parameters(), *module.buffers()]
@@ -175,12 +175,12 @@ def tensors_held(program: GraphModule, node: Node) -> list[torch.Tensor]:
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """A tensor that a kernel is given or returns, without its elements."""
+    """A tensor that a kernel takes or returns, without its elements."""
 
     shape: tuple[int, ...]
     """Size of each dimension."""
     stride: tuple[int, ...]
-    """Elements to skip in memory for one step in each dimension; empty where it has none."""
+    """Elements to skip in memory for one step in each dimension; empty if the layout has no strides."""
     dtype: torch.dtype
     """Type of its elements."""
     is_state: bool
@@ -188,7 +188,7 @@ class Operand:
 
     @property
     def size(self) -> int:
-        """Its bytes in memory: of an expanded tensor not each repetition."""
+        """Its bytes in memory; the repetitions of an expanded tensor are not counted."""
         elements = 1
         for length, stride in zip(self.shape, self.stride or (1,) * len(self.shape), strict=True):
             elements *= length if stride or not length else 1
@@ -205,10 +205,10 @@ class Touched:
     """Bytes that a kernel reads or writes."""
 
     size: int
-    """How many."""
+    """The number of bytes."""
     distance: int
-    """How many other bytes the program has touched since it touched these: what is nearer than the size of a cache is
-    found there. Of what a program touches once in a run, the bytes that it touches in the whole run."""
+    """The reuse distance: bytes that the program touched since it last touched these. A cache larger than the distance
+    still holds them. For bytes that a run touches once, the distance is the traffic of the whole run."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -218,28 +218,28 @@ class KernelCall:
     func: Any
     """The operator."""
     args: tuple[Any, ...]
-    """Its arguments, with an :class:`Operand` in the place of each tensor."""
+    """Its arguments, with an :class:`Operand` in place of each tensor."""
     kwargs: Mapping[str, Any]
     """Its keyword arguments, likewise."""
     made: tuple[Operand, ...]
-    """What it returns."""
+    """The tensors that it returns."""
     node: Node | None
-    """The node that calls it, or whose gradient does."""
+    """The node whose forward or gradient calls it."""
     is_backward: bool
     """Whether the backward run calls it."""
     cost: KernelCost | None
-    """Its operations and traffic; None where it only makes a view, or asks for a size."""
+    """Its operations and traffic; None if it only makes a view or queries a size."""
     touched: tuple[Touched, ...]
-    """What it reads and writes, tensor by tensor; each storage once."""
+    """The bytes that it reads and writes, one entry per storage."""
 
     @property
     def work(self) -> Work:
-        """Its operations and traffic; none where it only makes a view."""
+        """Its operations and traffic; zero if it only makes a view."""
         return NO_WORK if self.cost is None else self.cost.work
 
     @property
     def name(self) -> str:
-        """The operator without its overload, as ``aten.addmm``."""
+        """The operator without its overload, such as ``aten.addmm``."""
         return str(self.func).rpartition(".")[0] or str(self.func)
 
     @property
@@ -249,9 +249,9 @@ class KernelCall:
 
     @property
     def key(self) -> str:
-        """Return what tells calls apart that may take another time: operator, sizes, strides, dtypes, other arguments.
+        """A text that calls with equal run times share: operator, sizes, strides, dtypes and other arguments.
 
-        Operands that are parameters are marked: they may lie farther away than what has just been computed.
+        Parameters are marked with ``!``: they may be farther away in memory than freshly computed values.
         """
         named = [f"{name}={_spelled(value)}" for name, value in self.kwargs.items()]
         return f"{self.func}({', '.join([*map(_spelled, self.args), *named])})"
@@ -264,7 +264,7 @@ class ProgramCalls:
     program: GraphModule
     """The program."""
     calls: tuple[KernelCall, ...]
-    """Forward and then backward, in order."""
+    """The calls in order, forward before backward."""
     inputs: tuple[Operand, ...]
     """The tensors that the program takes."""
     outputs: tuple[Operand, ...]
@@ -276,11 +276,11 @@ class ProgramCalls:
         return sum(touched.size for call in self.calls for touched in call.touched)
 
     def by_node(self) -> dict[Node | None, list[KernelCall]]:
-        """The calls of each node, forward and backward."""
-        found: dict[Node | None, list[KernelCall]] = {}
+        """Return the calls of each node, forward and backward."""
+        calls: dict[Node | None, list[KernelCall]] = {}
         for call in self.calls:
-            found.setdefault(call.node, []).append(call)
-        return found
+            calls.setdefault(call.node, []).append(call)
+        return calls
 
 
 def record_calls(gm: GraphModule, *args: Any, backward: bool = False) -> ProgramCalls:
@@ -288,7 +288,7 @@ def record_calls(gm: GraphModule, *args: Any, backward: bool = False) -> Program
 
     Args:
         gm: the program; only ``meta["tensor_meta"]`` and ``meta["type"]`` of its nodes change.
-        args: its inputs, real or fake; of them only shapes, strides and dtypes count.
+        args: its inputs, real or fake; only their shapes, strides and dtypes matter.
         backward: also record the gradients of the sum of all outputs.
 
     Raises:
@@ -310,12 +310,12 @@ def record_calls(gm: GraphModule, *args: Any, backward: bool = False) -> Program
 
 
 class _Recorder(KernelRun):
-    """A run that keeps its calls."""
+    """A run that records its kernel calls."""
 
     def __init__(self, graph_module: GraphModule, *, backward: bool) -> None:
         super().__init__(graph_module, backward=backward)
         self.recorded: list[tuple[KernelCall, list[tuple[int, int, bool]]]] = []
-        """Each call with what it touches: the number of the storage, bytes, and whether it was there before."""
+        """Each call with its touched storages: number, bytes, and whether the storage existed before the call."""
         self._numbers: dict[int, int] = {}
         self._kept: list[Any] = []
         self._states: frozenset[int] = frozenset()
@@ -325,31 +325,34 @@ class _Recorder(KernelRun):
         cost = cost_of_kernel(func, args, kwargs, result)
         states = self._state_storages()
         spell = functools.partial(_operand, states=states)
-        given = _replaced(tuple(args), spell), _replaced(dict(kwargs), spell)
-        made = tuple(map(spell, tensors_in(result)))
+        arguments = _replaced(tuple(args), spell), _replaced(dict(kwargs), spell)
+        results = tuple(map(spell, tensors_in(result)))
         storages = [] if cost is None else self._touched((args, kwargs), result, cost.work)
-        self.recorded.append((KernelCall(func, *given, made, self.node, self.is_backward, cost, ()), storages))
+        self.recorded.append((KernelCall(func, *arguments, results, self.node, self.is_backward, cost, ()), storages))
 
     def _state_storages(self) -> frozenset[int]:
-        """The storages of parameters and buffers that were fetched so far."""
+        """Return the addresses of the storages of all parameters and buffers fetched so far."""
         if len(self._copied) != self._state_count:
             tensors = [value for value in self._copied.values() if isinstance(value, torch.Tensor)]
             self._states = frozenset(memory_of(tensor) for tensor in tensors)
             self._state_count = len(self._copied)
         return self._states
 
-    def _touched(self, given: Any, result: Any, work: Work) -> list[tuple[int, int, bool]]:
-        found: dict[int, tuple[int, bool]] = {}
-        for tensors, is_read in ((tensors_in(given), True), (tensors_in(result), False)):
+    def _touched(self, operands: Any, result: Any, work: Work) -> list[tuple[int, int, bool]]:
+        touched: dict[int, tuple[int, bool]] = {}
+        for tensors, is_read in ((tensors_in(operands), True), (tensors_in(result), False)):
             for tensor in tensors:
                 number, was_there = self._number(tensor)
                 size = min(_operand(tensor, frozenset()).size, work.read if is_read else work.written)
-                before, old = found.get(number, (0, was_there or is_read))
-                found[number] = (size if is_read else before + size), old
-        return [(number, size, old) for number, (size, old) in found.items() if size]
+                before, old = touched.get(number, (0, was_there or is_read))
+                touched[number] = (size if is_read else before + size), old
+        return [(number, size, old) for number, (size, old) in touched.items() if size]
 
     def _number(self, tensor: torch.Tensor) -> tuple[int, bool]:
-        """The number of the storage of a tensor, and whether it was known. Storages are kept: addresses stay unique."""
+        """Return the number of a tensor's storage, and whether it was numbered before.
+
+        Storages are kept alive so that their addresses stay unique.
+        """
         address = memory_of(tensor)
         if address in self._numbers:
             return self._numbers[address], True
@@ -358,7 +361,7 @@ class _Recorder(KernelRun):
         return self._numbers[address], False
 
     def finished(self) -> list[KernelCall]:
-        """The calls, each with how far away in memory its operands are when the program runs again and again."""
+        """Return the calls, with the reuse distances of their operands when the program runs repeatedly."""
         self._kept.clear()
         traffic = sum(size for _, storages in self.recorded for _, size, _ in storages)
         last: dict[int, int] = {}
@@ -378,7 +381,7 @@ class _Recorder(KernelRun):
 
 
 def operands_in(values: Any) -> list[Operand]:
-    """The operands in arguments, in any containers."""
+    """Return the operands in arguments, in any containers."""
     return [value for value in leaves_of(values) if isinstance(value, Operand)]
 
 

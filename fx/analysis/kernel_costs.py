@@ -1,4 +1,4 @@
-"""What one call of a kernel costs: floating-point operations, and bytes of memory that it reads and writes."""
+"""The cost of one kernel call: floating-point operations, and bytes of memory read and written."""
 
 from __future__ import annotations
 
@@ -13,25 +13,29 @@ from torch._ops import OpOverload
 from fx.analysis.flop_formulas import flops_of, name_of, tensors_in
 
 Traffic: TypeAlias = Literal["all", "picked", "none"]
-"""What a kernel reads and writes: its operands and results; of its operands as much as it writes; nothing."""
+"""The memory traffic of a kernel.
+
+``"all"``: it reads its operands and writes its results. ``"picked"``: it reads no more of its operands than it writes,
+besides indexes. ``"none"``: it moves nothing.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """Work of one or many calls of kernels."""
+    """The work of one or more kernel calls."""
 
     flops: int = 0
-    """Floating-point operations that are known of, two a multiply-add."""
+    """Floating-point operations of kernels with a formula, two per multiply-add."""
     most_flops: int = 0
-    """The same with an upper bound for kernels of which it is not known; equal to ``flops`` where there is none."""
+    """``flops`` plus an upper bound for kernels without a formula; equal to ``flops`` if all have one."""
     multiply_adds: int = 0
-    """Multiplications with addition in products, convolutions and attention."""
+    """Multiply-adds of products, convolutions and attention."""
     read: int = 0
-    """Bytes that kernels read, each time they do."""
+    """Bytes that kernels read, counted at each read."""
     written: int = 0
     """Bytes that kernels write."""
     kernels: int = 0
-    """Calls of kernels that do anything; views do not."""
+    """Kernel calls that do any work; views do none."""
 
     def __add__(self, other: Work) -> Work:
         return Work(
@@ -50,7 +54,7 @@ class Work:
 
     @property
     def intensity(self) -> float:
-        """Arithmetic intensity: floating-point operations for each byte read or written."""
+        """Arithmetic intensity: floating-point operations per byte read or written."""
         return self.flops / self.moved if self.moved else 0.0
 
 
@@ -59,11 +63,11 @@ class KernelCost:
     """One call of a kernel."""
 
     name: str
-    """The operator, as ``aten.addmm.default``."""
+    """The operator, such as ``aten.addmm.default``."""
     dtype: torch.dtype | None
-    """The dtype of its result; None where that is not a tensor."""
+    """The dtype of its first result; None if it returns no tensor."""
     work: Work
-    """What it does."""
+    """The work of the call."""
     is_known: bool
     """Whether there is a formula for its floating-point operations."""
 
@@ -79,36 +83,38 @@ _INDEXING = frozenset("index index_select gather embedding slice_scatter _embedd
 
 
 def cost_of_kernel(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> KernelCost | None:
-    """Return what a call of a kernel costs, or None where it only makes a view or asks for a size.
+    """Return the cost of a kernel call, or None if it only makes a view or queries a size.
 
     Args:
         func: the operator.
-        args: its arguments, real or fake; only their sizes and dtypes count.
+        args: its arguments, real or fake; only their sizes and dtypes matter.
         kwargs: its keyword arguments.
-        result: what it returned.
+        result: its return value.
     """
-    given, made = tensors_in((args, kwargs)), tensors_in(result)
+    operands, results = tensors_in((args, kwargs)), tensors_in(result)
     traffic = _traffic(func)
-    if traffic == "none" or not (given or made) or _is_view(func, given, made):
+    if traffic == "none" or not (operands or results) or _is_view(func, operands, results):
         return None
-    written = sum(map(_bytes, made))
-    read = 0 if traffic == "picked" and not given else sum(map(_bytes, given))
+    written = sum(map(_bytes, results))
+    read = 0 if traffic == "picked" and not operands else sum(map(_bytes, operands))
     if traffic == "picked":
-        read = min(read, written + sum(_bytes(tensor) for tensor in given if not tensor.is_floating_point()))
+        read = min(read, written + sum(_bytes(tensor) for tensor in operands if not tensor.is_floating_point()))
     flops, multiply_adds = flops_of(func, args, kwargs, result)
-    known = flops is not None
+    is_known = flops is not None
     most = flops
-    if most is None:  # a multiply-add for each element of the results with each of the largest operand
-        most = 2 * sum(one.numel() for one in made) * max((one.numel() for one in given), default=1)
+    if most is None:  # bound: a multiply-add for each pair of an element of the results and one of the largest operand
+        most = 2 * sum(tensor.numel() for tensor in results) * max((tensor.numel() for tensor in operands), default=1)
     work = Work(flops or 0, most, multiply_adds, read, written, 1)
-    return KernelCost(str(func), made[0].dtype if made else None, work, known)
+    return KernelCost(str(func), results[0].dtype if results else None, work, is_known)
 
 
 def _is_view(func: Any, given: list[torch.Tensor], made: list[torch.Tensor]) -> bool:
-    """Return whether a kernel returns only views, and writes to nothing."""
+    """Return whether a kernel only returns views, without writing to memory."""
     if not isinstance(func, OpOverload) or func.is_view:
         return True
-    return bool(made) and not func._schema.is_mutable and all(any(_share(one, of) for of in given) for one in made)
+    return (
+        bool(made) and not func._schema.is_mutable and all(any(_share(result, of) for of in given) for result in made)
+    )
 
 
 def _share(first: torch.Tensor, second: torch.Tensor) -> bool:
@@ -118,7 +124,7 @@ def _share(first: torch.Tensor, second: torch.Tensor) -> bool:
 
 
 def _bytes(tensor: torch.Tensor) -> int:
-    """Return what there is of a tensor in memory: of an expanded one not each repetition."""
+    """Return the bytes of a tensor in memory; the repetitions of an expanded tensor are not counted."""
     size = tensor.numel() * tensor.element_size()
     return min(size, tensor.untyped_storage().nbytes()) if tensor.layout is torch.strided else size
 

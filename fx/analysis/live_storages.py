@@ -1,4 +1,4 @@
-"""The storages that kernels make, from when they are made until they are freed."""
+"""The storages that kernels allocate, from allocation until they are freed."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import torch
 from fx.container_kinds import leaves_of
 
 Changed = Callable[[int, int], None]
-"""Called with the number of a storage and its size in bytes, negative where it is freed."""
+"""A callback that takes the number of a storage and its size in bytes, negative when it is freed."""
 
 
 class LiveStorages:
-    """Numbers the storages that kernels return in the order of their making, and tells when each is freed.
+    """A tracker that numbers the storages that kernels allocate, in order, and reports when each is freed.
 
-    Views, in-place results and aliases are in the storage that was there before. What a kernel takes and none has made,
-    as inputs and parameters, has no number. On fake tensors the sizes are those that real ones would have.
+    Views, in-place results and aliases have the number of their base's storage. Storages that no kernel allocated, such
+    as those of inputs and parameters, have no number. A fake tensor counts with the size of the real one.
 
     >>> changes = []
     >>> live = LiveStorages(lambda number, size: changes.append((number, size)))
@@ -36,36 +36,36 @@ class LiveStorages:
         self._known: dict[int, tuple[int | None, weakref.ref[Any]]] = {}
 
     def record(self, given: Any, result: Any) -> None:
-        """Take in one call of a kernel: what it was given, in any containers, and what it returned."""
-        known = self._known
+        """Record one call of a kernel: its arguments, in any containers, and its result."""
+        watched = self._known
         for storage in _storages(given):
-            if storage._cdata not in known:
+            if storage._cdata not in watched:
                 self._watch(storage, None, 0)
         for storage in _storages(result):
-            if storage._cdata not in known:
+            if storage._cdata not in watched:
                 number, size = self._count, storage.nbytes()
                 self._count += 1
                 self._watch(storage, number, size)
                 self._changed(number, size)
 
     def number_of(self, tensor: torch.Tensor) -> int | None:
-        """The number of the storage that a tensor is in, or None where no kernel made it, or it has none."""
+        """Return the number of a tensor's storage, or None if no kernel allocated it or the tensor has no storage."""
         if tensor.layout is not torch.strided:
             return None
-        known = self._known.get(tensor.untyped_storage()._cdata)
-        return None if known is None else known[0]
+        entry = self._known.get(tensor.untyped_storage()._cdata)
+        return None if entry is None else entry[0]
 
     def _watch(self, storage: torch.UntypedStorage, number: int | None, size: int) -> None:
-        address, known, changed = storage._cdata, self._known, self._changed
+        address, watched, changed = storage._cdata, self._known, self._changed
 
         def forget(_: weakref.ref[Any]) -> None:
-            if known.pop(address, None) is not None and number is not None:
+            if watched.pop(address, None) is not None and number is not None:
                 changed(number, -size)
 
-        known[address] = number, weakref.ref(storage, forget)
+        watched[address] = number, weakref.ref(storage, forget)
 
     def stop(self) -> None:
-        """Tell of nothing that is freed from now on."""
+        """Stop reporting: later frees are ignored."""
         self._known.clear()
 
 

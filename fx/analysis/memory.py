@@ -1,4 +1,4 @@
-"""How much memory the values of a program take, when, and what would lower the peak (paper, section 6.3)."""
+"""Memory of the values of a program over time, and ways to lower its peak (paper, section 6.3)."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ _SHOWN = 8
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Storage:
-    """One piece of memory that the program takes, from when it is made until it is freed."""
+    """One storage that the program allocates, from its allocation until it is freed."""
 
     node: Node | None
-    """What made it; in the backward run, whose gradient did; None: the gradient that the backward run starts from."""
+    """The node whose forward, or gradient in the backward run, allocates it; None for the first gradient."""
     is_backward: bool
-    """Whether the backward run made it."""
+    """Whether the backward run allocates it."""
     nodes: tuple[Node, ...]
-    """The nodes whose values are in it: a value, its views and in-place results. None where it is scratch memory."""
+    """The nodes whose values are in it: a value, its views and in-place results; empty for scratch memory."""
     size: int
     """Bytes."""
     made: int
-    """When it is made: the number of the change of memory, counted from 0."""
+    """The time of its allocation: the index of this change of memory, counted from 0."""
     freed: int | None
-    """When it is freed, in the same count; None: it is there at the end."""
+    """The time at which it is freed, in the same count; None if it still exists at the end."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -47,55 +47,59 @@ class Saving:
     """One way to lower the peak."""
 
     node: Node | None
-    """The node to write over its input, or to compute again; None: something that no node made."""
+    """The node to compute in place or to recompute; None for a storage that no node allocated."""
     size: int
-    """Bytes of the value that would not be kept."""
+    """Bytes saved: those of the node's value."""
     peak: int
     """The peak in bytes with this change alone."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MemoryReport:
-    """Memory of one run of a program. Sizes are bytes; inputs, parameters and buffers are counted apart."""
+    """Memory of one run of a program. Sizes are bytes; inputs, parameters and buffers are counted separately."""
 
     peak: int
-    """The most that values take at a time, each freed after its last use, as generated code does it."""
+    """The most that values take at a time; each is freed after its last use, as in generated code."""
     peak_node: Node | None
-    """The node that runs then, or whose gradient does."""
+    """The node whose forward or gradient runs at the peak."""
     peak_is_backward: bool
     """Whether the peak is in the backward run."""
     without_freeing: int
-    """The most that the forward run takes where every value is kept until its end."""
+    """The most that the forward run would take if it kept every value until its end."""
     left: int
-    """What is there at the end: outputs, and gradients where there is a backward run."""
+    """The memory at the end: outputs, and gradients after a backward run."""
     inputs: int
     """The inputs, which belong to the caller."""
     state: int
-    """Parameters and buffers that the program uses, each once."""
+    """Parameters and buffers that the program uses; each counts once."""
     storages: tuple[Storage, ...]
-    """All that is made, in order."""
+    """All storages, in order of allocation."""
     live: tuple[int, ...]
-    """Bytes after each change: the curve of memory over time."""
+    """Bytes in use after each change: the curve of memory over time."""
     in_place: tuple[Saving, ...]
-    """Operations that could write over their first input, since nothing needs it after them; greatest gain first."""
+    """Operations that could write over an input that is not needed afterwards; greatest gain first."""
     peak_in_place: int
-    """The peak if all of those did."""
+    """The peak if all of them did."""
     recompute: tuple[Saving, ...]
-    """Values that wait while the peak passes, and that one operation makes again from what is there when they are
-    needed; not products, convolutions and attention. Greatest gain first."""
+    """Values that are unused at the peak, and that one operation can recompute from live values when they are needed;
+    products, convolutions and attention are excluded. Greatest gain first."""
     recomputed: tuple[Saving, ...]
-    """Those of ``recompute`` that go together: none is made of another one."""
+    """A compatible subset of ``recompute``: none is computed from another one."""
     peak_recompute: int
-    """The peak if all of those were computed again."""
+    """The peak if all of ``recomputed`` were recomputed."""
 
     @property
     def at_peak(self) -> tuple[Storage, ...]:
-        """Return what is there at the peak, greatest first."""
+        """The storages in use at the peak, greatest first."""
         if not self.live:
             return ()
         moment = self.live.index(self.peak)
-        found = [one for one in self.storages if one.made <= moment and (one.freed is None or one.freed > moment)]
-        return tuple(sorted(found, key=lambda one: -one.size))
+        present = [
+            storage
+            for storage in self.storages
+            if storage.made <= moment and (storage.freed is None or storage.freed > moment)
+        ]
+        return tuple(sorted(present, key=lambda storage: -storage.size))
 
     def __str__(self) -> str:
         where = _named(self.peak_node, self.peak_is_backward)
@@ -107,31 +111,34 @@ class MemoryReport:
         ]
         if self.peak_node is not None and self.peak_node.source is not None:
             lines.insert(1, f"  where {self.peak_node.source}")
-        shown = self.at_peak[:_SHOWN]
-        lines += ["", *table_lines(["at the peak", "bytes"], [[_names(one), in_bytes(one.size)] for one in shown])]
-        gains = [("in place", one) for one in self.in_place if one.peak < self.peak]
-        gains += [("computed again", one) for one in self.recompute if one.peak < self.peak]
+        greatest = self.at_peak[:_SHOWN]
+        lines += [
+            "",
+            *table_lines(["at the peak", "bytes"], [[_names(storage), in_bytes(storage.size)] for storage in greatest]),
+        ]
+        gains = [("in place", saving) for saving in self.in_place if saving.peak < self.peak]
+        gains += [("computed again", saving) for saving in self.recompute if saving.peak < self.peak]
         if gains:
-            rows = [[how, _named(one.node, False), in_bytes(one.peak)] for how, one in gains[:_SHOWN]]
+            rows = [[how, _named(saving.node, False), in_bytes(saving.peak)] for how, saving in gains[:_SHOWN]]
             lines += ["", *table_lines(["alone would do", "node", "peak then"], rows)]
         return "\n".join(lines)
 
 
 NO_MEMORY = MemoryReport(0, None, False, 0, 0, 0, 0, (), (), (), 0, (), (), 0)
-"""The memory of a program that does nothing."""
+"""The report of an empty program."""
 
 
 def activation_memory(gm: GraphModule, *args: Any, backward: bool = False) -> MemoryReport:
-    """Find how much memory the values of a program take while it runs, without running it (paper, section 6.3).
+    """Compute the memory of a program's values over time, without running it (paper, section 6.3).
 
-    The program runs on fake tensors. Their storages live as long as real ones would: views, in-place results and
-    aliases share one, a value is freed after its last use, what autograd saves when the backward run has used it.
-    Scratch memory that a kernel takes and gives back is not known.
+    The program runs on fake tensors, whose storages live as long as real ones would. Views, in-place results and
+    aliases share a storage. A value is freed after its last use; a tensor that autograd saved, after the backward run
+    has used it. Scratch memory that a kernel allocates and frees internally is not included.
 
     Args:
         gm: the program; only ``meta["tensor_meta"]`` and ``meta["type"]`` of its nodes change.
-        args: its inputs, real or fake; of them only shapes, strides and dtypes count.
-        backward: also run gradients of the sum of all outputs. Without it, none are recorded.
+        args: its inputs, real or fake; only their shapes, strides and dtypes matter.
+        backward: also run the gradients of the sum of all outputs. Without it, gradients are off.
 
     Raises:
         PassError: the program takes another number of inputs, or no output requires a gradient.
@@ -153,23 +160,23 @@ def activation_memory(gm: GraphModule, *args: Any, backward: bool = False) -> Me
 
 @dataclass(slots=True)
 class _Cell:
-    """What is noted of a storage while the program runs."""
+    """The record of one storage while the program runs."""
 
     node: Node | None
     is_backward: bool
     size: int
-    made: int
+    allocated: int
     func: Any
     sources: tuple[int, ...]
     freed: int | None = None
     is_scratch: bool = False
-    freed_at: Node | None = None
+    freeing_node: Node | None = None
     nodes: list[Node] = field(default_factory=list)
     uses: list[int] = field(default_factory=list)
 
 
 class _Gap(NamedTuple):
-    """A storage that would not be there from one change of memory until another, and the peak that this leaves."""
+    """A storage that could be absent from change ``start`` until change ``stop``, and the peak that would remain."""
 
     number: int
     cell: _Cell
@@ -179,7 +186,7 @@ class _Gap(NamedTuple):
 
 
 class _Watch(KernelRun):
-    """A run whose storages are followed."""
+    """A run that tracks its storages."""
 
     def __init__(self, graph_module: GraphModule, *, backward: bool) -> None:
         super().__init__(graph_module, backward=backward)
@@ -187,28 +194,28 @@ class _Watch(KernelRun):
         self.live = LiveStorages(self._change)
         self.cells: list[_Cell] = []
         self.changes: list[int] = []
-        """Bytes by which the memory changed, in order; negative where some was freed."""
+        """Changes of memory in bytes, in order; negative for frees."""
         self.over_input: dict[int, int] = {}
-        """Of storages that could be written over another, that other."""
+        """For each storage whose value could be written over an input, the number of that input's storage."""
         self._made_by: Any = None
         self._sources: tuple[int, ...] = ()
 
     def record(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> None:
-        given = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
-        numbers = tuple(number for tensor in given if (number := self.live.number_of(tensor)) is not None)
+        tensors = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
+        numbers = tuple(number for tensor in tensors if (number := self.live.number_of(tensor)) is not None)
         now, count = len(self.changes), len(self.cells)
         self._made_by, self._sources = func, numbers
-        self.live.record(given, result)
+        self.live.record(tensors, result)
         for number in numbers:
             self.cells[number].uses.append(now)
         if len(self.cells) == count + 1 and numbers and isinstance(result, torch.Tensor) and _has_in_place_form(func):
-            for tensor in given[: 1 + _commutes(func)]:
+            for tensor in tensors[: 1 + _commutes(func)]:
                 number = self.live.number_of(tensor)
                 if number is not None and _could_hold(tensor, result, self.cells[number].size):
                     self.over_input.setdefault(count, number)
 
     def note_value(self, node: Node, value: Any) -> None:
-        """Note in which storages the value of a node is."""
+        """Record a node in the storages of its value."""
         for leaf in (value,) if isinstance(value, torch.Tensor) else pytree.tree_leaves(value):
             number = self.live.number_of(leaf) if isinstance(leaf, torch.Tensor) else None
             if number is not None and node.op != "output":
@@ -220,17 +227,17 @@ class _Watch(KernelRun):
             self.cells.append(_Cell(self.node, self.is_backward, size, now, self._made_by, self._sources))
         else:
             cell = self.cells[number]
-            cell.freed, cell.freed_at = now, self.node
+            cell.freed, cell.freeing_node = now, self.node
             cell.is_scratch = self.is_inside and not self.is_backward
         self.changes.append(size)
 
-    # What comes out.
+    # The report.
 
     def report(self, inputs: int, state: int) -> MemoryReport:
         live = self.curve
         peak = max(live, default=0)
         moment = live.index(peak) if live else 0
-        at_peak = next((cell for cell in self.cells if cell.made == moment), None)
+        at_peak = next((cell for cell in self.cells if cell.allocated == moment), None)
         in_place, together = self._in_place(peak)
         gaps = self._gaps(moment, peak) if live else []
         again, peak_recompute = self._recomputed(gaps)
@@ -243,7 +250,7 @@ class _Watch(KernelRun):
             inputs=inputs,
             state=state,
             storages=tuple(
-                Storage(cell.node, cell.is_backward, tuple(cell.nodes), cell.size, cell.made, cell.freed)
+                Storage(cell.node, cell.is_backward, tuple(cell.nodes), cell.size, cell.allocated, cell.freed)
                 for cell in self.cells
             ),
             live=tuple(live),
@@ -258,86 +265,86 @@ class _Watch(KernelRun):
         changes = [0] * len(self.changes)
         for cell in self.cells:
             if not cell.is_backward:
-                changes[cell.made] += cell.size
+                changes[cell.allocated] += cell.size
                 if cell.is_scratch and cell.freed is not None:
                     changes[cell.freed] -= cell.size
         return max(itertools.accumulate(changes), default=0)
 
     def _in_place(self, peak: int) -> tuple[tuple[Saving, ...], int]:
-        """Return what could be written over an input, with the peak that each leaves alone, and that all leave."""
+        """Return the possible in-place operations, each with the peak that it alone leaves, and the peak with all."""
         changes, merged = list(self.changes), list[tuple[int, int]]()
         for number, source in self.over_input.items():
             cell, other = self.cells[number], self.cells[source]
-            ends_here = other.freed is not None and other.freed_at is cell.node and other.freed > cell.made
-            if ends_here and not (other.uses and other.uses[-1] > cell.made) and not cell.is_backward:
+            ends_here = other.freed is not None and other.freeing_node is cell.node and other.freed > cell.allocated
+            if ends_here and not (other.uses and other.uses[-1] > cell.allocated) and not cell.is_backward:
                 merged.append((number, source))
-                changes[cell.made] -= cell.size
+                changes[cell.allocated] -= cell.size
                 changes[other.freed or 0] += cell.size
         together = max(itertools.accumulate(changes), default=0)
-        found: list[tuple[_Cell, int]] = []
+        peaks: list[tuple[_Cell, int]] = []
         for number, source in merged:
-            start, stop = self.cells[number].made, self.cells[source].freed or 0
+            start, stop = self.cells[number].allocated, self.cells[source].freed or 0
             inside = max(self.curve[start:stop])
-            found.append((self.cells[number], self._peak_without(start, stop, inside - self.cells[number].size)))
-        return _savings(found), together
+            peaks.append((self.cells[number], self._peak_without(start, stop, inside - self.cells[number].size)))
+        return _savings(peaks), together
 
     def _gaps(self, moment: int, peak: int) -> list[_Gap]:
-        """Return what is there at the peak, unused then, and could be made again for its next use."""
-        found: list[_Gap] = []
+        """Return the storages that are unused at the peak and that could be recomputed for their next use."""
+        gaps: list[_Gap] = []
         for number, cell in enumerate(self.cells):
-            if cell.made >= moment or (cell.freed is not None and cell.freed <= moment):
+            if cell.allocated >= moment or (cell.freed is not None and cell.freed <= moment):
                 continue
             place = bisect.bisect_right(cell.uses, moment)
-            # Operators with a FLOP formula, products and convolutions, take too long to be made again.
+            # Operators with a registered FLOP formula (products, convolutions) take too long to recompute.
             if place == len(cell.uses) or getattr(cell.func, "overloadpacket", None) in flop_registry:
                 continue
-            last, again = max(cell.made, cell.uses[place - 1] if place else 0), cell.uses[place]
+            last, again = max(cell.allocated, cell.uses[place - 1] if place else 0), cell.uses[place]
             sources = [self.cells[source] for source in cell.sources]
             if last < moment and all(source.freed is None or source.freed >= again for source in sources):
                 alone = self._peak_without(last + 1, again, peak - cell.size)
-                found.append(_Gap(number, cell, last + 1, again, alone))
-        return found
+                gaps.append(_Gap(number, cell, last + 1, again, alone))
+        return gaps
 
     def _recomputed(self, gaps: Sequence[_Gap]) -> tuple[tuple[Saving, ...], int]:
-        """Greatest first, those that are not made of one another, and the peak without them."""
-        changes, taken, needed = list(self.changes), dict[int, _Gap](), set[int]()
+        """Choose gaps, greatest first, that do not depend on one another; return them and the peak without them."""
+        changes, chosen, needed = list(self.changes), dict[int, _Gap](), set[int]()
         for gap in sorted(gaps, key=lambda gap: -gap.cell.size):
             cell = gap.cell
-            if gap.number in needed or not taken.keys().isdisjoint(cell.sources) or cell.node is None:
+            if gap.number in needed or not chosen.keys().isdisjoint(cell.sources) or cell.node is None:
                 continue
-            taken[gap.number] = gap
+            chosen[gap.number] = gap
             needed.update(cell.sources)
             changes[gap.start] -= cell.size
             changes[gap.stop] += cell.size
         together = max(itertools.accumulate(changes), default=0)
-        return _savings((gap.cell, gap.peak) for gap in taken.values()), together
+        return _savings((gap.cell, gap.peak) for gap in chosen.values()), together
 
     def _peak_without(self, start: int, stop: int, inside: int) -> int:
-        """The peak where it is ``inside`` from change ``start`` up to change ``stop``."""
+        """Return the peak if the memory is at most ``inside`` from change ``start`` up to change ``stop``."""
         before, after = self._greatest
         return max(before[start], after[stop], inside)
 
     @functools.cached_property
     def curve(self) -> list[int]:
-        """Bytes after each change; once the run is over."""
+        """Bytes in use after each change; to be read after the run."""
         return list(itertools.accumulate(self.changes))
 
     @functools.cached_property
     def _greatest(self) -> tuple[list[int], list[int]]:
-        """The greatest amount before each change, and from each change on."""
+        """The maxima of the curve before each change, and from each change on."""
         before = [0, *itertools.accumulate(self.curve, max)]
         after = [0, *itertools.accumulate(reversed(self.curve), max)][::-1]
         return before, after
 
 
-def _savings(found: Iterable[tuple[_Cell, int]]) -> tuple[Saving, ...]:
-    made = [Saving(cell.node, cell.size, peak) for cell, peak in found]
-    return tuple(sorted(made, key=lambda saving: (saving.peak, -saving.size)))
+def _savings(peaks: Iterable[tuple[_Cell, int]]) -> tuple[Saving, ...]:
+    savings = [Saving(cell.node, cell.size, peak) for cell, peak in peaks]
+    return tuple(sorted(savings, key=lambda saving: (saving.peak, -saving.size)))
 
 
 @functools.cache
 def _has_in_place_form(func: Any) -> bool:
-    """Return whether an operator has a sibling that writes over its first operand, as ``relu`` has ``relu_``."""
+    """Return whether an operator has an in-place form, as ``relu`` has ``relu_``."""
     if not isinstance(func, OpOverload) or func._schema.is_mutable:
         return False
     namespace, _, name = func._schema.name.partition("::")
@@ -345,26 +352,26 @@ def _has_in_place_form(func: Any) -> bool:
 
 
 def _commutes(func: OpOverload) -> bool:
-    """Return whether an operator could write over its second operand as well."""
+    """Return whether an operator commutes, so that it could write over its second operand as well."""
     row = find_operator(getattr(torch, func.overloadpacket.__name__, None))
     return row is not None and row.commutes
 
 
 def _could_hold(tensor: torch.Tensor, result: torch.Tensor, size: int) -> bool:
-    """Return whether a result fits in the place of a tensor that fills its storage of ``size`` bytes."""
+    """Return whether a result could replace a tensor that fills its storage of ``size`` bytes."""
     same = tensor.shape == result.shape and tensor.dtype == result.dtype and tensor.stride() == result.stride()
     return same and tensor.numel() * tensor.element_size() == size
 
 
 def _bytes_of(values: Any) -> int:
-    """The bytes of the storages of the tensors in ``values``, each once."""
+    """Return the bytes of the storages of the tensors in ``values``; each storage counts once."""
     tensors = [leaf for leaf in pytree.tree_leaves(values) if isinstance(leaf, torch.Tensor)]
     strided = [tensor.untyped_storage() for tensor in tensors if tensor.layout is torch.strided]
     return sum({storage._cdata: storage.nbytes() for storage in strided}.values())
 
 
 def _names(storage: Storage) -> str:
-    """The nodes that are in a storage, or what else it is."""
+    """Return the names of the nodes in a storage, or a description if there are none."""
     if storage.nodes:
         return ", ".join(dict.fromkeys(node.name for node in storage.nodes))
     how = "gradient of" if storage.is_backward else "scratch or saved, of"

@@ -1,4 +1,4 @@
-"""Sizes of every value as expressions in names, and what must hold of those for the program to run (section 6.3)."""
+"""Symbolic sizes of every value, and the constraints on them that the program needs to run (section 6.3)."""
 
 from __future__ import annotations
 
@@ -34,28 +34,28 @@ from fx.passes.shape_prop import ShapeProp
 from fx.provenance import SourceLocation
 
 Size: TypeAlias = "int | str"
-"""A number, or an expression in names as Python writes it."""
+"""A number, or a Python expression in names."""
 
 _CHOOSES_KERNELS = frozenset({"_prims_common", "fake_impls", "tensor_metadata"})
-"""Files that ask for sizes in order to choose a layout or a kernel, not since a program needs them."""
+"""PyTorch's files that query sizes to choose a layout or a kernel, not because the program needs them."""
 _patching = threading.RLock()
 _ALLOWED = (ast.Expression, ast.BinOp, ast.Add, ast.Sub, ast.Mult, ast.FloorDiv, ast.Name, ast.Load, ast.Constant)
 
 
 @dataclass(frozen=True, slots=True)
 class TensorSizes:
-    """What is known of one tensor. Sizes are numbers, or expressions in the names of the inputs' sizes."""
+    """The metadata of one tensor. Sizes are numbers, or expressions in the names of the inputs' sizes."""
 
     shape: tuple[Size, ...]
     """Size of each dimension."""
     dtype: torch.dtype
     """Type of the elements."""
     stride: tuple[Size, ...]
-    """Elements to skip in memory for one step in each dimension; empty where a tensor has none, as sparse ones."""
+    """Elements to skip in memory for one step in each dimension; empty for sparse and other layouts without strides."""
     layout: torch.layout
-    """Strided or sparse."""
+    """The layout, strided or sparse."""
     device: torch.device
-    """Where it is."""
+    """The device."""
     requires_grad: bool
     """Whether autograd records operations on it."""
 
@@ -65,16 +65,16 @@ class TensorSizes:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Constraint:
-    """What must hold of the sizes of the inputs for the program to run as described."""
+    """A condition on the sizes of the inputs, which the program needs to run as described."""
 
     text: str
-    """An expression in their names, as ``h == w``."""
+    """An expression in the names of sizes, such as ``h == w``."""
     node: Node | None
-    """The node that needs it; None: the inputs themselves."""
+    """The node that needs it; None if the inputs themselves do."""
     where: SourceLocation | None
     """The user's line."""
     is_needed: bool
-    """Whether the program needs it. Else it decides about a layout, or about a size of 1, which would broadcast."""
+    """True if the program needs it. False if it only decides a layout or excludes a size of 1, which broadcasts."""
 
     def __str__(self) -> str:
         place = "" if self.where is None else f"  ({Path(self.where.file).name}:{self.where.line})"
@@ -83,22 +83,22 @@ class Constraint:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ShapeReport:
-    """Sizes of all values of a program."""
+    """The sizes of all values of a program."""
 
     tensors: dict[Node, tuple[TensorSizes, ...]]
-    """The tensors in the value of each node, in order; nodes whose values hold none are left out."""
+    """The tensors in the value of each node, in order; nodes without tensors are left out."""
     constraints: tuple[Constraint, ...]
-    """What must hold, in the order in which the program needs it. All sizes with a name are 2 or more besides."""
+    """The constraints, in the order in which the program needs them. In addition, all named sizes are 2 or more."""
     names: dict[str, int]
-    """The names of sizes, each with the number that stood for it where the course of the program depends on it."""
+    """The names of sizes, each with its hint: the number used where the course of the program depends on the size."""
 
     @property
     def needed(self) -> tuple[Constraint, ...]:
-        """The constraints without those that choose layouts."""
-        return tuple(one for one in self.constraints if one.is_needed)
+        """The constraints that the program needs, without those that only choose layouts."""
+        return tuple(constraint for constraint in self.constraints if constraint.is_needed)
 
     def shape_of(self, name: str) -> tuple[Size, ...]:
-        """The shape of the value of the node called ``name``, of the first tensor in it.
+        """Return the shape of the first tensor in the value of the node called ``name``.
 
         Raises:
             KeyError: there is no such node, or it holds no tensor.
@@ -107,32 +107,37 @@ class ShapeReport:
 
     def __str__(self) -> str:
         rows = [
-            [node.name + (f"[{place}]" if len(tensors) > 1 else ""), str(one), str(one.dtype).removeprefix("torch.")]
+            [
+                node.name + (f"[{place}]" if len(tensors) > 1 else ""),
+                str(sizes),
+                str(sizes.dtype).removeprefix("torch."),
+            ]
             for node, tensors in self.tensors.items()
-            for place, one in enumerate(tensors)
+            for place, sizes in enumerate(tensors)
         ]
         lines = table_lines(["node", "shape", "dtype"], rows)
         if self.names:
             lines += ["", f"holds for {', '.join(self.names)} of 2 or more" + (", where" if self.needed else "")]
-        lines += [f"  {one}" for one in self.needed]
+        lines += [f"  {constraint}" for constraint in self.needed]
         return "\n".join(lines)
 
 
 def symbolic_shapes(
     gm: GraphModule, /, *args: Any, hints: Mapping[str, int] | None = None, **inputs: Any
 ) -> ShapeReport:
-    """Work out the sizes of every value as expressions in names of yours, without running anything (section 6.3).
+    """Compute the sizes of every value as expressions in names that you choose, without running it (section 6.3).
 
-    The algebra is PyTorch's: the program runs on fake tensors with symbolic sizes, and what it asks of them is noted.
-    ``meta["tensor_meta"]`` of each node holds the same sizes as ``torch.SymInt``.
+    The algebra is PyTorch's: the program runs on fake tensors with symbolic sizes, and each condition that it checks on
+    them is recorded. ``meta["tensor_meta"]`` of each node holds the same sizes as ``torch.SymInt``.
 
     Args:
         gm: the program.
-        args: its inputs, by position. A tensor is given as a tuple of its sizes, each a number, a name or an expression
-            in names (``("batch", 3, "2*h")``), with its dtype behind them if it is not torch's default one. Containers
-            hold such tuples; anything else is an input as it is.
-        hints: numbers for names, where the course of the program depends on a size. By default 64, 96, 128, and so on.
-        inputs: the others, by name.
+        args: its inputs, by position. A tensor is described by a tuple of its sizes, ``("batch", 3, "2*h")``: numbers,
+            names or expressions in names. A last element gives the dtype; without it, the dtype is torch's default.
+            Containers may hold such tuples. Any other value is passed on unchanged.
+        hints: numbers for names, used where the course of the program depends on a size. The defaults are 64, 96, 128,
+            and so on.
+        inputs: further inputs, by name.
 
     Raises:
         PassError: a size cannot be read, or inputs are missing or too many.
@@ -145,31 +150,31 @@ def symbolic_shapes(
     """
     expect_program(gm, "symbolic_shapes looks at a GraphModule")
     try:
-        given = positional(gm, args, inputs)
+        values = positional(gm, args, inputs)
     except TypeError as error:
         raise PassError(
             f"the inputs do not fit the program: {error}", value=f"forward{inspect.signature(gm.forward)}"
         ) from error
     names = _Names(hints or {})
     run = _SymbolicRun(gm, names)
-    fakes = [names.tensor(value) for value in given]
+    fakes = [names.tensor(value) for value in values]
     try:
-        with torch.no_grad(), _divisions_asking_nothing():
+        with torch.no_grad(), _divisions_without_guards():
             run.propagate(*fakes)
     except Exception as error:
         add_note(error, names.legend())
         raise
-    tensors = {node: tuple(map(names.describe, found)) for node, found in run.found.items()}
+    tensors = {node: tuple(map(names.describe, found_tensors)) for node, found_tensors in run.found.items()}
     return ShapeReport(tensors, tuple(run.constraints()), names.hints)
 
 
 class _Names:
-    """Symbols for the names that the user gives sizes."""
+    """Symbols for the user's names of sizes."""
 
     def __init__(self, hints: Mapping[str, int]) -> None:
         self.env = ShapeEnv()
         self.mode = FakeTensorMode(shape_env=self.env, allow_non_fake_inputs=True)
-        self.mode.cache_enabled = False  # SymbolicKernels keeps results: it asks less of expressions, which are slow
+        self.mode.cache_enabled = False  # SymbolicKernels caches with fewer comparisons of expressions, which are slow
         self.hints: dict[str, int] = {}
         self._given = dict(hints)
         self._sizes: dict[str, Any] = {}
@@ -177,7 +182,7 @@ class _Names:
         self._spelled: dict[Any, str] = {}
 
     def tensor(self, value: Any) -> Any:
-        """The fake tensors that descriptions of tensors in ``value`` stand for; what is none stays."""
+        """Replace each description of a tensor in ``value`` by a fake tensor, and return the result."""
         if _is_description(value):
             sizes, dtype = list(value), torch.get_default_dtype()
             if sizes and isinstance(sizes[-1], torch.dtype):
@@ -208,34 +213,37 @@ class _Names:
         return self._sizes[name]
 
     def legend(self) -> str:
-        """Return what PyTorch's symbols stand for, for its messages."""
-        known = [f"{symbol} is {name}, here {self.hints[str(name)]}" for symbol, name in self._shown.items()]
-        return f"Sizes: {'; '.join(known) or 'numbers only'}"
+        """Return the meanings of PyTorch's symbols, to explain its error messages."""
+        meanings = [f"{symbol} is {name}, here {self.hints[str(name)]}" for symbol, name in self._shown.items()]
+        return f"Sizes: {'; '.join(meanings) or 'numbers only'}"
 
     def spell(self, expression: Any) -> str:
-        """An expression of PyTorch's in the user's names; once the run is over, as it may simplify what is known."""
+        """Return a PyTorch expression in the user's names.
+
+        To be called after the run, which may add facts that simplify the expression.
+        """
         if expression not in self._spelled:
-            known = self.env.simplify(expression) if not isinstance(expression, sympy.Rel) else expression
-            self._spelled[expression] = _Spelling().doprint(known.xreplace(self._shown))
+            simplified = self.env.simplify(expression) if not isinstance(expression, sympy.Rel) else expression
+            self._spelled[expression] = _Spelling().doprint(simplified.xreplace(self._shown))
         return self._spelled[expression]
 
     def size(self, size: Any) -> Size:
-        """A size as a number or an expression."""
+        """Return a size as a number or an expression."""
         if not isinstance(size, torch.SymInt):
             return int(size)
         text = self.spell(size.node.expr)
         return int(text) if text.isdigit() else text
 
     def describe(self, tensor: torch.Tensor) -> TensorSizes:
-        """Return what is known of a fake tensor."""
+        """Return the metadata of a fake tensor, in the user's names."""
         stride = tensor.stride() if tensor.layout is torch.strided else ()
         shape, strides = (tuple(map(self.size, sizes)) for sizes in (tensor.shape, stride))
         return TensorSizes(shape, tensor.dtype, strides, tensor.layout, tensor.device, tensor.requires_grad)
 
 
 @contextmanager
-def _divisions_asking_nothing() -> Generator[None]:
-    """Let the sizes of pooling be divided without asking for a rest, as torch does from 2.13 on: it changes nothing."""
+def _divisions_without_guards() -> Generator[None]:
+    """Divide sizes in pooling without a guard on the remainder, as torch 2.13 does; the results are the same."""
     meta: Any = torch._meta_registrations
     with _patching:
         divide = vars(meta).get("div_rtn")
@@ -249,7 +257,7 @@ def _divisions_asking_nothing() -> Generator[None]:
 
 
 class _SymbolicRun(ShapeProp):
-    """Shape propagation that notes which node asks what of the sizes."""
+    """Shape propagation that records the guards on sizes of each node."""
 
     def __init__(self, gm: GraphModule, names: _Names) -> None:
         super().__init__(gm, names.mode)
@@ -263,7 +271,7 @@ class _SymbolicRun(ShapeProp):
             return super().run(*args, **kwargs)
 
     def run_node(self, n: Node) -> Any:
-        """Run one node, and keep its tensors and what it asked."""
+        """Run one node, and record its tensors and its guards."""
         guards = self._names.env.guards
         before = len(guards)
         result = super().run_node(n)
@@ -274,20 +282,20 @@ class _SymbolicRun(ShapeProp):
         return result
 
     def constraints(self) -> list[Constraint]:
-        """Return what was asked, each once, in the user's names."""
-        found: dict[str, Constraint] = {}
+        """Return the recorded guards without duplicates, in the user's names."""
+        constraints: dict[str, Constraint] = {}
         for guard, node in self._guards:
             file = Path(str(getattr(guard.sloc.framework_loc, "filename", "")))
             steers = not _CHOOSES_KERNELS.isdisjoint((file.stem, file.parent.name))
             is_needed = isinstance(guard.expr, sympy.Eq) or not (steers or isinstance(guard.expr, sympy.Ne))
             text = self._names.spell(guard.expr)
-            if text != "True" and not (text in found and found[text].is_needed >= is_needed):
-                found[text] = Constraint(text, node, node.source, is_needed)
-        return list(found.values())
+            if text != "True" and not (text in constraints and constraints[text].is_needed >= is_needed):
+                constraints[text] = Constraint(text, node, node.source, is_needed)
+        return list(constraints.values())
 
 
 class _Spelling(StrPrinter):
-    """Expressions as Python writes them."""
+    """A printer of expressions in Python's syntax."""
 
     printmethod = "_as_python"  # PyTorch's own functions would print themselves otherwise
 
@@ -295,7 +303,7 @@ class _Spelling(StrPrinter):
         base, divisor = (self.parenthesize(part, PRECEDENCE["Mul"], strict=True) for part in expr.args)
         return f"{base}//{divisor}"
 
-    _print_CleanDiv = _print_FloorDiv  # known to leave no rest
+    _print_CleanDiv = _print_FloorDiv  # a division known to have no remainder
 
     def _print_Add(self, expr: Any, order: Any = None) -> str:
         terms = [str(self._print(term)) for term in self._as_ordered_terms(expr, order=order)]
@@ -312,7 +320,7 @@ class _Spelling(StrPrinter):
 
 
 def _is_description(value: Any) -> bool:
-    """Return whether a value is a tuple of sizes, with a dtype behind them or without."""
+    """Return whether a value is a tuple of sizes, optionally followed by a dtype."""
     if not isinstance(value, tuple) or not value:
         return False
     parts = cast("tuple[Any, ...]", value)
@@ -323,5 +331,5 @@ def _is_description(value: Any) -> bool:
 def _unreadable(size: str) -> PassError:
     return PassError(
         f"cannot read the size {shown(size)}",
-        remedy="write a number, a name, or an expression of both with + - * //, as 2*h",
+        remedy="write a number, a name, or an expression of both with + - * //, such as 2*h",
     )

@@ -1,6 +1,6 @@
-"""The rules a well-formed graph keeps, one function a rule (paper, section 4.2; appendix A).
+"""The rules that a well-formed graph keeps, one function per rule (paper, section 4.2; appendix A).
 
-``Graph.lint`` checks them, and pipelines do around each pass.
+``Graph.lint`` checks them, and pipelines check them around each pass.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """A rule that is broken, and where."""
+    """A broken rule, and where it is broken."""
 
     what: str
-    """What is wrong."""
+    """A description of the fault."""
     node: Node | None = None
     """The node at fault, if it is one."""
     why: str | None = None
-    """Why that is wrong, or how it looks like it came about."""
+    """The reason that it is a fault, or its likely cause."""
     remedy: str | None = None
-    """What to do about it."""
+    """The remedy to suggest."""
 
     def error(self) -> GraphError:
-        """The error that tells of it."""
+        """Return the error to raise for this violation."""
         node = self.node
         if node is None:
             return GraphError(self.what, why=self.why, remedy=self.remedy)
@@ -43,7 +43,7 @@ class Violation:
 
 
 Rule: TypeAlias = "Callable[[Graph], Violation | None]"
-"""Looks at a graph and returns the first place that breaks it; its docstring says what it is."""
+"""A function that returns the first violation in a graph, or None; its docstring states the rule."""
 
 
 def check_graph(graph: Graph) -> None:
@@ -75,20 +75,20 @@ def opcodes_are_known(graph: Graph) -> Violation | None:
 
 
 def arguments_are_defined(graph: Graph) -> Violation | None:
-    """Each argument stands before its user, in this graph, and lists it; and each user listed is in this graph."""
-    seen: set[Node] = set()
+    """Each argument is in this graph, before its user, and lists it; each listed user is in this graph."""
+    defined: set[Node] = set()
     for node in graph.nodes:
         if node.graph is not graph:
             return Violation(f"Node {node.name} does not belong to this Graph", node, why="its graph is another one")
         for used in node._input_nodes:
-            if used not in seen:
+            if used not in defined:
                 return _undefined(graph, used, node)
             if node not in used.users:
                 return Violation(f"node {used.name} does not list its user {node.name}", node)
-        seen.add(node)
-    for node in seen:
-        if node.users and not seen.issuperset(node.users):
-            stray = next(user for user in node.users if user not in seen)
+        defined.add(node)
+    for node in defined:
+        if node.users and not defined.issuperset(node.users):
+            stray = next(user for user in node.users if user not in defined)
             return Violation(f"node {node.name} lists {stray.name} as a user, which is not in the graph", node)
     return None
 
@@ -121,7 +121,7 @@ def names_are_unique(graph: Graph) -> Violation | None:
 
 
 def targets_exist(graph: Graph) -> Violation | None:
-    """Everything that ``get_attr`` and ``call_module`` nodes refer to is in the owning module, if there is one."""
+    """The targets of ``get_attr`` and ``call_module`` nodes exist in the owning module, if there is one."""
     root = graph.owning_module
     if root is None:
         return None
@@ -154,7 +154,7 @@ def _prefixes(target: str) -> Iterator[tuple[str, str]]:
 
 
 def names_are_legal(graph: Graph) -> Violation | None:
-    """Every name can be that of a variable."""
+    """Every name is a valid variable name."""
     for node in graph.nodes:
         if not is_identifier(node._name):
             return Violation(
@@ -166,10 +166,10 @@ def names_are_legal(graph: Graph) -> Violation | None:
 
 
 def inputs_stand_first(graph: Graph) -> Violation | None:
-    """Placeholders stand before everything but checks of other inputs, each with at most a default as its argument."""
+    """Placeholders come before everything but checks of other inputs; a default is their only possible argument."""
     computed: list[Node] = []
     last: Node | None = None
-    checks = 0  # how many of the computed nodes stand before the last placeholder
+    checks = 0  # number of computed nodes before the last placeholder
     for node in graph.nodes:
         if node._op != "placeholder":
             computed.append(node)
@@ -190,7 +190,7 @@ def inputs_stand_first(graph: Graph) -> Violation | None:
 
 
 def output_is_last(graph: Graph) -> Violation | None:
-    """There is one output, with one argument, and nothing behind it; only in a graph without nodes there is none."""
+    """There is one output, with one argument, and no node after it; only an empty graph has no output."""
     output: Node | None = None
     for node in graph.nodes:
         if output is not None:
@@ -208,7 +208,7 @@ def output_is_last(graph: Graph) -> Violation | None:
 
 
 def targets_fit(graph: Graph) -> Violation | None:
-    """Functions can be called, everything else has a string as its target, and methods are called on something."""
+    """Functions are callable, all other targets are strings, and methods have an object to be called on."""
     for node in graph.nodes:
         op, target = node._op, cast("Any", node._target)
         if op == "call_function":
@@ -227,7 +227,7 @@ def targets_fit(graph: Graph) -> Violation | None:
 
 
 def arguments_are_frozen(graph: Graph) -> Violation | None:
-    """Arguments hold no lists or dicts that can change, and nothing that hides a node from the use lists."""
+    """Arguments contain no mutable lists or dicts, and nothing that hides a node from the use lists."""
     for node in graph.nodes:
         pending: list[Any] = [*node._args, *node._kwargs.values()]
         while pending:
@@ -259,12 +259,12 @@ def _why_not_held(value: Any) -> str | None:
 
 
 def use_lists_match(graph: Graph) -> Violation | None:
-    """Each user that a node lists uses it."""
+    """Each listed user of a node uses it."""
     listed = used = 0
     for node in graph.nodes:
         listed += len(node.users)
         used += len(node._input_nodes)
-    if listed == used:  # as each use is listed
+    if listed == used:  # arguments_are_defined has checked that each use is listed
         return None
     node, user = next((node, user) for node in graph.nodes for user in node.users if node not in user._input_nodes)
     what = f"node {node.name} lists {user.name} as a user, which does not use it"
@@ -283,4 +283,4 @@ RULES: tuple[Rule, ...] = (
     arguments_are_frozen,
     use_lists_match,
 )
-"""All of them, each after those that it relies on."""
+"""All rules, each after those that it relies on."""

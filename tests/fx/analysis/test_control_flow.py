@@ -64,10 +64,10 @@ def test_what_would_have_to_know_which_part_runs_says_so(analysis: Any, program:
     with pytest.raises(AnalysisError) as caught:
         analysis(program, X)
     first, value, why, remedy, *_ = str(caught.value).splitlines()
-    assert first == "which kernels cond calls is not known without a run"
+    assert first == "the kernels that cond calls are not known without a run"
     assert value.startswith("  value  %cond = call_function[torch.ops.higher_order.cond](")
-    assert why == "  why    it calls each of its parts once, often or not at all, as values and sizes decide"
-    assert remedy == "  try    ask about its parts, which are programs of their own"
+    assert why == "  why    values and sizes decide how many times it calls each of its parts"
+    assert remedy == "  try    analyze its parts, which are programs themselves"
 
 
 @pytest.mark.thorough

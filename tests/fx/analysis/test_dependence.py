@@ -539,9 +539,9 @@ def test_asking_after_an_edit_is_refused(program: Program) -> None:
     revision = program.graph.revision
     program.graph.erase_node(relu)
     expected = f"""\
-the graph was edited after its dependences were worked out
+the graph was edited after its dependences were computed
   why    they are those of revision {revision}, and the graph is at {program.graph.revision}
-  try    make new Dependences(graph), or tell these of each edit: dropped(node), merged(kept, gone)"""
+  try    make new Dependences(graph), or report each edit to these: dropped(node), merged(kept, gone)"""
     with pytest.raises(GraphError, match=f"^{re.escape(expected)}$"):
         dependences.why_not_drop(program.x)
     dependences.dropped(relu)
@@ -550,7 +550,7 @@ the graph was edited after its dependences were worked out
 
 def test_asking_about_a_node_of_another_graph_is_refused(program: Program) -> None:
     other = Program().x
-    with pytest.raises(GraphError, match="`%x` is not in the graph whose dependences are asked for"):
+    with pytest.raises(GraphError, match="`%x` is not in the graph that these dependences are of"):
         program.returning().why_not_drop(other)
 
 

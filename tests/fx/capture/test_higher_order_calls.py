@@ -424,7 +424,7 @@ def test_a_program_with_bodies_is_split_and_analysed() -> None:
     if torch.__version__ >= "2.12":  # earlier ones have no rule for linear of symbolic sizes under vmap
         assert symbolic_shapes(program, ("rows", 4)).shape_of("vmap") == ("rows", 4)
     assert str(estimate_cost(program, X)).startswith("144 FLOP to 432 FLOP, 48 multiply-adds")
-    with pytest.raises(AnalysisError, match="which kernels cond calls is not known without a run"):
+    with pytest.raises(AnalysisError, match="the kernels that cond calls are not known without a run"):
         estimate_cost(fx.symbolic_trace(Chosen()), X)
 
 

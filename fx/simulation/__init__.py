@@ -1,7 +1,7 @@
-"""How long programs take, on devices that need not be here, and what memory they need (paper, section 6.3).
+"""Estimates of run time and memory on devices, which need not be present (paper, section 6.3).
 
-``simulate`` lists a program's kernels on fake tensors, and estimates each by the figures of a device. ``calibrate``
-measures this machine, ``profile`` times each node in real runs::
+``simulate`` lists a program's kernels on fake tensors, and estimates the time of each from the figures of a device.
+``calibrate`` measures this machine; ``profile`` times each node in real runs::
 
     simulate(program, "A100", *inputs)
     simulate(program, calibrate("machine.json"), *inputs)

@@ -1,4 +1,4 @@
-"""What this machine is: rates and overheads, measured in seconds, kept on disk, refused on another machine."""
+"""Calibration: rates and overheads of this machine, measured in seconds, cached on disk, refused on other machines."""
 
 from __future__ import annotations
 
@@ -36,27 +36,27 @@ from fx.simulation.python_overheads import measure_overheads
 from fx.simulation.run_times import estimate_calls
 
 FORMAT = 4
-"""The version of the file."""
+"""The version of the file format."""
 _LEAST_COMMON = 0.12
-"""Relative standard deviation of whole programs that is never undercut: what six programs agree on may be chance."""
+"""Lower bound of the relative standard deviation of whole programs: agreement of six programs may be chance."""
 _LEAST_MEASURED = 0.08
-"""The same of programs whose kernels are all measured."""
+"""The same bound for programs whose kernels are all measured."""
 _MEASURED = "measured on this machine"
 _READS = tuple(1 << power for power in range(14, 29, 2))
-"""Bytes that are read again and again to find the bandwidth."""
+"""Sizes in bytes that are read repeatedly to measure the bandwidth."""
 
 
 def calibrate(path: str | Path | None = None) -> Device:
-    """Measure this machine, with the number of threads that PyTorch has now (half a minute).
+    """Measure this machine with PyTorch's current number of threads; this takes half a minute.
 
     Args:
-        path: a file to keep the result in. If it is there and of this machine, it is read instead.
+        path: a file for the result. If it exists, it is read instead.
 
     Returns:
         The machine as a device for :func:`~fx.simulation.run_times.simulate`.
 
     Raises:
-        AnalysisError: the file is of another machine, another number of threads or another version of PyTorch.
+        AnalysisError: the file is from another machine, number of threads or version of PyTorch.
     """
     if path is not None and Path(path).exists():
         return load_device(path)
@@ -67,15 +67,15 @@ def calibrate(path: str | Path | None = None) -> Device:
 
 
 def calibrated_here(folder: str | Path) -> Device:
-    """Return this machine as a device: read from a folder, or measured into it the first time (:func:`calibrate`).
+    """Return this machine as a device: read from a folder, or measured the first time (:func:`calibrate`).
 
-    Each machine, number of threads and version of PyTorch has a file of its own there.
+    The folder has one file for each machine, number of threads and version of PyTorch.
     """
     return calibrate(file_of_machine(folder, "machine"))
 
 
 def file_of_machine(folder: str | Path, kind: str) -> Path:
-    """The file in a folder for what is measured on this machine, with its threads and version of PyTorch."""
+    """Return the file for one kind of measurement on this machine, with its threads and version of PyTorch."""
     digest = hashlib.sha256(str(this_machine()).encode()).hexdigest()[:12]
     return Path(folder, f"{kind}-{FORMAT}-{digest}.json")
 
@@ -113,23 +113,23 @@ def _measure() -> Device:
 
 
 def _operators(timed: Iterable[tuple[KernelCall, float]]) -> dict[str, Curve]:
-    """Seconds by bytes, for each operator that is not a product."""
-    found: dict[str, dict[float, list[float]]] = {}
+    """Return for each operator that is not a product the seconds of a call by bytes."""
+    times: dict[str, dict[float, list[float]]] = {}
     for call, seconds in timed:
         if product_sizes(call) is None:
-            size = float(max(sum(one.size for one in call.touched), 1))
-            found.setdefault(family_of(call), {}).setdefault(size, []).append(seconds)
-    return {name: _curve({size: statistics.median(of) for size, of in sizes.items()}) for name, sizes in found.items()}
+            size = float(max(sum(touched.size for touched in call.touched), 1))
+            times.setdefault(family_of(call), {}).setdefault(size, []).append(seconds)
+    return {name: _curve({size: statistics.median(of) for size, of in sizes.items()}) for name, sizes in times.items()}
 
 
 def _curve(points: Mapping[float, float]) -> Curve:
-    """A curve through points, which does not fall."""
+    """Return a nondecreasing curve through points."""
     sizes = sorted(points)
     return Curve(tuple(sizes), tuple(itertools.accumulate((points[size] for size in sizes), max)))
 
 
 def _typical(operators: Mapping[str, Curve]) -> tuple[Curve, float]:
-    """The median curve of the operators that were timed at several sizes, and how far they are from it, in logs."""
+    """Return the median curve of operators timed at several sizes, and their standard deviation from it, in logs."""
     curves = [curve for curve in operators.values() if len(curve.sizes) > 2]
     sizes = [float(1 << power) for power in range(3, 25)]
     typical = _curve({size: statistics.median(curve.beyond(size) for curve in curves) for size in sizes})
@@ -138,23 +138,23 @@ def _typical(operators: Mapping[str, Curve]) -> tuple[Curve, float]:
 
 
 def _products(timed: Iterable[tuple[KernelCall, float]], launches: Mapping[str, float]) -> dict[str, Surface]:
-    """Seconds of an operation by the sizes of products, as a power of two."""
+    """Return for each kind of product the binary logarithm of the seconds per operation, by sizes."""
     by_kind: dict[str, list[tuple[ProductSizes, int, float]]] = {}
     for call, seconds in timed:
         if (sizes := product_sizes(call)) is not None:
             by_kind.setdefault(sizes.kind, []).append((sizes, call.work.flops, seconds))
     surfaces: dict[str, Surface] = {}
-    for kind, found in by_kind.items():
-        least = min(seconds / flops for _, flops, seconds in found) / 1.05  # with the launch, which is taken off below
+    for kind, timings in by_kind.items():
+        least = min(seconds / flops for _, flops, seconds in timings) / 1.05  # the launch is subtracted below
         surfaces[kind] = Surface.fit([
             (sizes.features, math.log2(max((seconds - launches[kind]) / flops, least)))
-            for sizes, flops, seconds in found
+            for sizes, flops, seconds in timings
         ])  # fmt: skip
     return surfaces
 
 
 def _rates() -> Iterable[tuple[torch.dtype, float]]:
-    """The rate of a large product of each dtype."""
+    """Yield the rate of a large product of each dtype, in operations per second."""
     for dtype, size in ((torch.float32, 512), (torch.float64, 384), (torch.bfloat16, 384)):
         first, second = torch.rand(size, size).to(dtype), torch.rand(size, size).to(dtype)
         seconds = seconds_of(lambda first=first, second=second: torch.mm(first, second))
@@ -162,7 +162,7 @@ def _rates() -> Iterable[tuple[torch.dtype, float]]:
 
 
 def _bandwidth() -> Curve:
-    """Bytes a second by how many bytes are read in turn; a curve that does not rise."""
+    """Return a nonincreasing curve of bytes per second by the bytes that are read repeatedly."""
     whole = torch.ones(_READS[-1] // 4)
     parts = [whole[: size // 4] for size in _READS]
     rates = [4 * part.numel() / seconds_of(lambda part=part: part.sum(), longest=0.1) for part in parts]
@@ -170,7 +170,7 @@ def _bandwidth() -> Curve:
 
 
 def _memory() -> float:
-    """Bytes of memory of this machine, where the system says it."""
+    """Return the bytes of memory of this machine, or infinity if the system does not report them."""
     try:
         return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
     except (AttributeError, OSError, ValueError):
@@ -178,31 +178,31 @@ def _memory() -> float:
 
 
 def _checked(device: Device) -> Device:
-    """The device with what is left of the uncertainty: how far whole programs, which nothing was fitted to, are off."""
+    """Return the device with uncertainties from the errors on whole programs, which nothing was fitted to."""
     roofline, measured = Roofline(device), MeasuredTimes(device)
     by_roofline, by_kernels, expected = list[float](), list[float](), list[float]()
     for make in CHECKS:
-        module, given = make()
+        module, tensor = make()
         program = symbolic_trace(module.eval())
-        calls = record_calls(program, given)
-        seconds = seconds_of(lambda program=program, given=given: program(given), longest=0.2)
+        calls = record_calls(program, tensor)
+        seconds = seconds_of(lambda program=program, tensor=tensor: program(tensor), longest=0.2)
         estimated = estimate_calls(calls, device, roofline)
         expected.append(estimated.spread**2 - device.common**2)
         by_roofline.append(math.log(seconds / estimated.seconds))
         by_kernels.append(math.log(seconds / estimate_calls(calls, device, measured).seconds))
     longer = max(statistics.median(by_kernels), 0.0)
-    left, known = ([one - longer for one in found] for found in (by_roofline, by_kernels))
+    roofline_errors, kernel_errors = ([log - longer for log in logs] for logs in (by_roofline, by_kernels))
     calibration = replace(
         cast("Calibration", device.calibration),
         longer=math.exp(longer),
-        measured=max(_deviation(known), _LEAST_MEASURED),
+        measured=max(_deviation(kernel_errors), _LEAST_MEASURED),
     )
-    unexplained = _deviation(left) ** 2 - statistics.median(expected)
+    unexplained = _deviation(roofline_errors) ** 2 - statistics.median(expected)
     return replace(device, common=math.sqrt(max(unexplained, _LEAST_COMMON**2)), calibration=calibration)
 
 
 def _deviation(logs: Sequence[float]) -> float:
-    """The standard deviation of logarithms of ratios around 0, by their median, which a single one does not move."""
+    """Return the standard deviation of log ratios around 0, from their median, which is robust to an outlier."""
     return 1.48 * statistics.median(map(abs, logs))
 
 
@@ -210,7 +210,7 @@ def save_device(device: Device, path: str | Path) -> None:
     """Write a calibrated device to a file, whole or not at all.
 
     Raises:
-        AnalysisError: nothing was measured on the device.
+        AnalysisError: the device was not calibrated.
     """
     if device.calibration is None:
         raise AnalysisError(f"{device.name} was not calibrated", remedy="save what calibrate() returns")
@@ -221,7 +221,7 @@ def load_device(path: str | Path) -> Device:
     """Read a calibrated device from a file.
 
     Raises:
-        AnalysisError: the file is none, or of another machine, another number of threads or another version of PyTorch.
+        AnalysisError: the file is missing or invalid, or from another machine, number of threads or version of PyTorch.
     """
     try:
         data = json.loads(Path(path).read_text(encoding="utf-8"))
@@ -239,24 +239,26 @@ def load_device(path: str | Path) -> Device:
 
 
 def _as_data(value: Any) -> Any:
-    """Records as lists and dicts."""
+    """Convert dataclasses to lists and dicts."""
     if is_dataclass(value) and not isinstance(value, type):
-        return {one.name: _as_data(getattr(value, one.name)) for one in fields(value)}
+        return {attribute.name: _as_data(getattr(value, attribute.name)) for attribute in fields(value)}
     if isinstance(value, Mapping):
-        return {str(key): _as_data(one) for key, one in value.items()}
+        return {str(key): _as_data(entry) for key, entry in value.items()}
     return list(value) if isinstance(value, tuple) else value
 
 
 def _from_data(kind: Any, data: Any) -> Any:
-    """Lists and dicts as the records and containers that an annotation names."""
+    """Convert lists and dicts to the dataclasses and containers that an annotation names."""
     if is_dataclass(kind):
         kinds = get_type_hints(kind)
-        return cast("Any", kind)(**{one.name: _from_data(kinds[one.name], data[one.name]) for one in fields(kind)})
+        return cast("Any", kind)(
+            **{attribute.name: _from_data(kinds[attribute.name], data[attribute.name]) for attribute in fields(kind)}
+        )
     parts = get_args(kind)
     if get_origin(kind) is abc.Mapping:
-        return {_from_data(parts[0], key): _from_data(parts[1], one) for key, one in data.items()}
+        return {_from_data(parts[0], key): _from_data(parts[1], entry) for key, entry in data.items()}
     if get_origin(kind) is tuple:
-        return tuple(_from_data(parts[0], one) for one in data)
+        return tuple(_from_data(parts[0], entry) for entry in data)
     if type(None) in parts:
         return None if data is None else _from_data(parts[0], data)
     if kind is torch.dtype:

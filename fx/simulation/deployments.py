@@ -1,4 +1,4 @@
-"""Programs served by many devices: batches, replicas and pipeline stages, given as data (paper, section 6.3)."""
+"""Programs served by many devices: batches, replicas and pipeline stages, described as data (paper, section 6.3)."""
 
 from __future__ import annotations
 
@@ -20,51 +20,51 @@ from fx.simulation.run_times import NodeTime, Simulation, estimate_run
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """A program to serve, with inputs for any batch."""
+    """A program to serve, with inputs for any batch size."""
 
     name: str
-    """What reports call it."""
+    """The name in reports."""
     program: GraphModule
     """The program."""
     inputs: Callable[[int], Sequence[Any]]
-    """Makes the inputs of a batch of so many samples, real or fake."""
+    """A function from a batch size to the inputs of such a batch, real or fake."""
     share: float = 1.0
-    """How many of its samples there are for each sample of a program with a share of 1."""
+    """The number of its samples for each sample of a program with a share of 1."""
 
 
 @dataclass(frozen=True, slots=True)
 class Deployment:
-    """Devices and how programs are spread over them."""
+    """Devices, and the distribution of programs over them."""
 
     device: Device | str
-    """The device, or the name of one that is known."""
+    """The device, or the name of a registered device."""
     replicas: int = 1
-    """Copies of the program that work side by side, each with batches of its own."""
+    """Copies of the program that run in parallel, each on its own batches."""
     stages: int = 1
-    """Devices that each replica is cut over, each with a part of the program that passes its values on."""
+    """Pipeline stages of each replica, one device per stage."""
     batch: int = 1
-    """Samples in a batch."""
+    """Samples per batch."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Stage:
-    """One part of a program that is cut over several devices."""
+    """One part of a program that is split over several devices."""
 
     nodes: tuple[Node, ...]
     """The nodes that it runs, in order."""
     seconds: float
-    """Seconds of them."""
+    """Seconds to run them."""
     transfer: float
-    """Seconds to pass on what later stages need."""
+    """Seconds to send the values that later stages need."""
     sent: int
-    """Bytes of that."""
+    """Bytes of those values."""
     memory: int
-    """Bytes that it needs: its parameters and the greatest that its values take at a time."""
+    """Bytes for its parameters, the peak of its values, and the values to send."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Service:
-    """What one program takes in one deployment."""
+    """The estimate for one program in one deployment."""
 
     served: Served
     """The program."""
@@ -73,7 +73,7 @@ class Service:
     stages: tuple[Stage, ...]
     """The parts of one replica."""
     simulation: Simulation
-    """One run on one device."""
+    """The estimate of one run on one device."""
     fits: bool
     """Whether the memory of the device is enough for each stage."""
 
@@ -84,40 +84,40 @@ class Service:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """The seconds between which the latency is expected with a probability of 90 %."""
+        """The bounds, in seconds, within which the latency lies with a probability of 90 %."""
         low, high = self.simulation.interval
         ratio = self.latency / self.simulation.seconds if self.simulation.seconds else 1.0
         return low * ratio, high * ratio
 
     @property
     def throughput(self) -> float:
-        """Samples a second of all replicas; the slowest stage sets the pace."""
+        """Samples per second of all replicas; the slowest stage sets the pace."""
         pace = max(stage.seconds + stage.transfer for stage in self.stages)
         return self.deployment.replicas * self.deployment.batch / pace
 
     @property
     def devices(self) -> int:
-        """Devices that it takes."""
+        """The number of devices."""
         return self.deployment.replicas * self.deployment.stages
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DeploymentReport:
-    """What programs take in deployments."""
+    """The estimates for several programs and deployments."""
 
     services: tuple[Service, ...]
-    """One for each program and deployment, in order."""
+    """One estimate for each program and deployment, in order."""
 
     def mixed_throughput(self, deployment: Deployment) -> float:
-        """Samples a second of all programs together where each device serves all of them in turn, by their shares."""
-        found = [one for one in self.services if one.deployment == deployment]
-        samples = sum(one.served.share for one in found)
-        return samples / sum(one.served.share / one.throughput for one in found) if found else 0.0
+        """Return the samples per second of all programs if each device serves them in turn, by their shares."""
+        services = [service for service in self.services if service.deployment == deployment]
+        samples = sum(service.served.share for service in services)
+        return samples / sum(service.served.share / service.throughput for service in services) if services else 0.0
 
     def __str__(self) -> str:
         header = ["program, device", "over", "batch", "latency", "samples a second", "memory"]
         lines = table_lines(header, map(_row, self.services))
-        if any(not one.fits for one in self.services):
+        if any(not service.fits for service in self.services):
             lines.append("!: more memory than the device has")
         return "\n".join(lines)
 
@@ -125,18 +125,19 @@ class DeploymentReport:
 def simulate_deployments(
     programs: Iterable[Served], deployments: Iterable[Deployment], *, times: KernelTimes | None = None
 ) -> DeploymentReport:
-    """Estimate what programs take on many devices: each program in each deployment (paper, section 6.3).
+    """Estimate the latency, throughput and memory of each program in each deployment (paper, section 6.3).
 
-    Stages are cut so that the slowest takes as little as it can. Batches follow one another, so that every stage works.
+    Programs are cut into stages so that the slowest stage is as fast as possible. Batches follow one another, so that
+    all stages work at the same time.
 
     Args:
         programs: the programs to serve.
-        deployments: the devices; several with other batches are a range of batches.
-        times: the source of the times of kernels, by default a roofline of each device.
+        deployments: the deployments; vary ``batch`` to compare batch sizes.
+        times: the source of the times of kernels; by default a roofline of each device.
 
     Raises:
-        AnalysisError: a deployment makes no sense, or has more stages than a program has nodes that take time.
-        Exception: as of :func:`~fx.simulation.run_times.simulate`.
+        AnalysisError: a deployment has a count below 1, or more stages than a program has nodes that take time.
+        Exception: as for :func:`~fx.simulation.run_times.simulate`.
 
     >>> import fx, torch
     >>> served = Served("linear", fx.symbolic_trace(torch.nn.Linear(64, 64)), lambda batch: [torch.empty(batch, 64)])
@@ -146,8 +147,8 @@ def simulate_deployments(
     True
     """
     recorded: dict[tuple[int, int], tuple[ProgramCalls, MemoryReport]] = {}
-    found: list[Service] = []
-    wanted = [_checked(one) for one in deployments]
+    services: list[Service] = []
+    wanted = [_checked(deployment) for deployment in deployments]
     for served in programs:
         expect_program(served.program, "a Served has a GraphModule")
         for deployment in wanted:
@@ -156,8 +157,8 @@ def simulate_deployments(
                 inputs = served.inputs(deployment.batch)
                 calls, memory = record_calls(served.program, *inputs), activation_memory(served.program, *inputs)
                 recorded[key] = calls, memory
-            found.append(_service(served, deployment, *recorded[key], times))
-    return DeploymentReport(tuple(found))
+            services.append(_service(served, deployment, *recorded[key], times))
+    return DeploymentReport(tuple(services))
 
 
 def _checked(deployment: Deployment) -> Deployment:
@@ -182,35 +183,35 @@ def _service(
 def _stages(
     simulation: Simulation, memory: MemoryReport, count: int, device: Device, served: Served
 ) -> tuple[Stage, ...]:
-    nodes = [one for one in simulation.nodes if one.node is not None]
+    nodes = [timing for timing in simulation.nodes if timing.node is not None]
     if count == 1:
-        whole = tuple(one.node for one in nodes if one.node)
+        whole = tuple(timing.node for timing in nodes if timing.node)
         return (Stage(whole, simulation.seconds, 0.0, 0, simulation.memory),)
     if len(nodes) < count:
         raise AnalysisError(
             f"{served.name} cannot be cut into {count} stages",
             why=f"only {len(nodes)} of its nodes take any time",
-            remedy="ask for less, or capture it with smaller modules",
+            remedy="ask for fewer stages, or capture it with smaller modules",
         )
-    total = sum(one.seconds for one in nodes) or 1.0
-    scale = simulation.seconds / total  # of an accelerator, the time that its host and itself work side by side
+    total = sum(timing.seconds for timing in nodes) or 1.0
+    scale = simulation.seconds / total  # accounts for the overlap of an accelerator and its host
     order = {node: place for place, node in enumerate(served.program.graph.nodes)}
-    held = _parameters(served.program)
-    found: list[Stage] = []
+    parameter_bytes = _parameters(served.program)
+    stages: list[Stage] = []
     for part in _parts(nodes, count):
-        own = [one.node for one in part if one.node is not None]
+        own = [timing.node for timing in part if timing.node is not None]
         first, last = order[own[0]], order[own[-1]]
-        sent = 0 if len(found) == count - 1 else _bytes_across(memory.storages, order, last)
+        sent = 0 if len(stages) == count - 1 else _bytes_across(memory.storages, order, last)
         values = _most_inside(memory, order, first, last)
-        parameters = sum(size for node, size in held.items() if first <= order[node] <= last)
-        seconds = scale * sum(one.seconds for one in part)
-        found.append(Stage(tuple(own), seconds, sent / device.link.value, sent, parameters + values + sent))
-    return tuple(found)
+        parameters = sum(size for node, size in parameter_bytes.items() if first <= order[node] <= last)
+        seconds = scale * sum(timing.seconds for timing in part)
+        stages.append(Stage(tuple(own), seconds, sent / device.link.value, sent, parameters + values + sent))
+    return tuple(stages)
 
 
 def _parts(nodes: Sequence[NodeTime], count: int) -> list[list[NodeTime]]:
-    """Cut a sequence into parts of which the slowest takes as little as it can: by halving the bound on it."""
-    low, high = max(one.seconds for one in nodes), sum(one.seconds for one in nodes)
+    """Cut a sequence into ``count`` parts that minimize the time of the slowest, by bisecting the bound on it."""
+    low, high = max(timing.seconds for timing in nodes), sum(timing.seconds for timing in nodes)
     for _ in range(60):
         bound = (low + high) / 2
         low, high = (low, bound) if len(_packed(nodes, bound, 1)) <= count else (bound, high)
@@ -218,19 +219,19 @@ def _parts(nodes: Sequence[NodeTime], count: int) -> list[list[NodeTime]]:
 
 
 def _packed(nodes: Sequence[NodeTime], bound: float, least: int) -> list[list[NodeTime]]:
-    """Parts that take no longer than a bound, each as many nodes as it can; at least so many parts."""
+    """Fill parts greedily up to a bound in seconds each; return at least ``least`` parts."""
     parts, inside = [[nodes[0]]], nodes[0].seconds
-    for left, one in zip(range(len(nodes) - 1, 0, -1), nodes[1:], strict=True):
-        inside += one.seconds
-        if inside > bound or left == least - len(parts):
+    for remaining, timing in zip(range(len(nodes) - 1, 0, -1), nodes[1:], strict=True):
+        inside += timing.seconds
+        if inside > bound or remaining == least - len(parts):
             parts.append([])
-            inside = one.seconds
-        parts[-1].append(one)
+            inside = timing.seconds
+        parts[-1].append(timing)
     return parts
 
 
 def _bytes_across(storages: Iterable[Storage], order: Mapping[Node, int], last: int) -> int:
-    """Bytes of values that are made up to a node and used after it, each once."""
+    """Return the bytes of the values that are computed up to a node and used after it; each counts once."""
     return sum(
         storage.size
         for storage in storages
@@ -241,26 +242,28 @@ def _bytes_across(storages: Iterable[Storage], order: Mapping[Node, int], last: 
 
 
 def _most_inside(memory: MemoryReport, order: Mapping[Node, int], first: int, last: int) -> int:
-    """The most that values take at a time while the nodes from ``first`` to ``last`` run."""
-    moments = [one.made for one in memory.storages if one.node is not None and first <= order[one.node] <= last]
+    """Return the peak memory of values while the nodes from ``first`` to ``last`` run."""
+    moments = [
+        storage.made for storage in memory.storages if storage.node is not None and first <= order[storage.node] <= last
+    ]
     return max((memory.live[moment] for moment in moments), default=0)
 
 
 def _parameters(program: GraphModule) -> dict[Node, int]:
-    """Bytes of parameters and buffers that each node uses first."""
-    found: dict[Node, int] = {}
-    seen: set[int] = set()
+    """Return for each node the bytes of the parameters and buffers that it is the first to use."""
+    sizes: dict[Node, int] = {}
+    seen_ids: set[int] = set()
     for node in program.graph.nodes:
-        own = [tensor for tensor in tensors_held(program, node) if id(tensor) not in seen]
-        seen.update(map(id, own))
+        own = [tensor for tensor in tensors_held(program, node) if id(tensor) not in seen_ids]
+        seen_ids.update(map(id, own))
         if own:
-            found[node] = sum(tensor.numel() * tensor.element_size() for tensor in own)
-    return found
+            sizes[node] = sum(tensor.numel() * tensor.element_size() for tensor in own)
+    return sizes
 
 
-def _row(one: Service) -> list[str]:
-    deployment = one.deployment
+def _row(service: Service) -> list[str]:
+    deployment = service.deployment
     over = str(deployment.replicas) + (f" x {deployment.stages}" if deployment.stages > 1 else "")
-    memory = in_bytes(max(stage.memory for stage in one.stages)) + ("" if one.fits else " !")
-    name = f"{one.served.name}, {one.simulation.device.name}"
-    return [name, over, str(deployment.batch), in_seconds(one.latency), f"{one.throughput:.4g}", memory]
+    memory = in_bytes(max(stage.memory for stage in service.stages)) + ("" if service.fits else " !")
+    name = f"{service.served.name}, {service.simulation.device.name}"
+    return [name, over, str(deployment.batch), in_seconds(service.latency), f"{service.throughput:.4g}", memory]

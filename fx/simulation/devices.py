@@ -1,4 +1,4 @@
-"""What is known of a device that programs run on, each figure with its source (paper, section 6.3)."""
+"""Devices that programs run on, as figures with their sources (paper, section 6.3)."""
 
 from __future__ import annotations
 
@@ -21,31 +21,31 @@ from fx.simulation.product_sizes import Surface
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A number with where it is from."""
+    """A number with its source."""
 
     value: float
-    """The number, in the unit of the field that it stands in."""
+    """The number, in the unit of the field that holds it."""
     source: str
-    """A public document, ``"measured"``, or the assumption that it is."""
+    """A public document, ``"measured"``, or a description of the assumption."""
     spread: float = 0.1
-    """Relative standard deviation: how far what programs reach is from it."""
+    """Relative standard deviation of the values that programs reach."""
 
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """A positive quantity that depends on a size, known at some sizes; straight between them on logarithmic axes.
+    """A positive quantity that depends on a size, interpolated linearly on logarithmic axes.
 
     >>> round(Curve((1.0, 100.0), (10.0, 1000.0)).at(10.0), 6)
     100.0
     """
 
     sizes: tuple[float, ...]
-    """The sizes at which it is known, ascending."""
+    """The known sizes, ascending."""
     values: tuple[float, ...]
-    """What it is there."""
+    """The values at these sizes."""
 
     def at(self, size: float) -> float:
-        """Its value at ``size``: of the nearest end outside of the known sizes."""
+        """Return the value at ``size``; outside of the known sizes, the value at the nearest end."""
         sizes, values = self.sizes, self.values
         if size <= sizes[0] or len(sizes) == 1:
             return values[0]
@@ -57,14 +57,14 @@ class Curve:
         return math.exp(math.log(values[place - 1]) * (1 - share) + math.log(values[place]) * share)
 
     def beyond(self, size: float) -> float:
-        """Its value at ``size``; above the known sizes in proportion to the size."""
+        """Return the value at ``size``; above the known sizes it is proportional to the size."""
         last = self.sizes[-1]
         return self.at(size) * (size / last if size > last else 1.0)
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What measured times hold for."""
+    """The machine and the configuration that measured times are valid for."""
 
     processor: str
     """The name of the processor."""
@@ -73,7 +73,7 @@ class Machine:
     torch: str
     """The version of PyTorch."""
     instructions: str
-    """The instructions that its kernels use, as ``AVX512``."""
+    """The instruction set that its kernels use, such as ``AVX512``."""
 
     def __str__(self) -> str:
         return f"{self.processor}, {self.threads} thread(s), torch {self.torch}, {self.instructions}"
@@ -81,70 +81,70 @@ class Machine:
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """What :func:`~fx.simulation.calibration.calibrate` measured on one machine."""
+    """The measurements of :func:`~fx.simulation.calibration.calibrate` on one machine."""
 
     machine: Machine
     """The machine."""
     products: Mapping[str, Surface]
-    """Logarithm of the seconds of a floating-point operation by the sizes of a product, for each kind of product."""
+    """For each kind of product, the binary logarithm of the seconds per floating-point operation, by sizes."""
     operators: Mapping[str, Curve]
-    """Seconds of a call by the bytes that it touches, for operators that were timed; their launch is in it."""
+    """For each timed operator, the seconds of a call by the bytes that it touches, launch included."""
     launches: Mapping[str, float]
-    """Seconds of the smallest product, for each kind of product."""
+    """For each kind of product, the seconds of the smallest one."""
     typical: Curve
-    """The same for an operator that was not: the median of those that work on each element."""
+    """Seconds of a call by bytes for operators that were not timed: the median of those timed at several sizes."""
     unknown: float
     """Relative standard deviation of operators that were not timed."""
     longer: float = 1.0
-    """How many times as long whole programs take as their kernels, timed alone, and the Python between them."""
+    """The time of whole programs divided by the sum of their kernels, timed alone, and the Python between them."""
     measured: float = 0.05
-    """Relative standard deviation of whole programs whose kernels were all measured."""
+    """Relative standard deviation of whole programs if all their kernels are measured."""
 
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """A processor or an accelerator: its rates, and what one call costs."""
+    """A processor or an accelerator: its rates, and the cost of a call."""
 
     name: str
-    """What reports call it."""
+    """The name in reports."""
     kind: Literal["cpu", "cuda"]
-    """Where PyTorch runs programs on it. An accelerator works while its host launches the next kernels."""
+    """PyTorch's type of the device. An accelerator works while its host launches the next kernels."""
     arithmetic: Mapping[torch.dtype, Figure]
-    """Greatest rate of products in floating-point operations a second, by the dtype of the operands."""
+    """Peak rate of products in floating-point operations per second, by the dtype of the operands."""
     bandwidth: Curve
-    """Bytes a second by how many other bytes are touched before the same ones are needed again: caches, then memory."""
+    """Bytes per second by reuse distance, the bytes touched between two uses of the same ones: caches, then memory."""
     bandwidth_source: str
-    """Where that is from."""
+    """The source of ``bandwidth``."""
     memory: Figure
-    """Bytes a second of its main memory."""
+    """Bytes per second of its main memory."""
     capacity: Figure
     """Bytes of its memory."""
     launch: Figure
     """Seconds to launch one kernel."""
     efficiency: Figure
-    """Share of the greatest rate that large products reach."""
+    """Share of the peak rate that large products reach."""
     fill: Figure
     """Seconds until a kernel works at its full rate."""
     link: Figure
-    """Bytes a second from and to another device of the kind, one way."""
+    """Bytes per second to another device of the same kind, in one direction."""
     convolutions: Mapping[torch.dtype, Figure] = field(default_factory=dict[torch.dtype, Figure])
-    """The rate of convolutions, where it is another one than that of matrix products."""
+    """The peak rate of convolutions by dtype, if it differs from that of matrix products."""
     overheads: Mapping[str, float] = field(default_factory=dict[str, float])
-    """Seconds of Python by opcode, beside its kernels: ``call_module`` and so on."""
+    """Seconds of Python around the kernels, by opcode (``call_module`` and so on) and by module or function."""
     cores: int = 1
-    """Processors in it that the rates are of."""
+    """The number of cores that the rates are for."""
     core_bandwidth: float | None = None
-    """Bytes a second that one of its processors gets from memory alone; None: all of it."""
+    """Bytes per second that one core alone gets from memory; None if it gets the full bandwidth."""
     common: float = 0.1
-    """Relative standard deviation of whole programs that is left when all else is right."""
+    """Relative standard deviation of whole programs that remains if all assumptions hold."""
     calibration: Calibration | None = None
-    """What was measured on it, where something was."""
+    """The measurements on it, if it was calibrated."""
 
     def limited_to(self, cores: int) -> Device:
-        """The device where a program uses that many of its processors.
+        """Return this device for a program that uses only ``cores`` of its cores.
 
         Raises:
-            AnalysisError: it has fewer, or its times were measured with another number of threads.
+            AnalysisError: it has fewer cores, or was measured, which fixes the number of threads.
         """
         if self.calibration is not None:
             raise AnalysisError(
@@ -162,36 +162,40 @@ class Device:
         return replace(
             self,
             name=f"{self.name}, {cores} of {self.cores} processors",
-            arithmetic={dtype: replace(one, value=one.value * share) for dtype, one in self.arithmetic.items()},
-            convolutions={dtype: replace(one, value=one.value * share) for dtype, one in self.convolutions.items()},
+            arithmetic={
+                dtype: replace(figure, value=figure.value * share) for dtype, figure in self.arithmetic.items()
+            },
+            convolutions={
+                dtype: replace(figure, value=figure.value * share) for dtype, figure in self.convolutions.items()
+            },
             memory=replace(self.memory, value=memory),
             bandwidth=replace(self.bandwidth, values=tuple(values)),
             cores=cores,
         )
 
     def rate(self, dtype: torch.dtype | None, *, convolution: bool = False) -> Figure:
-        """The greatest rate of products of a dtype; of one that is not listed, that of the nearest wider one."""
-        known = {**self.arithmetic, **(self.convolutions if convolution else {})}
-        if dtype in known:
-            return known[dtype]
+        """Return the peak rate of products of a dtype; for an unlisted dtype, that of the nearest wider one."""
+        figures = {**self.arithmetic, **(self.convolutions if convolution else {})}
+        if dtype in figures:
+            return figures[dtype]
         width = 4 if dtype is None else dtype.itemsize
-        wider = sorted((one.itemsize, place) for place, one in enumerate(known) if one.itemsize >= width)
+        wider = sorted((other.itemsize, place) for place, other in enumerate(figures) if other.itemsize >= width)
         place = wider[0][1] if wider else 0
-        found = list(known.values())[place]
-        return replace(found, spread=max(found.spread, 0.5))
+        nearest = list(figures.values())[place]
+        return replace(nearest, spread=max(nearest.spread, 0.5))
 
 
 def this_machine() -> Machine:
-    """Name the machine that runs this, with the number of threads that PyTorch has now."""
+    """Return the machine that runs this process, with PyTorch's current number of threads."""
     capability = torch.backends.cpu.get_cpu_capability()
     return Machine(_processor(), torch.get_num_threads(), str(torch.__version__), str(capability))
 
 
 def refuse_other_machine(machine: Machine, where: str, remedy: str = "calibrate() here, into another file") -> None:
-    """Raise an error if times were measured on another machine than this one, as it is now.
+    """Check that times were measured on this machine, with its current configuration.
 
     Raises:
-        AnalysisError: they were.
+        AnalysisError: they were measured on another machine or with another configuration.
     """
     now = this_machine()
     if machine != now:
@@ -205,7 +209,7 @@ def refuse_other_machine(machine: Machine, where: str, remedy: str = "calibrate(
 
 
 def write_json(path: Path, data: object) -> None:
-    """Write a file that is there whole or not at all, in a folder that is made if need be."""
+    """Write a file atomically, and create its folder if needed."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False, encoding="utf-8") as file:
         json.dump(data, file)
@@ -224,7 +228,7 @@ def _processor() -> str:
 
 
 def steps(levels: Sequence[tuple[float, float]], memory: float) -> Curve:
-    """A curve of bandwidth from sizes of caches with their bandwidths, and that of the memory behind them."""
+    """Return a curve of bandwidth, given the size and bandwidth of each cache and the bandwidth of the memory."""
     sizes, values = list[float](), list[float]()
     for size, bandwidth in levels:
         sizes += [size / 2, size]

@@ -1,6 +1,6 @@
-"""What one call of a kernel takes: by a roofline of a device, as measured, or as read from a profile.
+"""The time of one kernel call: estimated by a roofline of a device, measured, or read from a profile.
 
-The three sources have one interface, :class:`KernelTimes`, and :func:`~fx.simulation.run_times.simulate` takes any.
+The three sources have one interface, :class:`KernelTimes`; :func:`~fx.simulation.run_times.simulate` takes any.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from fx.simulation.devices import Calibration, Device
 from fx.simulation.product_sizes import ProductSizes, product_sizes
 
 LAUNCH, MEMORY, PYTHON = "launch of kernels", "bandwidth of memory", "Python between kernels"
-"""Assumptions that parts of a time rest on."""
+"""The assumptions that the parts of a time depend on."""
 _IN_WORDS = {
     "matrix": "matrix products",
     "convolution": "convolutions",
@@ -24,24 +24,24 @@ _IN_WORDS = {
     "recurrent": "recurrent layers",
 }
 _GRADIENT_SPREAD = 0.15
-"""How much less is known of the gradient of a product, which is two, than of the product."""
+"""Additional relative standard deviation of the gradient of a product, which is two products."""
 _TIMED_SPREAD = 0.15
-"""Relative standard deviation of operators that were timed, between and outside of the sizes at which they were."""
+"""Relative standard deviation of timed operators at sizes other than those timed."""
 _STRIDED = frozenset({"aten.clone", "aten.copy_", "aten._to_copy"})
 
 
 @dataclass(frozen=True, slots=True)
 class KernelTime:
-    """What one call of a kernel takes."""
+    """The time of one kernel call."""
 
     seconds: float
-    """Seconds of the device."""
+    """Seconds on the device."""
     assumption: str
-    """What that rests on most, in words."""
+    """The assumption that the time depends on most."""
     spread: float
-    """Its relative standard deviation."""
+    """The relative standard deviation of the time."""
     launch: float = 0.0
-    """Seconds of the host to launch it, where they are not in ``seconds``."""
+    """Seconds on the host to launch it, if ``seconds`` does not include them."""
 
 
 class KernelTimes(Protocol):
@@ -49,29 +49,29 @@ class KernelTimes(Protocol):
 
     @property
     def name(self) -> str:
-        """Return what reports call it."""
+        """The name in reports."""
         ...
 
     @property
     def spread(self) -> float:
-        """Relative standard deviation of whole programs that is left when all else is right."""
+        """Relative standard deviation of whole programs that remains if all assumptions hold."""
         ...
 
     def time_of(self, call: KernelCall) -> KernelTime:
-        """Return what a call takes."""
+        """Return the time of a call."""
         ...
 
 
 _KERNELS_OF_A_STEP = 2
-"""Kernels of each step of a recurrent layer on an accelerator: a product, and the gates."""
+"""Kernels per step of a recurrent layer on an accelerator: a product, and the gates."""
 
 
 @dataclass(frozen=True, slots=True)
 class Roofline:
-    """Times by the rates of a device: operations over their rate or bytes over the bandwidth, whichever takes longer.
+    """Times from the rates of a device: operations over their rate or bytes over the bandwidth, whichever is longer.
 
-    Bandwidth is that of the cache in which the operands are by then. Of a device that was calibrated, rates are those
-    of products of about the same sizes, and of operators that touch about as many bytes.
+    The bandwidth is that of the cache that holds the operands at the time of the call. On a calibrated device, rates
+    come from products of similar sizes, and from operators that touch a similar number of bytes.
     """
 
     device: Device
@@ -81,11 +81,11 @@ class Roofline:
 
     @property
     def spread(self) -> float:
-        """Relative standard deviation of whole programs that is left when all else is right."""
+        """Relative standard deviation of whole programs that remains if all assumptions hold."""
         return self.device.common
 
     def time_of(self, call: KernelCall) -> KernelTime:
-        """Return what a call takes."""
+        """Return the time of a call."""
         calibration, launch = self.device.calibration, self.device.launch
         sizes = product_sizes(call)
         if calibration is None:
@@ -99,7 +99,7 @@ class Roofline:
 
     def _by_rates(self, call: KernelCall, sizes: ProductSizes | None) -> KernelTime:
         device = self.device
-        dtype = next((one.dtype for one in call.given if one.dtype.is_floating_point), None)
+        dtype = next((operand.dtype for operand in call.given if operand.dtype.is_floating_point), None)
         kind = "convolutions" if sizes is not None and sizes.kind.endswith("convolution") else "matrix products"
         rate = device.rate(dtype, convolution=kind == "convolutions")
         moving = self.transfer(call)
@@ -112,7 +112,7 @@ class Roofline:
             assumption, spread = f"rate of {kind}", (rate.spread**2 + device.efficiency.spread**2) ** 0.5
         least = device.fill.value
         if sizes is not None and sizes.kind == "recurrent":
-            least *= _KERNELS_OF_A_STEP * sizes.groups  # which wait for each other
+            least *= _KERNELS_OF_A_STEP * sizes.groups  # the steps run one after the other
         if least > work:
             assumption, spread = "least time of a kernel", device.fill.spread
         return KernelTime(least + work, assumption, spread, device.launch.value)
@@ -132,15 +132,15 @@ class Roofline:
         return KernelTime(computing + launch, f"rate of {_IN_WORDS[kind]}", spread)
 
     def _width(self, call: KernelCall) -> float:
-        """Return how much longer operations take than in float32, which was measured."""
-        dtype = next((one.dtype for one in call.given if one.dtype.is_floating_point), None)
-        known = self.device.arithmetic
-        return next(iter(known.values())).value / self.device.rate(dtype).value
+        """Return the time of operations in the call's dtype relative to float32, which was measured."""
+        dtype = next((operand.dtype for operand in call.given if operand.dtype.is_floating_point), None)
+        rates = self.device.arithmetic
+        return next(iter(rates.values())).value / self.device.rate(dtype).value
 
     def _operator(self, call: KernelCall, calibration: Calibration) -> KernelTime:
         family = family_of(call)
         curve = calibration.operators.get(family, calibration.operators.get(family.removesuffix("_")))
-        size = sum(one.size for one in call.touched)
+        size = sum(touched.size for touched in call.touched)
         far = max(self.transfer(call) - self.transfer(call, near=True), 0.0)
         spread = _TIMED_SPREAD if curve is not None else calibration.unknown
         seconds = (curve or calibration.typical).beyond(size)
@@ -151,14 +151,17 @@ class Roofline:
         return KernelTime(seconds + far, LAUNCH if seconds < 2 * launch else words, spread)
 
     def transfer(self, call: KernelCall, *, near: bool = False) -> float:
-        """Seconds to move what a call touches from where it is; with ``near`` as if nothing else had been touched."""
+        """Return the seconds to move the bytes that a call touches from the cache or memory that holds them.
+
+        With ``near``, assume that nothing else was touched in between.
+        """
         at = self.device.bandwidth.at
-        total = max(sum(one.size for one in call.touched), 1)
-        return sum(one.size / at(total if near else max(one.distance, total)) for one in call.touched)
+        total = max(sum(touched.size for touched in call.touched), 1)
+        return sum(touched.size / at(total if near else max(touched.distance, total)) for touched in call.touched)
 
 
 def family_of(call: KernelCall) -> str:
-    """Return what the times of an operator are known by: apart where it changes strides."""
+    """Return the key of an operator in ``Calibration.operators``: copies that change strides have a separate one."""
     name = call.name
     changes_strides = name in _STRIDED and call.given and call.made and call.given[0].stride != call.made[0].stride
     return f"{name}, strided" if changes_strides else name

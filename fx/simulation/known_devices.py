@@ -1,7 +1,7 @@
-"""Devices that are known from public documents: accelerators of NVIDIA, servers' processors of Intel and AMD.
+"""Devices from public documents: accelerators of NVIDIA, server processors of Intel and AMD.
 
-Rates are the greatest ones that their makers name, without sparsity. What programs reach of them and what a call costs
-are assumptions, and the figures say so; :func:`~fx.simulation.calibration.calibrate` measures them where it can.
+Rates are the peak rates that the vendors publish, without sparsity. The share of them that programs reach, and the cost
+of a call, are assumptions and marked as such; :func:`~fx.simulation.calibration.calibrate` measures this machine's.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _TF32 = "TF32, PyTorch's default for convolutions, of which cuDNN reached half o
 _FILL_GPU = Figure(3e-6, "assumption: a kernel on a GPU takes 2 to 5 microseconds however small", 0.3)
 _NO_FILL = Figure(0.0, "in the launch", 0.0)
 _HOST = {"call_module": 3e-6, "call_function": 0.5e-6, "call_method": 0.3e-6, "get_attr": 0.3e-6}
-"""Seconds of Python in the generated code, an assumption as well."""
+"""Seconds of Python in the generated code, by opcode; also an assumption."""
 
 
 def _rates(source: str, **rates: float) -> dict[torch.dtype, Figure]:
@@ -101,7 +101,10 @@ def _processor(
     name: str, source: str, clock: str, *, cores: int, gigahertz: float, flops: int, memory: float, capacity: float,
     last_cache: float,
 ) -> Device:  # fmt: skip
-    """A server's processor: caches at 64, 32 and 12 bytes a cycle and core, 2 operations a multiply-add."""
+    """Describe a server processor with caches of 64, 32 and 12 bytes per cycle and core.
+
+    ``flops`` are the operations per cycle and core in float32, two per multiply-add.
+    """
     peak = cores * gigahertz * 1e9 * flops
     cycles = cores * gigahertz * 1e9
     levels = [(cores * 32 * 1024, 64 * cycles), (cores * 2**20 / 2, 32 * cycles), (last_cache, 12 * cycles)]
@@ -149,20 +152,20 @@ for _device in (*_ACCELERATORS, *_PROCESSORS):
 
 
 def register_device(device: Device) -> Device:
-    """Make a device known under its name, for :func:`get_device` and the command line.
+    """Register a device under its name, for :func:`get_device` and the command line.
 
     Raises:
-        AnalysisError: another device has the name.
+        AnalysisError: another device has this name.
     """
     _known.register(device.name, device)
     return device
 
 
 def get_device(name: str) -> Device:
-    """Return the device called ``name``.
+    """Return the registered device called ``name``.
 
     Raises:
-        AnalysisError: there is none; the message lists the nearest names.
+        AnalysisError: no device has this name; the message lists the nearest names.
 
     >>> get_device("A100").memory.value / 1e9
     2039.0
@@ -171,5 +174,5 @@ def get_device(name: str) -> Device:
 
 
 def list_devices() -> list[str]:
-    """Return the names of all devices that are known."""
+    """Return the names of all registered devices."""
     return _known.names()

@@ -1,4 +1,4 @@
-"""Times of kernels that are measured on this machine: each run alone, once per operator and sizes, and remembered."""
+"""Measured times of kernels: each is run alone on this machine, once per operator and sizes, and cached."""
 
 from __future__ import annotations
 
@@ -20,34 +20,35 @@ from fx.simulation.devices import Device, Machine, refuse_other_machine, this_ma
 from fx.simulation.kernel_times import LAUNCH, KernelTime, Roofline
 
 MEASURED = "measured kernels"
-"""The assumption that a kernel takes in a program what it takes alone."""
+"""The assumption that a kernel takes as long in a program as it does alone."""
 _SPREAD = 0.05
 SHORTEST = 4e-4
-"""Seconds that a sample takes at least: calls are repeated in it."""
+"""The minimum seconds of a sample; short calls are repeated to fill it."""
 LONGEST = 0.06
-"""Seconds that all samples of a call take, if one call does not take longer."""
+"""The budget in seconds for all samples of a call; slow calls exceed it, since three samples are always taken."""
 MOST_SAMPLES = 12
 _LEVELS = (1 << 20, 1 << 23, 1 << 26)
-"""Bytes from which on operands are taken from farther away: beyond one cache, beyond the next, in memory."""
+"""Bytes of reuse distance beyond which operands are out of the first cache, out of the next, and in memory."""
 _POOL = 1 << 27
-"""Bytes that operands from memory are spread over."""
+"""Bytes of the buffer that far operands are placed in."""
 _MOST_RANDOM = 1 << 24
-"""Elements from which on random numbers would take longer than what is timed."""
+"""The largest number of elements to fill with random numbers; more would take longer than the timing itself."""
 _POSITIONS = {"aten.embedding": 0, "aten._embedding_bag": 0, "aten._embedding_bag_forward_only": 0}
 
 
 def seconds_of(call: Callable[[], Any], *, longest: float = LONGEST) -> float:
-    """Time one call: the lower quartile of some samples, each of as many calls as are needed to read a clock.
+    """Time one call: return the lower quartile of several samples, in seconds per call.
 
-    With one thread the clock is that of the thread, so that what other processes take does not count.
+    Each sample repeats the call often enough for the clock's resolution. With one thread, the thread's CPU time is
+    measured, which excludes other processes.
     """
     clock = time.thread_time if torch.get_num_threads() == 1 else time.perf_counter
     once = max(_sample(call, 1, clock), 1e-7)
     once = max(min(once, _sample(call, 1, clock)), 1e-7)
     repeats = max(1, round(SHORTEST / once))
     count = int(max(3, min(MOST_SAMPLES, longest / (once * repeats))))
-    found = sorted(_sample(call, repeats, clock) for _ in range(count))
-    return max(found[len(found) // 4], 1e-9)
+    samples = sorted(_sample(call, repeats, clock) for _ in range(count))
+    return max(samples[len(samples) // 4], 1e-9)
 
 
 def _sample(call: Callable[[], Any], repeats: int, clock: Callable[[], float]) -> float:
@@ -64,15 +65,15 @@ def _sample(call: Callable[[], Any], repeats: int, clock: Callable[[], float]) -
 
 
 def distances_of(call: KernelCall) -> tuple[int, ...]:
-    """Return how far away what a call touches is, in classes: 0 for near, 3 for what comes from memory."""
-    return tuple(sum(one.distance > level for level in _LEVELS) for one in call.touched)
+    """Return the class of the reuse distance of each touched storage: 0 for near, up to 3 for memory."""
+    return tuple(sum(touched.distance > level for level in _LEVELS) for touched in call.touched)
 
 
 class Replay:
-    """Runs recorded calls on tensors made for them.
+    """A runner of recorded calls on newly created tensors.
 
-    Random numbers are drawn from a generator of its own. Operands that the program had touched long before are spread
-    over as much memory as it had touched since, so that they are in no cache that they would not be in.
+    Random numbers come from a separate generator. Successive calls use different operands, spread over as much memory
+    as the program touched since it last used them. So operands are only in caches that would hold them in the program.
     """
 
     def __init__(self) -> None:
@@ -81,10 +82,10 @@ class Replay:
         self._cost: tuple[float, float] | None = None
 
     def seconds(self, call: KernelCall) -> float:
-        """Time a call, without what calling an operator by its overload takes longer than a program does.
+        """Time a call, without the extra time of calling an operator by its overload, which programs do not spend.
 
         Raises:
-            AnalysisError: the kernel does not run on operands that are made up.
+            AnalysisError: the kernel does not run on generated operands.
         """
         try:
             seconds = self._seconds(call)
@@ -99,13 +100,13 @@ class Replay:
             ) from error
 
     def _overload_cost(self, call: KernelCall) -> float:
-        """Seconds that calling an operator by its overload takes longer: some, and some more for each argument."""
+        """Return the extra seconds of calling an operator by its overload: a base, and a cost per argument."""
         if self._cost is None:
             aten: Any = torch.ops.aten
-            one, image, weight = torch.ones(1), torch.ones(1, 1, 1, 1), torch.ones(1, 1, 1, 1)
+            vector, image, weight = torch.ones(1), torch.ones(1, 1, 1, 1), torch.ones(1, 1, 1, 1)
             rest = (None, (1, 1), (0, 0), (1, 1), False, (0, 0), 1)
             with torch.no_grad():
-                few = seconds_of(lambda: aten.relu.default(one)) - seconds_of(lambda: torch.relu(one))
+                few = seconds_of(lambda: aten.relu.default(vector)) - seconds_of(lambda: torch.relu(vector))
                 many = seconds_of(lambda: aten.convolution.default(image, weight, *rest)) - seconds_of(
                     lambda: torch.conv2d(image, weight)
                 )
@@ -121,48 +122,48 @@ class Replay:
                 args, kwargs = arguments[0]
                 return seconds_of(lambda: func(*args, **kwargs))
 
-            def next_one() -> Any:
+            def call_next() -> Any:
                 nonlocal place
                 place = (place + 1) % len(arguments)
                 args, kwargs = arguments[place]
                 return func(*args, **kwargs)
 
-            return seconds_of(next_one)
+            return seconds_of(call_next)
 
     def _arguments(self, call: KernelCall) -> list[tuple[tuple[Any, ...], dict[str, Any]]]:
-        """Arguments for one call after the other: several where operands are to come from far away."""
-        given = operands_in((call.args, call.kwargs))
-        made = [self._tensor(call, operand, place) for place, operand in enumerate(given)]
-        far = self._far(call, given)
+        """Return the arguments of successive calls: several if operands have to come from far away, else one."""
+        operands = operands_in((call.args, call.kwargs))
+        near_tensors = [self._tensor(call, operand, place) for place, operand in enumerate(operands)]
+        far = self._far(call, operands)
         if not far:
-            return [_filled(call, made)]
+            return [_filled(call, near_tensors)]
         reach = max(reach for reach, _ in far)
-        share = sum(given[place].size for _, place in far)
+        share = sum(operands[place].size for _, place in far)
         count = min(max(2, math.ceil(reach / max(share, 1))), 4096)
         pool = self._filled_pool()
-        found: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
+        argument_sets: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
         offset = 0
         for _ in range(count):
-            tensors = list(made)
+            tensors = list(near_tensors)
             for _, place in far:
-                operand = given[place]
+                operand = operands[place]
                 span = _span(operand)
                 if offset + span > pool.numel():
                     offset = 0
                 tensors[place] = pool.as_strided(operand.shape, operand.stride, offset)
                 offset += math.ceil(span / 16) * 16
-            found.append(_filled(call, tensors))
-        return found
+            argument_sets.append(_filled(call, tensors))
+        return argument_sets
 
-    def _far(self, call: KernelCall, given: list[Operand]) -> list[tuple[int, int]]:
-        """The operands that come from far away: from how far, and which."""
-        found: list[tuple[int, int]] = []
+    def _far(self, call: KernelCall, operands: list[Operand]) -> list[tuple[int, int]]:
+        """Return the distance in bytes and the position of each operand that has to come from far away."""
+        far: list[tuple[int, int]] = []
         if call.func._schema.is_mutable:
-            return found
-        for place, (level, operand) in enumerate(zip(distances_of(call), given, strict=False)):
+            return far
+        for place, (level, operand) in enumerate(zip(distances_of(call), operands, strict=False)):
             if level and operand.dtype == torch.float32 and operand.stride and 4 * _span(operand) < _POOL // 2:
-                found.append(((*_LEVELS[1:], _POOL)[level - 1], place))
-        return found
+                far.append(((*_LEVELS[1:], _POOL)[level - 1], place))
+        return far
 
     def _filled_pool(self) -> torch.Tensor:
         if not self._pool.numel():
@@ -183,10 +184,10 @@ class Replay:
         return values.to(operand.dtype).as_strided(operand.shape, operand.stride)
 
     def _positions(self, call: KernelCall, place: int, count: int) -> torch.Tensor:
-        """Integers that are positions in the first operand of floating-point numbers, where they may be."""
-        if call.name.startswith("aten._embedding_bag") and place == 2:  # where each bag begins
+        """Return random integers that are valid positions in the call's first floating-point operand."""
+        if call.name.startswith("aten._embedding_bag") and place == 2:  # the start of each bag
             return torch.linspace(0, max(math.prod(call.given[1].shape) - 1, 0), count).long()
-        looked_up = next((one for one in call.given if one.dtype.is_floating_point and one.shape), None)
+        looked_up = next((operand for operand in call.given if operand.dtype.is_floating_point and operand.shape), None)
         most = 2
         if looked_up is not None:
             dim = _POSITIONS.get(call.name)
@@ -195,15 +196,15 @@ class Replay:
 
 
 def _span(operand: Operand) -> int:
-    """Elements from the first to the last one in memory."""
+    """Return the number of elements from the first to the last one in memory."""
     return 1 + sum((size - 1) * step for size, step in zip(operand.shape, operand.stride, strict=True) if size)
 
 
 def _filled(call: KernelCall, tensors: list[torch.Tensor]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    left = iter(tensors)
+    remaining = iter(tensors)
 
     def put(value: Any) -> Any:
-        return next(left) if isinstance(value, Operand) else map_parts(put, value)
+        return next(remaining) if isinstance(value, Operand) else map_parts(put, value)
 
     args = tuple(put(value) for value in call.args)
     kwargs: Mapping[str, Any] = {name: put(value) for name, value in call.kwargs.items()}
@@ -211,7 +212,7 @@ def _filled(call: KernelCall, tensors: list[torch.Tensor]) -> tuple[tuple[Any, .
 
 
 class MeasuredTimes:
-    """Runs each kernel of a program once for each set of sizes, and remembers what it took.
+    """A source of times that runs each kernel once for each set of sizes, and caches the time.
 
     >>> from fx.simulation.calibration import calibrate
     >>> from fx.simulation.run_times import simulate
@@ -224,15 +225,15 @@ class MeasuredTimes:
     name = "measured"
 
     def __init__(self, device: Device, path: str | Path | None = None) -> None:
-        """A memory of times.
+        """Create a cache of times, filled from a file if it exists.
 
         Args:
-            device: this machine, as :func:`~fx.simulation.calibration.calibrate` returns it. What cannot be run alone
-                takes what its roofline says.
-            path: a file to remember in; :meth:`save` writes it.
+            device: this machine, as :func:`~fx.simulation.calibration.calibrate` returns it. Its roofline estimates
+                kernels that cannot be run alone.
+            path: the file of the cache; :meth:`save` writes it.
 
         Raises:
-            AnalysisError: the device or the file is of another machine.
+            AnalysisError: the device or the file is from another machine, or the file is invalid.
         """
         if device.calibration is None:
             raise AnalysisError(
@@ -251,14 +252,14 @@ class MeasuredTimes:
 
     @property
     def spread(self) -> float:
-        """Relative standard deviation of whole programs that is left when all else is right."""
+        """Relative standard deviation of whole programs that remains if all assumptions hold."""
         return 0.0 if self.device.calibration is None else self.device.calibration.measured
 
     def __len__(self) -> int:
         return len(self._known)
 
     def time_of(self, call: KernelCall) -> KernelTime:
-        """Return what a call takes: as remembered, or measured now."""
+        """Return the time of a call, cached or measured now."""
         key = f"{call.key} {''.join(map(str, distances_of(call)))}"
         if key in self.refused:
             return self._roofline.time_of(call)
@@ -274,7 +275,7 @@ class MeasuredTimes:
         return KernelTime(seconds, MEASURED, _SPREAD)
 
     def save(self) -> None:
-        """Write what is remembered to the file, whole or not at all.
+        """Write the cache to its file, atomically.
 
         Raises:
             AnalysisError: no file was named.
@@ -288,10 +289,10 @@ def _read(path: Path) -> dict[str, float]:
     try:
         data: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         machine = Machine(**data["machine"])
-        known = {str(key): float(seconds) for key, seconds in data["seconds"].items()}
+        seconds_by_key = {str(key): float(seconds) for key, seconds in data["seconds"].items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise AnalysisError(
             f"{path} holds no times that can be read", why=f"{type(error).__name__}: {error}", remedy="remove it"
         ) from error
     refuse_other_machine(machine, str(path), "name another file for this machine")
-    return known
+    return seconds_by_key

@@ -1,4 +1,4 @@
-"""How long each node takes in a real run, beside what was estimated (paper, section 6.3)."""
+"""Profiles: the time of each node in real runs, beside its estimate (paper, section 6.3)."""
 
 from __future__ import annotations
 
@@ -30,45 +30,45 @@ _WARM_UP = 2
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NodeProfile:
-    """What one node took."""
+    """The measured times of one node."""
 
     node: Node
     """The node."""
     module: str
-    """The path of the module that it calls or is in."""
+    """The path of the module that it calls or belongs to."""
     seconds: float
     """Median seconds of its runs."""
     least: float
-    """The shortest."""
+    """Seconds of its shortest run."""
     most: float
-    """The longest."""
+    """Seconds of its longest run."""
     start: float
-    """Seconds from the start of the last run until it began."""
+    """Seconds from the start of the last run of the program until the node started."""
     last: float
-    """Seconds that it took then."""
+    """Seconds of the node in that run."""
     estimated: float | None
-    """Seconds that were estimated; None where nothing was."""
+    """Estimated seconds; None without an estimate."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ProfileReport:
-    """What each node of a program took."""
+    """The measured times of each node of a program."""
 
     nodes: tuple[NodeProfile, ...]
     """Each node that ran, in order."""
     seconds: float
     """Median seconds of a run that was not profiled."""
     profiled: float
-    """Median seconds of a run that was, each paired with one that was not."""
+    """Median seconds of a profiled run; each is paired with one that was not profiled."""
     overhead: float
-    """How many times as long a profiled run takes as the other one of its pair, by the median."""
+    """Median ratio, over the pairs, of the profiled to the unprofiled time."""
     rounds: int
-    """How many pairs of runs there were."""
+    """The number of pairs of runs."""
     estimate: Simulation | None
-    """What was estimated, if a device was named."""
+    """The estimate, if a device was named."""
 
     def __str__(self) -> str:
-        whole = sum(one.seconds for one in self.nodes) or 1.0
+        whole = sum(timing.seconds for timing in self.nodes) or 1.0
         lines = [
             f"{in_seconds(self.seconds)} a run, median of {self.rounds}; profiled {in_seconds(self.profiled)} "
             f"({self.overhead:.2f} times)",
@@ -79,33 +79,33 @@ class ProfileReport:
                 f"estimated {in_seconds(self.estimate.seconds)} ({in_seconds(low)} to {in_seconds(high)}), "
                 f"{self.estimate.source} of {self.estimate.device.name}"
             )
-        greatest = sorted(self.nodes, key=lambda one: -one.seconds)[:_SHOWN]
+        greatest = sorted(self.nodes, key=lambda timing: -timing.seconds)[:_SHOWN]
         header = ["node", "time", "share"]
-        rows = [[one.node.name, in_seconds(one.seconds), f"{one.seconds / whole:.1%}"] for one in greatest]
+        rows = [[timing.node.name, in_seconds(timing.seconds), f"{timing.seconds / whole:.1%}"] for timing in greatest]
         if self.estimate is not None:
             header += ["estimated", "ratio"]
-            rows = [[*row, *_estimated(one)] for row, one in zip(rows, greatest, strict=True)]
+            rows = [[*row, *_estimated(timing)] for row, timing in zip(rows, greatest, strict=True)]
         lines += ["", *table_lines(header, rows)]
-        if left := len(self.nodes) - len(greatest):
-            lines.append(f"and {left} more")
+        if hidden := len(self.nodes) - len(greatest):
+            lines.append(f"and {hidden} more")
         return "\n".join(lines)
 
     def chrome_trace(self) -> dict[str, Any]:
-        """The last profiled run as a Chrome trace: a row of nodes, and below it one of what was estimated."""
+        """Return the last profiled run as a Chrome trace: a row of measured nodes, and one of estimates below it."""
         rows = ["measured"] if self.estimate is None else ["measured", "estimated"]
         events: list[dict[str, Any]] = [
             {"ph": "M", "name": "thread_name", "pid": 1, "tid": row, "args": {"name": name}}
             for row, name in enumerate(rows, 1)
         ]
         clock = 0.0
-        for one in self.nodes:
-            known = {"op": one.node.op, "target": str(one.node.target), "module": one.module}
-            if one.node.source is not None:
-                known["where"] = str(one.node.source)
-            events.append(_event(one.node.name, 1, one.start, one.last, known))
-            if one.estimated is not None:
-                events.append(_event(one.node.name, 2, clock, one.estimated, known))
-                clock += one.estimated
+        for timing in self.nodes:
+            details = {"op": timing.node.op, "target": str(timing.node.target), "module": timing.module}
+            if timing.node.source is not None:
+                details["where"] = str(timing.node.source)
+            events.append(_event(timing.node.name, 1, timing.start, timing.last, details))
+            if timing.estimated is not None:
+                events.append(_event(timing.node.name, 2, clock, timing.estimated, details))
+                clock += timing.estimated
         return {"traceEvents": events, "displayTimeUnit": "ms"}
 
     def save_trace(self, path: str | Path) -> None:
@@ -121,20 +121,20 @@ def profile(
     rounds: int = 10,
     clock: Callable[[], float] = time.perf_counter,
 ) -> ProfileReport:
-    """Time each node of a program in real runs, paired with runs without a clock at each node (section 6.3).
+    """Time each node of a program in real runs, paired with runs that do not time nodes (section 6.3).
 
-    Gradients are off. What the program does to its own state and to the random numbers, it does in each run.
+    Gradients are off. Each run has the program's side effects on its state and on the random number generators.
 
     Args:
         gm: the program.
-        args: its inputs; each run is given the same ones.
+        args: its inputs; all runs take the same ones.
         device: also estimate the times on this device, as :func:`~fx.simulation.run_times.simulate` does.
         times: the source of the estimated times of kernels.
-        rounds: pairs of runs, after two for warm-up.
-        clock: what times are read from, in seconds.
+        rounds: the number of pairs of runs, after two pairs for warm-up.
+        clock: a function that returns the time in seconds.
 
     Raises:
-        AnalysisError: less than one round was asked for.
+        AnalysisError: ``rounds`` is below 1.
         Exception: whatever an operation raises, with a note that names the node and the user's line.
 
     >>> import fx
@@ -150,15 +150,18 @@ def profile(
     plain, profiled = list[float](), list[float]()
     with torch.no_grad():
         for number in range(_WARM_UP + rounds):
-            # What runs second finds the caches warm: each is that in every other round.
+            # The second run of a pair finds the caches warm, so the order alternates.
             for is_profiled in (False, True) if number % 2 else (True, False):
                 seconds = _seconds(timer.run if is_profiled else gm, args, clock)
                 if number >= _WARM_UP:
                     (profiled if is_profiled else plain).append(seconds)
             if number + 1 == _WARM_UP:
-                timer.taken.clear()
-    known = {} if estimate is None else {one.node: one.seconds for one in estimate.nodes}
-    nodes = [_node(node, taken, known if estimate is not None else None) for node, taken in timer.taken.items()]
+                timer.times_of.clear()
+    estimates = {} if estimate is None else {timing.node: timing.seconds for timing in estimate.nodes}
+    nodes = [
+        _node(node, node_times, estimates if estimate is not None else None)
+        for node, node_times in timer.times_of.items()
+    ]
     overhead = statistics.median(long / max(short, 1e-12) for long, short in zip(profiled, plain, strict=True))
     return ProfileReport(
         tuple(nodes), statistics.median(plain), statistics.median(profiled), overhead, rounds, estimate
@@ -170,7 +173,7 @@ class _Timer(Interpreter):
 
     def __init__(self, gm: GraphModule, clock: Callable[[], float]) -> None:
         super().__init__(gm)
-        self.taken: dict[Node, list[tuple[float, float]]] = {}
+        self.times_of: dict[Node, list[tuple[float, float]]] = {}
         self._clock = clock
         self._began = 0.0
         self._node: Node | None = None
@@ -183,7 +186,7 @@ class _Timer(Interpreter):
         return super().run(*args, **kwargs)
 
     def run_node(self, n: Node) -> Any:
-        """Run one node, and remember which."""
+        """Run one node, and remember it for the timer."""
         self._node = n
         return super().run_node(n)
 
@@ -196,7 +199,7 @@ class _Timer(Interpreter):
         _wait_for(result)
         seconds = clock() - start
         assert self._node is not None
-        self.taken.setdefault(self._node, []).append((start - self._began, seconds))
+        self.times_of.setdefault(self._node, []).append((start - self._began, seconds))
         return result
 
 
@@ -204,7 +207,7 @@ def _wait_for(result: Any) -> None:
     """Wait until an accelerator has computed a value."""
     tensor = result if isinstance(result, torch.Tensor) else None
     if tensor is None and isinstance(result, (tuple, list, dict)):
-        tensor = next((one for one in pytree.tree_leaves(result) if isinstance(one, torch.Tensor)), None)
+        tensor = next((leaf for leaf in pytree.tree_leaves(result) if isinstance(leaf, torch.Tensor)), None)
     if tensor is not None and tensor.is_cuda:
         torch.cuda.synchronize(tensor.device)
 
@@ -215,21 +218,23 @@ def _seconds(run: Callable[..., Any], args: tuple[Any, ...], clock: Callable[[],
     return clock() - start
 
 
-def _node(node: Node, taken: list[tuple[float, float]], known: Mapping[Node | None, float] | None) -> NodeProfile:
-    seconds = [one for _, one in taken]
-    estimated = None if known is None else known.get(node, 0.0)
-    start, last = taken[-1]
+def _node(
+    node: Node, node_times: list[tuple[float, float]], estimates: Mapping[Node | None, float] | None
+) -> NodeProfile:
+    seconds = [duration for _, duration in node_times]
+    estimated = None if estimates is None else estimates.get(node, 0.0)
+    start, last = node_times[-1]
     return NodeProfile(
         node, module_of(node), statistics.median(seconds), min(seconds), max(seconds), start, last, estimated
     )
 
 
-def _estimated(one: NodeProfile) -> tuple[str, str]:
-    """The estimate of a node, and how many times the measured time that is."""
-    ratio = f"{one.estimated / one.seconds:.2f}" if one.estimated and one.seconds else "-"
-    return "-" if one.estimated is None else in_seconds(one.estimated), ratio
+def _estimated(timing: NodeProfile) -> tuple[str, str]:
+    """Return the estimate of a node, and its ratio to the measured time, as texts."""
+    ratio = f"{timing.estimated / timing.seconds:.2f}" if timing.estimated and timing.seconds else "-"
+    return "-" if timing.estimated is None else in_seconds(timing.estimated), ratio
 
 
-def _event(name: str, row: int, start: float, seconds: float, known: Mapping[str, Any]) -> dict[str, Any]:
+def _event(name: str, row: int, start: float, seconds: float, details: Mapping[str, Any]) -> dict[str, Any]:
     times = {"ts": round(start * 1e6, 3), "dur": round(seconds * 1e6, 3)}
-    return {"ph": "X", "cat": "node", "name": name, "pid": 1, "tid": row, **times, "args": dict(known)}
+    return {"ph": "X", "cat": "node", "name": name, "pid": 1, "tid": row, **times, "args": dict(details)}

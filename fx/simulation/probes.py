@@ -1,4 +1,4 @@
-"""What is timed to learn how fast this machine is: products of many sizes, and operators on tensors of some sizes."""
+"""Probes: the kernels that calibration times, which are products of many sizes and operators on several sizes."""
 
 from __future__ import annotations
 
@@ -17,35 +17,35 @@ from fx.graph import Graph
 from fx.graph_module import GraphModule
 
 _MOST_WORK = 4e8
-"""Floating-point operations of the largest product: some milliseconds."""
+"""Floating-point operations of the largest product; it takes a few milliseconds."""
 _COUNTS = (1, 1 << 10, 1 << 14, 1 << 18, 1 << 21)
-"""Elements of the operands of operators."""
+"""Elements per operand of an operator."""
 
 
 def _spread(count: int, *axes: tuple[int, ...]) -> Iterator[list[int]]:
-    """Combinations of sizes that fill the space of all evenly."""
+    """Yield combinations of sizes that fill the space of all combinations evenly."""
     for point in SobolEngine(len(axes)).draw(count).tolist():
         yield [sizes[int(share * len(sizes))] for sizes, share in zip(axes, point, strict=True)]
 
 
 def _calls(function: Callable[..., Any], *args: torch.Tensor) -> tuple[KernelCall, ...]:
-    """The kernels that a function or module calls."""
+    """Return the kernel calls of a function or module."""
     with torch.no_grad():
         if isinstance(function, nn.Module):
             return record_calls(symbolic_trace(nn.Sequential(function)), *args).calls
         graph = Graph()
-        given = [graph.placeholder(f"x_{number}") for number in range(len(args))]
-        graph.output(graph.call_function(function, tuple(given)))
+        inputs = [graph.placeholder(f"x_{number}") for number in range(len(args))]
+        graph.output(graph.call_function(function, tuple(inputs)))
         return record_calls(GraphModule({}, graph), *args).calls
 
 
 def _greatest(function: Callable[..., Any], *args: torch.Tensor) -> KernelCall:
-    """The kernel with most operations of those that a function calls."""
+    """Return the kernel call of a function with the most floating-point operations."""
     return max(_calls(function, *args), key=lambda call: call.work.flops)
 
 
 def product_probes() -> Iterator[KernelCall]:
-    """Products of matrices, convolutions, attention and recurrent layers of sizes as models have them."""
+    """Yield matrix products, convolutions, attention and recurrent layers, with sizes typical of models."""
     yield from _matrix_probes()
     yield from _convolution_probes()
     for heads, length, width in _ATTENTION:
@@ -69,19 +69,19 @@ def _matrix_probes() -> Iterator[KernelCall]:
 
 def _convolution_probes() -> Iterator[KernelCall]:
     combinations = _spread(176, _CHANNELS, _CHANNELS, _SIDES, (1, 1, 2, 4, 8))
-    for place, (given, made, side, batch) in enumerate(combinations):
+    for place, (in_channels, out_channels, side, batch) in enumerate(combinations):
         window, step = ((1, 1), (3, 1), (3, 2), (1, 1), (3, 1), (5, 1), (1, 2), (7, 2))[place % 8]
-        given = 3 if window == 7 else given
-        if 2.0 * batch * (-(-side // step)) ** 2 * given * window**2 * made <= _MOST_WORK:
-            module = nn.Conv2d(given, made, window, step, window // 2)
-            yield _greatest(module, torch.empty(batch, given, side, side))
+        in_channels = 3 if window == 7 else in_channels
+        if 2.0 * batch * (-(-side // step)) ** 2 * in_channels * window**2 * out_channels <= _MOST_WORK:
+            module = nn.Conv2d(in_channels, out_channels, window, step, window // 2)
+            yield _greatest(module, torch.empty(batch, in_channels, side, side))
     for channels, side, window, step in _DEPTHWISE:
         module = nn.Conv2d(channels, channels, window, step, window // 2, groups=channels)
         yield _greatest(module, torch.empty(1, channels, side, side))
 
 
 def smallest_products() -> Iterator[KernelCall]:
-    """A product of each kind that takes little more than its launch."""
+    """Yield a product of each kind that takes little more than its launch."""
     yield _greatest(nn.Linear(2, 2), torch.empty(1, 2))
     yield _greatest(nn.Conv2d(2, 2, 1), torch.empty(1, 2, 1, 1))
     yield _greatest(nn.Conv2d(8, 8, 3, padding=1), torch.empty(2, 8, 4, 4))
@@ -108,7 +108,7 @@ _RECURRENT = (
 
 
 def operator_probes() -> Iterator[KernelCall]:
-    """Operators that are not products, each on tensors of several sizes."""
+    """Yield operators that are not products, each on tensors of several sizes."""
     for count in _COUNTS:
         flat, side = torch.empty(count), max(2, math.isqrt(count) // 4)
         rows = torch.empty(max(1, count // 64), 64) if count >= 64 else torch.empty(1, count)
@@ -162,7 +162,7 @@ CHECKS: tuple[Callable[[], tuple[nn.Module, torch.Tensor]], ...] = (
     lambda: (nn.Sequential(nn.TransformerEncoderLayer(96, 4, 384)).train(False), torch.rand(40, 2, 96)),
     lambda: (nn.Sequential(nn.LSTM(40, 80)), torch.rand(24, 2, 40)),
 )
-"""Whole programs, which nothing is fitted to, to see how far estimates are off."""
+"""Whole programs, which nothing is fitted to, to measure the errors of estimates."""
 
 
 def _convnet(width: int, depth: int) -> nn.Module:

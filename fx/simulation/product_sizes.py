@@ -1,4 +1,4 @@
-"""The sizes of matrix products and convolutions, and how long products take by their sizes."""
+"""The sizes of matrix products and convolutions, and a model of their times by sizes."""
 
 from __future__ import annotations
 
@@ -14,37 +14,37 @@ import torch
 from fx.analysis.kernel_calls import KernelCall, Operand
 
 Kind: TypeAlias = Literal["matrix", "convolution", "small convolution", "depthwise", "attention", "recurrent"]
-"""Kinds of products, which kernels of their own compute."""
+"""Kinds of products, which different kernels compute."""
 
 _MATRIX = {"aten.mm": (0, 1), "aten.bmm": (0, 1), "aten.addmm": (1, 2), "aten.baddbmm": (1, 2), "aten.mv": (0, 1),
            "aten.addmv": (1, 2), "aten.dot": (0, 1), "aten._addmm_activation": (1, 2)}  # fmt: skip
 _NEAREST = 4
-"""Points that a surface is moved by."""
+"""The number of nearest points that correct a surface."""
 _SOFT = 0.1
-"""Squared distance below which points weigh about the same: a time that is measured again is another one."""
+"""Squared distance below which points have about the same weight: repeated measurements of a time differ."""
 _HOLDS_90 = 1.645
-"""Standard deviations on each side that hold 90 % of a normal distribution."""
+"""Standard deviations on each side of the mean that contain 90 % of a normal distribution."""
 _LEAST_SPREAD = 0.05
 
 
 @dataclass(frozen=True, slots=True)
 class ProductSizes:
-    """One product by its sizes: rows by depth, times depth by columns, in each of some groups."""
+    """The sizes of a product: (rows, depth) by (depth, columns), in each group."""
 
     kind: Kind
-    """What kind of product it is."""
+    """The kind of product."""
     rows: float
     """Rows of a result: samples, or positions of a convolution's result."""
     columns: float
     """Columns of a result: channels of a group."""
     depth: float
-    """Products that are added for one element of the result."""
+    """Multiply-adds for one element of the result."""
     groups: float = 1
-    """How many products of these sizes there are."""
+    """The number of products of these sizes."""
     window: float = 1
-    """Positions that a convolution looks at for one of its result."""
+    """Positions in the window of a convolution."""
     step: float = 1
-    """Positions of its operand for one of its result."""
+    """Positions of a convolution's operand per position of its result."""
 
     @property
     def features(self) -> tuple[float, ...]:
@@ -54,7 +54,7 @@ class ProductSizes:
 
 
 def product_sizes(call: KernelCall) -> ProductSizes | None:
-    """Return the sizes of the product that a kernel computes; None for any other kernel.
+    """Return the sizes of the product that a kernel computes, or None if it computes no product.
 
     >>> import fx
     >>> from fx.analysis.kernel_calls import record_calls
@@ -70,14 +70,16 @@ def product_sizes(call: KernelCall) -> ProductSizes | None:
     if name in _MATRIX:
         first, second = (call.args[place] for place in _MATRIX[name])
         return _matrix(first.shape, second.shape)
-    given = call.given
+    operands = call.given
     if "attention" in name:
-        query, key = given[:2]
+        query, key = operands[:2]
         groups = math.prod(query.shape[:-2])
         return ProductSizes("attention", query.shape[-2], key.shape[-2], query.shape[-1], groups)
     if "rnn" in name:
-        steps, samples = given[0].shape[0], math.prod(given[0].shape[1:-1])
-        return ProductSizes("recurrent", samples, given[1].shape[0], given[1].shape[-1] + given[2].shape[-1], steps)
+        steps, samples = operands[0].shape[0], math.prod(operands[0].shape[1:-1])
+        return ProductSizes(
+            "recurrent", samples, operands[1].shape[0], operands[1].shape[-1] + operands[2].shape[-1], steps
+        )
     return _by_work(call)
 
 
@@ -92,20 +94,20 @@ def _convolution(call: KernelCall, is_gradient: bool) -> ProductSizes:
     operand, weight = (call.args[place] for place in places)
     result: Operand = call.args[0] if is_gradient else call.made[0]
     transposed, groups = bool(call.args[7 if is_gradient else 6]), int(call.args[9 if is_gradient else 8])
-    looked_at = operand if transposed else result
-    rows = looked_at.shape[0] * math.prod(looked_at.shape[2:])
+    positions = operand if transposed else result
+    rows = positions.shape[0] * math.prod(positions.shape[2:])
     columns = weight.shape[0] / groups
     window = math.prod(weight.shape[2:])
     step = max(math.prod(operand.shape[2:]) / max(math.prod(result.shape[2:]), 1), 1)
     kind: Kind = "depthwise" if groups > 1 and weight.shape[1] == 1 else "convolution"
     if groups == 1 and operand.shape[0] == 1 and not transposed and min(weight.shape[2:], default=1) <= 3:
-        # Where PyTorch does without oneDNN on a CPU (use_mkldnn in aten/src/ATen/native/Convolution.cpp).
+        # PyTorch does not use oneDNN for these on a CPU (use_mkldnn in aten/src/ATen/native/Convolution.cpp).
         kind = "small convolution" if math.prod(operand.shape) <= 20480 else kind
     return ProductSizes(kind, rows, columns, weight.shape[1] * window, groups, window, step)
 
 
 def _by_work(call: KernelCall) -> ProductSizes:
-    """A product of which only the result and the number of multiply-adds are known."""
+    """Return the sizes of a product from its result and its number of multiply-adds alone."""
     shape: tuple[int, ...] = (1, *call.made[0].shape) if call.made else (1,)
     columns = shape[-1]
     rows = max(math.prod(shape) // max(columns, 1), 1)
@@ -114,7 +116,7 @@ def _by_work(call: KernelCall) -> ProductSizes:
 
 @dataclass(frozen=True, slots=True)
 class Surface:
-    """A quantity known at some points: a plane through all of them, moved by what the nearest ones are off from it.
+    """A quantity interpolated between points: a plane fitted to all, corrected by the residuals of the nearest ones.
 
     >>> surface = Surface.fit([((0.0,), 1.0), ((1.0,), 2.0), ((2.0,), 3.0)])
     >>> mean, spread = surface.at((1.5,))
@@ -123,20 +125,22 @@ class Surface:
     """
 
     points: tuple[tuple[float, ...], ...]
-    """Where it is known."""
+    """The points at which the quantity is known."""
     values: tuple[float, ...]
-    """What it is there."""
+    """The values at these points."""
     plane: tuple[float, ...]
-    """What the plane is at the origin, and its slope along each axis."""
+    """The value of the plane at the origin, and its slope along each axis."""
     spread: float = 1.0
-    """Standard deviation of a value from what the other points predict."""
+    """Standard deviation of a value from the prediction of the other points."""
     reach: float = 1.0
-    """How far a point is from the nearest other one, by the median."""
+    """Median distance from a point to its nearest neighbour."""
 
     @classmethod
     def fit(cls, known: Sequence[tuple[Sequence[float], float]]) -> Surface:
-        """Fit to points with their values."""
-        surface = cls._through(tuple(tuple(map(float, point)) for point, _ in known), tuple(of for _, of in known))
+        """Fit a surface to points with their values."""
+        surface = cls._through(
+            tuple(tuple(map(float, point)) for point, _ in known), tuple(value for _, value in known)
+        )
         if len(known) < 2:
             return surface
         off = sorted(map(abs, surface.leave_out()))
@@ -146,7 +150,7 @@ class Surface:
 
     @classmethod
     def _through(cls, points: tuple[tuple[float, ...], ...], values: tuple[float, ...]) -> Surface:
-        """A surface of the points alone. Slopes that few of them tell of stay small."""
+        """Fit the plane alone; a ridge penalty keeps slopes small that few points support."""
         basis = torch.tensor([[1.0, *point] for point in points], dtype=torch.float64)
         ridge = torch.eye(basis.shape[1], dtype=torch.float64)
         ridge[0, 0] = 0.0
@@ -154,12 +158,12 @@ class Surface:
         return cls(points, values, tuple(plane.tolist()))
 
     def at(self, point: Sequence[float]) -> tuple[float, float]:
-        """The expected value at ``point``, and its standard deviation."""
+        """Return the expected value at ``point``, and its standard deviation."""
         near = heapq.nsmallest(
             _NEAREST,
             (
-                (math.dist(point, known), of - self._on_plane(known))
-                for known, of in zip(self.points, self.values, strict=True)
+                (math.dist(point, other), value - self._on_plane(other))
+                for other, value in zip(self.points, self.values, strict=True)
             ),
         )
         weights = [1 / (distance**2 + _SOFT) for distance, _ in near]
@@ -170,10 +174,10 @@ class Surface:
         return self.plane[0] + sum(slope * size for slope, size in zip(self.plane[1:], point, strict=True))
 
     def leave_out(self) -> list[float]:
-        """For each point, how far its value is from what the others predict."""
+        """Return for each point the difference of its value from the prediction of the other points."""
         points, values = self.points, self.values
         others = (
             Surface._through(points[:place] + points[place + 1 :], values[:place] + values[place + 1 :])
             for place in range(len(points))
         )
-        return [of - other.at(point)[0] for point, of, other in zip(points, values, others, strict=True)]
+        return [value - other.at(point)[0] for point, value, other in zip(points, values, others, strict=True)]

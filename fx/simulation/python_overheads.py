@@ -1,4 +1,4 @@
-"""What Python takes around kernels on this machine, by the module, function or method that is called."""
+"""The time of Python around kernels on this machine, by the module, function or method that is called."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from fx.simulation.measured_times import Replay, seconds_of
 from fx.simulation.run_times import PARAMETRIZATION, name_of_function
 
 _GET_ATTR = 1e-7
-"""Seconds to fetch a parameter, which are nearly nothing, however deep it is."""
+"""Seconds to fetch a parameter; nearly nothing, at any depth of modules."""
 _REPEATED = 8
-"""Calls of a module or function in the program that its Python is timed with."""
+"""Calls of a module or function in the program that times its Python."""
 _TURNS = 3
 _FLAT, _IMAGE, _PLACES = torch.ones(1, 4), torch.ones(1, 2, 2, 2), torch.zeros(1, 1, dtype=torch.int64)
 
@@ -47,21 +47,21 @@ MODULES: dict[str, Callable[[], tuple[nn.Module, torch.Tensor]]] = {
     "PixelShuffle": lambda: (nn.PixelShuffle(1), _IMAGE),
     "LSTM": lambda: (nn.LSTM(4, 4), torch.ones(1, 1, 4)),
 }
-"""Modules whose Python is timed, with an input on which their kernels take nearly nothing."""
+"""Modules whose Python is timed, with inputs so small that their kernels take nearly no time."""
 
 FUNCTIONS: tuple[tuple[Callable[..., Any], tuple[Any, ...]], ...] = (
     (F.relu, ()),
     (torch.split, ([2, 2], -1)),
     (cast("Any", torch)._weight_norm, (torch.ones(1, 1), 0)),
 )
-"""Functions that are timed besides those that modules call, with their arguments behind the first one."""
+"""Further functions to time besides those that modules call, with their arguments after the first one."""
 
 
 def measure_overheads(replay: Replay) -> Iterable[tuple[str, float]]:
-    """Yield the seconds of Python for a call of each kind, beside its kernels.
+    """Yield the seconds of Python for a call of each kind, without its kernels.
 
-    A module takes what its function takes, and as much more as programs with the one and with the other differ by,
-    which is timed in turns: passes that replace modules by functions gain this difference.
+    The time of a module is the time of its function plus a difference: that of a program with modules and a program
+    with functions, timed alternately. Passes that replace modules by functions save this difference.
     """
     measured = _Overheads(replay)
     yield "program", measured.fixed
@@ -77,20 +77,20 @@ def measure_overheads(replay: Replay) -> Iterable[tuple[str, float]]:
     calls: list[float] = []
     modules: dict[str, float] = {}
     for name, make in MODULES.items():
-        modules[name], call, known = measured.of_module(*make(), builtin)
-        functions |= known
-        calls += [call] if known else []
+        modules[name], call, function_times = measured.of_module(*make(), builtin)
+        functions |= function_times
+        calls += [call] if function_times else []
     yield from functions.items()
     yield from modules.items()
     yield "python function", statistics.median(functions.values())
     yield "call_module", builtin + statistics.median(calls)
-    convolution, given = MODULES["Conv2d"]()
-    whole = measured.of_calls(parametrizations.weight_norm(convolution).eval(), given)
+    convolution, image = MODULES["Conv2d"]()
+    whole = measured.of_calls(parametrizations.weight_norm(convolution).eval(), image)
     yield PARAMETRIZATION, max(whole - modules["Conv2d"], 0.0)
 
 
 class _Overheads:
-    """Times programs that do nearly nothing."""
+    """A timer of Python in programs whose kernels take nearly no time."""
 
     def __init__(self, replay: Replay) -> None:
         self._replay = replay
@@ -99,7 +99,7 @@ class _Overheads:
         """Seconds of Python around a whole program."""
 
     def of_calls(self, function: Callable[..., Any], given: torch.Tensor) -> float:
-        """Return the seconds of Python for each call in a program that repeats one."""
+        """Return the seconds of Python per call, measured with a program that repeats the call."""
         return self._beside_kernels(symbolic_trace(_Repeated(function)), given)
 
     def _beside_kernels(self, program: GraphModule, given: torch.Tensor) -> float:
@@ -111,9 +111,9 @@ class _Overheads:
     def of_module(
         self, module: nn.Module, given: torch.Tensor, builtin: float
     ) -> tuple[float, float, dict[str, float]]:
-        """Return what a module takes, how much of that its function does not, and the function with what that takes.
+        """Return the seconds of a module, those that its function saves, and the function's name with its seconds.
 
-        No function where the module is none in the canonical form.
+        The last is empty if the canonical form of the module calls no function.
         """
         program, canonical = (symbolic_trace(_Repeated(module.eval())) for _ in range(2))
         Canonicalize()(canonical)
@@ -130,7 +130,7 @@ class _Overheads:
 
 
 class _Repeated(nn.Module):
-    """Calls a module or function some times on the same input."""
+    """A module that calls a module or function several times on the same input."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         super().__init__()

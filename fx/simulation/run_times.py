@@ -1,4 +1,4 @@
-"""How long a program takes on a device and what memory it needs, without running it (paper, section 6.3)."""
+"""Estimates of a program's run time and memory on a device, without running it (paper, section 6.3)."""
 
 from __future__ import annotations
 
@@ -23,91 +23,91 @@ from fx.simulation.known_devices import get_device
 
 _SHOWN = 10
 _QUANTILE = 1.645
-"""Standard deviations on each side that hold 90 % of a normal distribution."""
+"""Standard deviations on each side of the mean that contain 90 % of a normal distribution."""
 _CALLS = ("call_function", "call_method", "call_module", "get_attr")
 _PYTHON_SPREAD = 0.3
 _ALIKE = 0.3
-"""Correlation of the errors of two kernels that rest on the same assumption."""
+"""Correlation of the errors of two kernels that depend on the same assumption."""
 _BESIDE = "what programs take beside their kernels"
 _REST = "all else"
-"""What is left of the uncertainty when all assumptions hold."""
+"""The uncertainty that remains if all assumptions hold."""
 PARAMETRIZATION = "parametrization"
-"""The name that the Python of each parametrization of a module is known by."""
+"""The key in ``Device.overheads`` for the Python of a module's parametrization."""
 _STATES = {"sgd": 0, "momentum": 1, "adam": 2}
 _ACCESSES = {"sgd": 3, "momentum": 5, "adam": 7}
-"""Times that a step of the optimizer reads or writes as many bytes as there are parameters."""
+"""The number of times that a step of the optimizer reads or writes each parameter's bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Training:
-    """How a program is trained."""
+    """The configuration of a training step."""
 
     optimizer: Literal["sgd", "momentum", "adam"] = "adam"
-    """The optimizer: it keeps none, one or two numbers for each parameter."""
+    """The optimizer, which keeps no, one or two numbers for each parameter."""
     recompute: bool = False
-    """Whether values that one operation makes again are dropped after the forward run and made again when needed."""
+    """Whether to drop values that one operation can recompute, and to recompute them in the backward run."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NodeTime:
-    """What one node takes. Times are seconds."""
+    """The estimated time of one node. Times are in seconds."""
 
     node: Node | None
-    """The node; None: what belongs to none, as the first gradient or the optimizer."""
+    """The node; None for work that belongs to no node, such as the first gradient or the optimizer."""
     forward: float
-    """Its forward run."""
+    """Seconds of its forward run."""
     backward: float
-    """Its gradient."""
+    """Seconds of its gradient."""
     kernels: int
-    """Calls of kernels that do anything."""
+    """Kernel calls that do any work; views do none."""
     assumption: str
-    """What most of its time rests on."""
+    """The assumption that most of its time depends on."""
 
     @property
     def seconds(self) -> float:
-        """Both together."""
+        """Seconds of the forward run and the gradient together."""
         return self.forward + self.backward
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Simulation:
-    """What a program takes on a device, by an estimate."""
+    """The estimated run time and memory of a program on a device."""
 
     device: Device
     """The device."""
     source: str
-    """Where the times of kernels are from: ``"roofline"``, ``"measured"`` or ``"trace"``."""
+    """The source of the times of kernels: ``"roofline"``, ``"measured"`` or ``"trace"``."""
     seconds: float
-    """Seconds of one run; in training of one step."""
+    """Seconds of one run, or of one step in training."""
     spread: float
-    """Its relative standard deviation."""
+    """The relative standard deviation of ``seconds``."""
     nodes: tuple[NodeTime, ...]
-    """Each node that takes any time, in order."""
+    """The nodes that take any time, in order."""
     parts: Mapping[str, float]
-    """Seconds by the assumption that they rest on, greatest first."""
+    """Seconds by the assumption that they depend on, greatest first."""
     uncertainty: Mapping[str, float]
-    """By how many seconds each assumption may be off (a standard deviation), greatest first."""
+    """Standard deviation in seconds due to each assumption, greatest first."""
     waiting: float
-    """Seconds in which the device waits for its host to launch kernels."""
+    """Seconds that the device waits for its host to launch kernels."""
     memory: int
-    """Bytes needed at the peak: inputs, parameters, buffers, activations; in training also gradients and states."""
+    """Bytes at the peak: inputs, parameters, buffers, activations; in training also gradients and optimizer states."""
     activations: MemoryReport
     """The memory of values in detail."""
 
     @property
     def interval(self) -> tuple[float, float]:
-        """The seconds between which the run time is expected to be with a probability of 90 %."""
+        """The bounds, in seconds, within which the run time lies with a probability of 90 %."""
         factor = math.exp(_QUANTILE * self.spread)
         return self.seconds / factor, self.seconds * factor
 
     @property
     def dominating(self) -> str:
-        """The assumption that makes most of the uncertainty, beside what is left when all of them hold."""
+        """The assumption that causes most of the uncertainty, apart from the rest that remains if all hold."""
         return next((name for name in self.uncertainty if name != _REST), "nothing")
 
     @property
     def fits(self) -> bool:
-        """Return whether the memory of the device is enough."""
+        """True if the device has enough memory."""
         return self.memory <= self.device.capacity.value
 
     def __str__(self) -> str:
@@ -127,15 +127,15 @@ class Simulation:
             for name, part in self.parts.items()
         ]
         lines += ["", *table_lines(["rests on", "time", "share", "may be off by"], rows)]
-        greatest = sorted(self.nodes, key=lambda one: -one.seconds)[:_SHOWN]
+        greatest = sorted(self.nodes, key=lambda timing: -timing.seconds)[:_SHOWN]
         rows = [
-            ["no node" if one.node is None else one.node.name, in_seconds(one.seconds), f"{one.seconds / whole:.1%}",
-             str(one.kernels), one.assumption]
-            for one in greatest
+            ["no node" if timing.node is None else timing.node.name, in_seconds(timing.seconds),
+             f"{timing.seconds / whole:.1%}", str(timing.kernels), timing.assumption]
+            for timing in greatest
         ]  # fmt: skip
         lines += ["", *table_lines(["node", "time", "share", "kernels", "rests on"], rows)]
-        if left := len(self.nodes) - len(greatest):
-            lines.append(f"and {left} more")
+        if hidden := len(self.nodes) - len(greatest):
+            lines.append(f"and {hidden} more")
         return "\n".join(lines)
 
 
@@ -146,23 +146,22 @@ def simulate(
     training: Training | None = None,
     times: KernelTimes | None = None,
 ) -> Simulation:
-    """Estimate how long a program takes on a device and what memory it needs, without running it (section 6.3).
+    """Estimate the run time and the memory of a program on a device, without running it (section 6.3).
 
-    The kernels that PyTorch would call are listed on fake tensors, and each takes what ``times`` says: by default a
-    roofline of the device. The result says between which times the real one is expected, and what that rests on.
-    Parts that a backend computes (:func:`fx.lower`) count as the kernels that they were made of, since what engines do
-    is not known.
+    The kernels that PyTorch would call are listed on fake tensors, and ``times`` estimates each, by default with a
+    roofline of the device. The result has an interval for the run time and the assumptions behind it. Regions lowered
+    to a backend (:func:`fx.lower`) count with their original kernels, since the work of engines is unknown.
 
     Args:
         gm: the program; only ``meta["tensor_meta"]`` and ``meta["type"]`` of its nodes change.
-        device: a device, or the name of one that is known: ``"V100"``, ``"A100"``, ``"H100"`` and so on.
-        args: its inputs, real or fake; of them only shapes, strides and dtypes count. Without any, they are those of
-            which placeholders have ``meta["tensor_meta"]``.
+        device: a device, or the name of a registered one: ``"V100"``, ``"A100"``, ``"H100"`` and so on.
+        args: its inputs, real or fake; only their shapes, strides and dtypes matter. If there are none, they are taken
+            from ``meta["tensor_meta"]`` of the placeholders.
         training: estimate a step of training: forward, backward, optimizer.
-        times: another source of the times of kernels.
+        times: the source of the times of kernels, if not the roofline.
 
     Raises:
-        AnalysisError: there is no device of that name, or nothing is known of the inputs.
+        AnalysisError: no device has this name, or no inputs are given and a placeholder has no ``tensor_meta``.
         PassError: the program takes another number of inputs, or no output requires a gradient.
         Exception: whatever an operation raises, with a note that names the node and the user's line.
 
@@ -174,15 +173,15 @@ def simulate(
     """
     expect_program(gm, "simulate looks at a GraphModule")
     where = get_device(device) if isinstance(device, str) else device
-    given = args or _noted_inputs(gm)
+    inputs = args or _noted_inputs(gm)
     backward = training is not None
-    calls = record_calls(gm, *given, backward=backward)
-    memory = activation_memory(gm, *given, backward=backward)
+    calls = record_calls(gm, *inputs, backward=backward)
+    memory = activation_memory(gm, *inputs, backward=backward)
     return estimate_run(calls, memory, where, training=training, times=times)
 
 
 def estimate_calls(calls: ProgramCalls, device: Device, times: KernelTimes | None = None) -> Simulation:
-    """Estimate what recorded calls take on a device, without the memory that they need."""
+    """Estimate the time of recorded calls on a device, without their memory."""
     return estimate_run(calls, NO_MEMORY, device, times=times)
 
 
@@ -194,38 +193,42 @@ def estimate_run(
     training: Training | None = None,
     times: KernelTimes | None = None,
 ) -> Simulation:
-    """Estimate what recorded calls take on a device; of :func:`simulate` what depends on the device."""
+    """Estimate the time and memory of recorded calls on a device: the part of :func:`simulate` that depends on it."""
     sum_up = _Sum(device, Roofline(device) if times is None else times)
     nodes = sum_up.nodes(calls)
     needed = memory.inputs + memory.state + memory.peak
     if training is not None:
-        parameters = sum({id(one): one.numel() * one.element_size() for one in calls.program.parameters()}.values())
+        parameters = sum(
+            {id(tensor): tensor.numel() * tensor.element_size() for tensor in calls.program.parameters()}.values()
+        )
         nodes.append(sum_up.optimizer_step(parameters, _ACCESSES[training.optimizer]))
         needed += _STATES[training.optimizer] * parameters
         if training.recompute:
-            again = {one.node for one in memory.recomputed}
-            nodes += [sum_up.again(one) for one in list(nodes) if one.node in again and one.node is not None]
+            again = {saving.node for saving in memory.recomputed}
+            nodes += [
+                sum_up.again(timing) for timing in list(nodes) if timing.node in again and timing.node is not None
+            ]
             needed += memory.peak_recompute - memory.peak
     return sum_up.result(nodes, needed, memory)
 
 
 def name_of_function(target: Any) -> str:
-    """Return what the time of Python of a function is known by."""
+    """Return the key of a function in ``Device.overheads``."""
     return f"function {getattr(target, '__module__', None)}.{getattr(target, '__name__', target)}"
 
 
 def python_around(node: Node, program: GraphModule, overheads: Mapping[str, float]) -> float:
     """Return the seconds of Python around the kernels of a node.
 
-    Modules are known by the first class of theirs that is; what a module takes to compute each of its parametrizations
-    comes on top.
+    A module counts as its nearest class in ``overheads``, else as ``call_module``. Each parametrization adds a fixed
+    time.
     """
     if node.op == "call_module":
         module = program.get_submodule(str(node.target))
         kinds = (kind.__name__ for kind in type(module).__mro__)
-        known = next((kind for kind in kinds if kind in overheads), "call_module")
-        parametrizations = sum(isinstance(one, ParametrizationList) for one in module.modules())
-        return overheads.get(known, 0.0) + parametrizations * overheads.get(PARAMETRIZATION, 0.0)
+        kind_name = next((kind for kind in kinds if kind in overheads), "call_module")
+        parametrizations = sum(isinstance(submodule, ParametrizationList) for submodule in module.modules())
+        return overheads.get(kind_name, 0.0) + parametrizations * overheads.get(PARAMETRIZATION, 0.0)
     seconds = overheads.get(node.op, 0.0)
     if node.op == "call_function":
         seconds = overheads.get(name_of_function(node.target), overheads.get(_kind_of(node.target), seconds))
@@ -239,7 +242,7 @@ def _kind_of(function: Any) -> str:
 
 
 class _Sum:
-    """Adds up what kernels and Python take."""
+    """Sums of the times of kernels and Python, and of their uncertainties."""
 
     def __init__(self, device: Device, times: KernelTimes) -> None:
         self.device = device
@@ -252,12 +255,12 @@ class _Sum:
         self.on_device = 0.0
 
     def nodes(self, calls: ProgramCalls) -> list[NodeTime]:
-        """Return what each node takes, in the order of the program, and then what belongs to none."""
+        """Return the time of each node, in the order of the program, followed by the time that belongs to no node."""
         by_node = calls.by_node()
         order = [node for node in calls.program.graph.nodes if node in by_node or node.op in _CALLS]
-        found = [self._node(node, by_node.get(node, []), calls.program) for node in (*order, None)]
+        timings = [self._node(node, by_node.get(node, []), calls.program) for node in (*order, None)]
         self._add(PYTHON, self.device.overheads.get("program", 0.0), _PYTHON_SPREAD, on_host=True)
-        return [one for one in found if one.seconds]
+        return [timing for timing in timings if timing.seconds]
 
     def _node(self, node: Node | None, calls: Sequence[KernelCall], program: GraphModule) -> NodeTime:
         python = 0.0 if node is None else python_around(node, program, self.device.overheads)
@@ -287,18 +290,18 @@ class _Sum:
             self.on_device += seconds
 
     def optimizer_step(self, parameters: int, accesses: int) -> NodeTime:
-        """Return what a step of the optimizer takes, which is bound by memory."""
+        """Return the time of a step of the optimizer, which is bound by memory bandwidth."""
         seconds = parameters * accesses / self.device.bandwidth.at(parameters * accesses)
         self._add(MEMORY, seconds, self.device.memory.spread, on_host=False)
         return NodeTime(None, 0.0, seconds, 1, MEMORY)
 
-    def again(self, one: NodeTime) -> NodeTime:
-        """Return what computing a node's value a second time takes."""
-        self._add(one.assumption, one.forward, 0.3, on_host=False)
-        return NodeTime(one.node, 0.0, one.forward, one.kernels, one.assumption)
+    def again(self, timing: NodeTime) -> NodeTime:
+        """Return the time to compute a node's value a second time."""
+        self._add(timing.assumption, timing.forward, 0.3, on_host=False)
+        return NodeTime(timing.node, 0.0, timing.forward, timing.kernels, timing.assumption)
 
     def result(self, nodes: Sequence[NodeTime], needed: int, memory: MemoryReport) -> Simulation:
-        """The whole."""
+        """Return the simulation of the whole program."""
         device, waiting = self.device, 0.0
         seconds = self.on_host + self.on_device
         if device.calibration is not None and seconds:
@@ -307,14 +310,16 @@ class _Sum:
         if device.kind != "cpu":
             seconds = max(self.on_host, self.on_device)
             waiting = max(self.on_host - self.on_device, 0.0)
-            # The uncertainty of the host does not count where the device takes longer, or the other way round.
+            # Only the uncertainty of the slower of host and device counts.
             host_takes_longer = self.on_host > self.on_device
             self.uncertain = {
-                name: one for name, one in self.uncertain.items() if (name in (LAUNCH, PYTHON)) == host_takes_longer
+                name: deviation
+                for name, deviation in self.uncertain.items()
+                if (name in (LAUNCH, PYTHON)) == host_takes_longer
             }
-        variance, left = sum(one**2 for one in self.uncertain.values()), self.times.spread
-        spread = math.sqrt(variance / seconds**2 + left**2) if seconds else left
-        self.uncertain[_REST] = left * seconds
+        variance, rest = sum(deviation**2 for deviation in self.uncertain.values()), self.times.spread
+        spread = math.sqrt(variance / seconds**2 + rest**2) if seconds else rest
+        self.uncertain[_REST] = rest * seconds
         return Simulation(
             device, self.times.name, seconds, spread, tuple(nodes), _greatest_first(self.parts),
             _greatest_first(self.uncertain), waiting, needed, memory,
@@ -326,8 +331,8 @@ def _greatest_first(values: Mapping[str, float]) -> dict[str, float]:
 
 
 def _noted_inputs(gm: GraphModule) -> tuple[Any, ...]:
-    """Inputs of which the placeholders have notes."""
-    found: list[Any] = []
+    """Create inputs from ``meta["tensor_meta"]`` of the placeholders."""
+    inputs: list[Any] = []
     for node in gm.graph.find_nodes(op="placeholder"):
         note: Any = node.meta.get("tensor_meta")
         if not isinstance(note, TensorMetadata):
@@ -336,5 +341,5 @@ def _noted_inputs(gm: GraphModule) -> tuple[Any, ...]:
                 why="simulate was given no inputs, and its placeholder has no meta['tensor_meta']",
                 remedy="simulate(gm, device, *inputs), with real or fake tensors",
             )
-        found.append(torch.empty_strided(note.shape, note.stride, dtype=note.dtype))
-    return tuple(found)
+        inputs.append(torch.empty_strided(note.shape, note.stride, dtype=note.dtype))
+    return tuple(inputs)

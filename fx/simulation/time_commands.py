@@ -32,7 +32,7 @@ def add_time_commands(add: Add) -> None:
     """Add both commands to a parser.
 
     Args:
-        add: adds a command, given its name, what it runs, what it shows and the arguments of an example.
+        add: a function that adds a command; it takes a name, a runner, a description and example arguments.
     """
     command = add("simulate", run_simulate, "run time and memory on a device", "resnet50 --device V100 --batch 1,256")
     command.add_argument(
@@ -43,7 +43,7 @@ def add_time_commands(add: Add) -> None:
     command.add_argument("--recompute", action="store_true", help="with --training: compute again what costs little")
     command.add_argument(
         "--times", default="roofline", metavar="roofline|measured|FILE",
-        help="where times of kernels are from: the rates of the device, each kernel run here once, "
+        help="source of the times of kernels: the rates of the device, each kernel run here once, "
         "or a Chrome trace of torch.profiler (default roofline)",
     )  # fmt: skip
     command = add("profile", run_profile, "the time of each node in real runs", "resnet50 --device here --save t.json")
@@ -54,39 +54,40 @@ def add_time_commands(add: Add) -> None:
 
 
 def run_simulate(program: GraphModule, inputs: Sequence[Any], options: argparse.Namespace) -> str:
-    """Estimate a program on each device and batch, and tell it."""
+    """Estimate a program on each device and batch, and return the report."""
     if options.recompute and options.training is None:
         raise AnalysisError(
             "--recompute is about steps of training", remedy="give --training sgd, momentum or adam, too"
         )
     training = None if options.training is None else Training(options.training, options.recompute)
     program.train(training is not None)
-    found: list[tuple[str, Simulation]] = []
+    simulations: list[tuple[str, Simulation]] = []
     for name in options.device or [HERE]:
         device = _device(name)
         times = _times(options.times, device)
-        for batch, given in _batches(inputs, options.batch):
-            found.append((batch, simulate(program, device, *given, training=training, times=times)))
-        # At once: an error on the next device must not lose what was measured for this one.
+        for batch, batch_inputs in _batches(inputs, options.batch):
+            simulations.append((batch, simulate(program, device, *batch_inputs, training=training, times=times)))
+        # Save now: an error on the next device must not lose the measurements for this one.
         if isinstance(times, MeasuredTimes):
             times.save()
     if options.json:
-        return json.dumps([{"batch": batch, **as_data(one)} for batch, one in found])
-    if len(found) == 1:
-        return str(found[0][1])
+        return json.dumps([{"batch": batch, **as_data(simulation)} for batch, simulation in simulations])
+    if len(simulations) == 1:
+        return str(simulations[0][1])
     rows = [
-        [one.device.name, batch, in_seconds(one.seconds), " to ".join(map(in_seconds, one.interval)),
-         in_bytes(one.memory) + ("" if one.fits else " !"), one.dominating]
-        for batch, one in found
+        [simulation.device.name, batch, in_seconds(simulation.seconds),
+         " to ".join(map(in_seconds, simulation.interval)),
+         in_bytes(simulation.memory) + ("" if simulation.fits else " !"), simulation.dominating]
+        for batch, simulation in simulations
     ]  # fmt: skip
     lines = table_lines(["device", "batch", "time", "90 % interval", "memory", "uncertain"], rows)
-    if not all(one.fits for _, one in found):
+    if not all(simulation.fits for _, simulation in simulations):
         lines.append("!: more memory than the device has")
     return "\n".join(lines)
 
 
 def as_data(one: Simulation) -> dict[str, Any]:
-    """A simulation as numbers and texts, seconds and bytes."""
+    """Convert a simulation to numbers and texts, in seconds and bytes."""
     low, high = one.interval
     nodes = [
         {"node": None if of.node is None else of.node.name, "forward": of.forward, "backward": of.backward,
@@ -101,7 +102,7 @@ def as_data(one: Simulation) -> dict[str, Any]:
 
 
 def run_profile(program: GraphModule, inputs: Sequence[Any], options: argparse.Namespace) -> str:
-    """Time each node of a program, and tell it."""
+    """Time each node of a program, and return the report."""
     device = None if options.device is None else _device(options.device)
     report = profile(program, *inputs, device=device, rounds=options.rounds)
     if options.save is not None:
@@ -109,8 +110,8 @@ def run_profile(program: GraphModule, inputs: Sequence[Any], options: argparse.N
     if not options.json:
         return str(report)
     nodes = [
-        {"node": one.node.name, "module": one.module, "seconds": one.seconds, "estimated": one.estimated}
-        for one in report.nodes
+        {"node": timing.node.name, "module": timing.module, "seconds": timing.seconds, "estimated": timing.estimated}
+        for timing in report.nodes
     ]
     return json.dumps(
         {"seconds": report.seconds, "profiled": report.profiled, "overhead": report.overhead, "nodes": nodes}
@@ -134,7 +135,7 @@ def _times(text: str, device: Device) -> KernelTimes | None:
 
 
 def _batches(inputs: Sequence[Any], text: str) -> list[tuple[str, Sequence[Any]]]:
-    """The inputs with each number of samples; as they are without any."""
+    """Return the inputs with each number of samples in ``text``; unchanged if it is empty."""
     sizes = [tensor.shape[0] for tensor in inputs if isinstance(tensor, torch.Tensor) and tensor.dim()]
     if not text:
         return [(str(sizes[0]) if sizes else "-", inputs)]
@@ -142,11 +143,11 @@ def _batches(inputs: Sequence[Any], text: str) -> list[tuple[str, Sequence[Any]]
         raise AnalysisError(f"cannot read the batches {text!r}", remedy="write numbers from 1 on, as 1,8,32")
     if len(set(sizes)) != 1:
         raise AnalysisError(
-            "it cannot be told which dimension of the inputs is the batch",
+            "the batch dimension of the inputs is ambiguous",
             value=f"first dimensions: {', '.join(map(str, sizes)) or 'none'}",
             remedy="give inputs of each batch with --input",
         )
-    return [(part.strip(), [_resized(one, int(part)) for one in inputs]) for part in text.split(",")]
+    return [(part.strip(), [_resized(tensor, int(part)) for tensor in inputs]) for part in text.split(",")]
 
 
 def _resized(value: Any, count: int) -> Any:

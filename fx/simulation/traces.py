@@ -1,4 +1,4 @@
-"""Times of kernels read from a Chrome trace of ``torch.profiler``, from whatever machine it came."""
+"""Times of kernels read from a Chrome trace of ``torch.profiler``, recorded on any machine."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fx.simulation.devices import Device
 from fx.simulation.kernel_times import KernelTime, Roofline
 
 IN_TRACE, BETWEEN = "times in the trace", "sizes between those in the trace"
-"""Assumptions: that kernels take what they took there, and that they take more in proportion to their work."""
+"""Two assumptions: kernels take as long as in the trace; at other sizes, their time grows with their work."""
 _SPREAD, _BETWEEN_SPREAD = 0.07, 0.15
 _OTHER_NAMES = {
     "aten::native_batch_norm": (
@@ -34,34 +34,34 @@ _OTHER_NAMES = {
     "aten::native_layer_norm": ("aten::layer_norm",),
     "aten::mkldnn_rnn_layer": ("aten::_cudnn_rnn",),
 }
-"""What devices call the same operation."""
+"""Other names of an operator in traces, depending on the device."""
 _MATRIX = {"aten::mm": 0, "aten::bmm": 0, "aten::addmm": 1, "aten::baddbmm": 1}
 _CONVOLUTIONS = frozenset({"aten::convolution", "aten::_convolution"})
 
 Dims: TypeAlias = "tuple[Any, ...]"
-"""Sizes of each argument: those of a tensor, of each tensor of a list, or nothing."""
+"""The sizes of each argument: those of a tensor, of each tensor in a list, or an empty tuple for other values."""
 
 
 @dataclass(frozen=True, slots=True)
 class TracedCall:
-    """Calls of one operator on tensors of the same sizes in a trace."""
+    """The calls in a trace of one operator on tensors of the same sizes."""
 
     name: str
-    """The operator, as ``aten::addmm``."""
+    """The operator, such as ``aten::addmm``."""
     dims: Dims
     """Sizes of its arguments."""
     concrete: tuple[str, ...]
-    """Its other arguments, as the trace spells them."""
+    """Its other arguments, as text in the trace."""
     seconds: float
-    """Median seconds of the device."""
+    """Median seconds on the device."""
     launch: float
-    """Median seconds of the host, where kernels run on another device than the host; else 0."""
+    """Median seconds on the host, if kernels run on another device; else 0."""
     count: int
-    """How many calls there are."""
+    """The number of calls."""
 
     @property
     def work(self) -> float:
-        """Return what its time is in proportion to, in units that calls of one operator share."""
+        """Work that its time is proportional to, in a unit that calls of one operator share."""
         return _work(self.name, self.dims, self.concrete)
 
 
@@ -76,18 +76,19 @@ class _Event:
 
 
 class TraceTimes:
-    """Reads how long each operator took on tensors of each size, and works out other sizes from the nearest ones.
+    """A source of times from a trace, interpolated for sizes that the trace lacks.
 
-    What the trace has nothing about takes what the roofline of the device says.
+    The roofline of the device estimates operators that the trace lacks.
     """
 
     name = "trace"
 
     def __init__(self, path: str | Path, device: Device) -> None:
-        """The times of a trace.
+        """Read the times of a trace.
 
         Args:
-            path: what ``export_chrome_trace`` of ``torch.profiler.profile(record_shapes=True)`` wrote, also compressed.
+            path: a file from ``torch.profiler.profile(record_shapes=True)`` and its ``export_chrome_trace``; it may be
+                compressed with gzip.
             device: the device that it was recorded on.
 
         Raises:
@@ -102,29 +103,29 @@ class TraceTimes:
             self._exact.setdefault((call.name, call.dims), []).append(call)
             self._by_name.setdefault(call.name, []).append(call)
         self.missing: set[str] = set()
-        """Operators that the trace has nothing about."""
+        """The requested operators that the trace lacks."""
 
     @property
     def spread(self) -> float:
-        """Relative standard deviation of whole programs that is left when all else is right."""
+        """Relative standard deviation of whole programs that remains if all assumptions hold."""
         return _SPREAD
 
     def time_of(self, call: KernelCall) -> KernelTime:
-        """Return what a call takes: as in the trace, between two calls in it, or by the roofline."""
+        """Return the time of a call: from the trace, interpolated between two calls in it, or by the roofline."""
         own = str(call.func._schema.name)
         dims, concrete = _dims_of(call), _concrete_of(call)
         names = (own, *_OTHER_NAMES.get(own, ()))
         for name in names:
             for width in (dims, dims[:1]) if name != own else (dims,):
-                found = self._exact.get((name, width), [])
-                if not found and name != own:  # the others take more arguments, of which the first is the same
-                    found = [one for one in self._by_name.get(name, []) if one.dims[:1] == width[:1]]
-                if found:
-                    best = max(found, key=lambda one: _alike(one.concrete, concrete))
+                matches = self._exact.get((name, width), [])
+                if not matches and name != own:  # the other operators take more arguments, but the same first one
+                    matches = [traced for traced in self._by_name.get(name, []) if traced.dims[:1] == width[:1]]
+                if matches:
+                    best = max(matches, key=lambda match: _alike(match.concrete, concrete))
                     return KernelTime(best.seconds, IN_TRACE, _SPREAD, best.launch)
         for name in names:
-            if found := self._by_name.get(name):
-                return _between(found, _work(own, dims, concrete))
+            if matches := self._by_name.get(name):
+                return _between(matches, _work(own, dims, concrete))
         if call.cost is not None:
             self.missing.add(own)
         return self._roofline.time_of(call)
@@ -140,30 +141,32 @@ def read_trace(path: str | Path) -> list[TracedCall]:
         raw = Path(path).read_bytes()
         data: Any = json.loads(gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw)
         entries = data["traceEvents"] if isinstance(data, dict) else data
-        complete = [one for one in entries if isinstance(one, dict) and one.get("ph") == "X"]
-        found = _timed(complete)
+        complete = [event for event in entries if isinstance(event, dict) and event.get("ph") == "X"]
+        calls = _timed(complete)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise AnalysisError(
             f"{path} is not a trace that can be read",
             why=f"{type(error).__name__}: {error}",
             remedy="write one with torch.profiler.profile(record_shapes=True) and its export_chrome_trace",
         ) from error
-    if not found:
+    if not calls:
         raise AnalysisError(
             f"{path} has no operators with the sizes of their arguments",
             why=f"there are {len(complete)} events, and none of category cpu_op with Input Dims",
             remedy="record it with torch.profiler.profile(record_shapes=True)",
         )
-    return found
+    return calls
 
 
 def _timed(entries: Sequence[Mapping[str, Any]]) -> list[TracedCall]:
     events = [
-        _Event(str(one["name"]), one.get("args") or {}, float(one["ts"]), float(one["ts"]) + float(one["dur"]))
-        for one in entries
-        if one.get("cat") == "cpu_op"
+        _Event(
+            str(entry["name"]), entry.get("args") or {}, float(entry["ts"]), float(entry["ts"]) + float(entry["dur"])
+        )
+        for entry in entries
+        if entry.get("cat") == "cpu_op"
     ]
-    kernels = [one for one in entries if one.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset")]
+    kernels = [entry for entry in entries if entry.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset")]
     _nest(events)
     by_id = {event.args.get("External id"): event for event in events}
     for kernel in kernels:
@@ -180,16 +183,17 @@ def _timed(entries: Sequence[Mapping[str, Any]]) -> list[TracedCall]:
             times.setdefault(key, []).append((seconds, host) if kernels else (host, 0.0))
     return [
         TracedCall(
-            *key, statistics.median(one for one, _ in of), statistics.median(host for _, host in of), len(of)
+            *key, statistics.median(seconds for seconds, _ in samples), statistics.median(host for _, host in samples),
+            len(samples),
         )
-        for key, of in times.items()
+        for key, samples in times.items()
     ]  # fmt: skip
 
 
 def _nest(events: list[_Event]) -> None:
-    """Put events inside of those that were going on when they began."""
+    """Nest each event in the innermost event that contains it."""
     going: list[_Event] = []
-    for event in sorted(events, key=lambda one: (one.start, -one.end)):
+    for event in sorted(events, key=lambda entry: (entry.start, -entry.end)):
         while going and going[-1].end < event.end:
             going.pop()
         if going:
@@ -198,7 +202,7 @@ def _nest(events: list[_Event]) -> None:
 
 
 def _of_device(event: _Event) -> float:
-    """Microseconds of the kernels that an event and those inside of it launched."""
+    """Return the microseconds of the kernels that an event and its nested events launched."""
     return event.kernels + sum(map(_of_device, event.inside))
 
 
@@ -207,42 +211,46 @@ def _frozen(value: Any) -> Any:
 
 
 def _dims_of(call: KernelCall) -> Dims:
-    """The sizes of a call's arguments as a trace has them: one entry for each argument of the operator."""
+    """Return the sizes of a call's arguments in the format of a trace: one entry per argument of the operator."""
     return tuple(map(_dims, _arguments(call)))
 
 
 def _arguments(call: KernelCall) -> list[Any]:
-    """The arguments by position, with defaults."""
-    found = list(call.args)
+    """Return the arguments by position, with defaults."""
+    arguments = list(call.args)
     for argument in call.func._schema.arguments[len(call.args) :]:
-        found.append(call.kwargs.get(argument.name, argument.default_value))
-    return found
+        arguments.append(call.kwargs.get(argument.name, argument.default_value))
+    return arguments
 
 
 def _dims(value: Any) -> Any:
     if isinstance(value, Operand):
         return value.shape
-    if isinstance(value, (tuple, list)) and value and all(isinstance(one, Operand) for one in value):
-        return tuple(one.shape for one in cast("Iterable[Operand]", value))
+    if isinstance(value, (tuple, list)) and value and all(isinstance(element, Operand) for element in value):
+        return tuple(element.shape for element in cast("Iterable[Operand]", value))
     return ()
 
 
 def _concrete_of(call: KernelCall) -> tuple[str, ...]:
-    return tuple("" if one is None or _dims(one) != () else str(one) for one in _arguments(call))
+    return tuple("" if argument is None or _dims(argument) != () else str(argument) for argument in _arguments(call))
 
 
 def _alike(first: Sequence[str], second: Sequence[str]) -> int:
-    return sum(one == other for one, other in zip(first, second, strict=False))
+    return sum(text == other for text, other in zip(first, second, strict=False))
 
 
-def _between(known: Sequence[TracedCall], work: float) -> KernelTime:
-    """The time of another size: on a straight line between the next smaller and greater one, on logarithmic axes."""
+def _between(calls: Sequence[TracedCall], work: float) -> KernelTime:
+    """Return the time for other work, interpolated linearly between its neighbours on logarithmic axes."""
     by_work: dict[float, list[TracedCall]] = {}
-    for one in known:
-        by_work.setdefault(one.work, []).append(one)
+    for call in calls:
+        by_work.setdefault(call.work, []).append(call)
     points = [
-        (size, statistics.median(one.seconds for one in of), statistics.median(one.launch for one in of))
-        for size, of in sorted(by_work.items())
+        (
+            size,
+            statistics.median(call.seconds for call in same_work),
+            statistics.median(call.launch for call in same_work),
+        )
+        for size, same_work in sorted(by_work.items())
     ]
     below = [point for point in points if point[0] <= work]
     above = [point for point in points if point[0] >= work]
@@ -253,19 +261,20 @@ def _between(known: Sequence[TracedCall], work: float) -> KernelTime:
         return KernelTime(between, BETWEEN, _BETWEEN_SPREAD, launch)
     size, seconds, launch = (below[-1:] or above[:1])[0]
     ratio = work / size
-    # Beyond the greatest size in proportion; below the smallest one the launch remains, of which nothing is known.
+    # Above the greatest size the time is proportional to the work. Below the smallest one at least a quarter of the
+    # time remains, for the launch, whose share is unknown.
     return KernelTime(seconds * max(ratio, 0.25), BETWEEN, _BETWEEN_SPREAD + 0.1 * abs(math.log2(ratio)), launch)
 
 
 def _work(name: str, dims: Dims, concrete: Sequence[str]) -> float:
-    """Return what the time of a call is in proportion to: multiply-adds of products, elements of what else."""
+    """Return the work of a call: multiply-adds of products and convolutions, else elements of the operands."""
     if name in _MATRIX:
         first, second = dims[_MATRIX[name]], dims[_MATRIX[name] + 1]
         return max(float(math.prod(first) * second[-1]), 1.0)
     if name in _CONVOLUTIONS and len(dims) > 1 and dims[1]:
         step = _step(concrete[3]) if len(concrete) > 3 else 1.0
         return max(float(math.prod(dims[0]) * math.prod(dims[1]) / max(dims[1][1], 1)) / step, 1.0)
-    return max(float(sum(_elements(one) for one in dims)), 1.0)
+    return max(float(sum(_elements(size) for size in dims)), 1.0)
 
 
 def _elements(dims: Any) -> int:
@@ -275,7 +284,7 @@ def _elements(dims: Any) -> int:
 
 
 def _step(text: str) -> float:
-    """Positions of its operand for one of a convolution's result."""
+    """Return the positions of a convolution's operand per position of its result, given its strides as text."""
     try:
         value = ast.literal_eval(text)
         return float(math.prod(value)) if isinstance(value, (list, tuple)) else 1.0

@@ -111,5 +111,5 @@ def test_deployments_that_make_no_sense_are_refused() -> None:
     assert str(failure.value) == (
         "layers cannot be cut into 3 stages\n"
         "  why    only 1 of its nodes take any time\n"
-        "  try    ask for less, or capture it with smaller modules"
+        "  try    ask for fewer stages, or capture it with smaller modules"
     )

@@ -96,7 +96,7 @@ def test_a_profile_is_beside_the_estimate_and_is_saved(home: Path, capsys: pytes
         ("torch.nn:ReLU", "there are no inputs to follow the program with"),
         (
             "torch.nn:ReLU --input 2x3 --input 4x3 --device V100 --batch 8",
-            "it cannot be told which dimension of the inputs is the batch",
+            "the batch dimension of the inputs is ambiguous",
         ),
     ],
 )

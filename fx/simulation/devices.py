@@ -144,7 +144,7 @@ class Device:
         """Return this device for a program that uses only ``cores`` of its cores.
 
         Raises:
-            AnalysisError: it has fewer cores, or was measured, which fixes the number of threads.
+            AnalysisError: it does not have that many cores, or was measured, which fixes the number of threads.
         """
         if self.calibration is not None:
             raise AnalysisError(

@@ -72,8 +72,9 @@ def distances_of(call: KernelCall) -> tuple[int, ...]:
 class Replay:
     """A runner of recorded calls on newly created tensors.
 
-    Random numbers come from a separate generator. Successive calls use different operands, spread over as much memory
-    as the program touched since it last used them. So operands are only in caches that would hold them in the program.
+    Random numbers come from a separate generator. Operands that the program last used long ago differ between
+    successive calls, spread over as much memory as the program touched since. So no cache holds them that would not
+    hold them in the program.
     """
 
     def __init__(self) -> None:

@@ -108,12 +108,14 @@ def cost_of_kernel(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], re
     return KernelCost(str(func), results[0].dtype if results else None, work, is_known)
 
 
-def _is_view(func: Any, given: list[torch.Tensor], made: list[torch.Tensor]) -> bool:
+def _is_view(func: Any, operands: list[torch.Tensor], results: list[torch.Tensor]) -> bool:
     """Return whether a kernel only returns views, without writing to memory."""
     if not isinstance(func, OpOverload) or func.is_view:
         return True
     return (
-        bool(made) and not func._schema.is_mutable and all(any(_share(result, of) for of in given) for result in made)
+        bool(results)
+        and not func._schema.is_mutable
+        and all(any(_share(result, operand) for operand in operands) for result in results)
     )
 
 

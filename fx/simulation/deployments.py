@@ -148,10 +148,10 @@ def simulate_deployments(
     """
     recorded: dict[tuple[int, int], tuple[ProgramCalls, MemoryReport]] = {}
     services: list[Service] = []
-    wanted = [_checked(deployment) for deployment in deployments]
+    valid_deployments = [_checked(deployment) for deployment in deployments]
     for served in programs:
         expect_program(served.program, "a Served has a GraphModule")
-        for deployment in wanted:
+        for deployment in valid_deployments:
             key = id(served), deployment.batch
             if key not in recorded:
                 inputs = served.inputs(deployment.batch)

@@ -98,18 +98,18 @@ class _Overheads:
         self.fixed = seconds_of(lambda: empty(_FLAT))
         """Seconds of Python around a whole program."""
 
-    def of_calls(self, function: Callable[..., Any], given: torch.Tensor) -> float:
+    def of_calls(self, function: Callable[..., Any], tensor: torch.Tensor) -> float:
         """Return the seconds of Python per call, measured with a program that repeats the call."""
-        return self._beside_kernels(symbolic_trace(_Repeated(function)), given)
+        return self._beside_kernels(symbolic_trace(_Repeated(function)), tensor)
 
-    def _beside_kernels(self, program: GraphModule, given: torch.Tensor) -> float:
-        calls = record_calls(program, given).calls
+    def _beside_kernels(self, program: GraphModule, tensor: torch.Tensor) -> float:
+        calls = record_calls(program, tensor).calls
         timed = {key: self._replay.seconds(call) for key, call in {call.key: call for call in calls}.items()}
         kernels = sum(timed[call.key] for call in calls)
-        return max((seconds_of(lambda: program(given)) - self.fixed - kernels) / _REPEATED, 0.0)
+        return max((seconds_of(lambda: program(tensor)) - self.fixed - kernels) / _REPEATED, 0.0)
 
     def of_module(
-        self, module: nn.Module, given: torch.Tensor, builtin: float
+        self, module: nn.Module, tensor: torch.Tensor, builtin: float
     ) -> tuple[float, float, dict[str, float]]:
         """Return the seconds of a module, those that its function saves, and the function's name with its seconds.
 
@@ -119,11 +119,11 @@ class _Overheads:
         Canonicalize()(canonical)
         nodes = canonical.graph.find_nodes(op="call_function")
         if not nodes:
-            return self._beside_kernels(program, given), 0.0, {}
-        turns = [(seconds_of(lambda: program(given)), seconds_of(lambda: canonical(given))) for _ in range(_TURNS)]
+            return self._beside_kernels(program, tensor), 0.0, {}
+        turns = [(seconds_of(lambda: program(tensor)), seconds_of(lambda: canonical(tensor))) for _ in range(_TURNS)]
         as_module, as_function = (min(seconds) for seconds in zip(*turns, strict=True))
         call = max((as_module - as_function) / _REPEATED, 0.0)
-        whole = self._beside_kernels(canonical, given)
+        whole = self._beside_kernels(canonical, tensor)
         checks = (len(nodes) // _REPEATED - 1) * builtin
         fetched = len(canonical.graph.find_nodes(op="get_attr")) / _REPEATED * _GET_ATTR
         return whole + call, call, {name_of_function(nodes[-1].target): whole - checks - fetched}

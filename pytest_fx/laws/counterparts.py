@@ -166,13 +166,20 @@ def _require_apart(parameters: Counterparts) -> None:
 def is_folded(pass_run: PassRun, name: str) -> bool:
     """Return whether a parameter was folded into others, in evaluation mode, for some of its uses at least.
 
-    Those have values that the model has nowhere: what was folded is no copy, neither a parameter nor a constant.
+    Those have values that the model has nowhere: what was folded is no copy, neither a parameter nor a constant. But a
+    scaled weight of zeros is again of zeros: a new parameter with one value in all elements may be a folded one.
     """
     after, parameters = pass_run.graph_program, counterparts(pass_run)
     own = parameters.of(name)
     if pass_run.mode == "train" or after is None or len(own) != 1 or name in parameters.constants:
         return False
-    return _holds_new_values(pass_run) and _uses(after, own[0]) < _uses(pass_run.capture(), name)
+    if not _holds_new_values(pass_run):
+        return False
+    if _uses(after, own[0]) < _uses(pass_run.capture(), name):
+        return True
+    before, tensor = pass_run.before, parameters.program[own[0]]
+    is_new = before is not None and all(tensor is not other for other, _ in before.module.tensors.values())
+    return is_new and not _varies(tensor)
 
 
 def _uses(program: GraphModule | torch.fx.GraphModule, name: str) -> int:

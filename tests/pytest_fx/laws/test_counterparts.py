@@ -203,3 +203,35 @@ def test_parameters_of_a_program_made_elsewhere_are_known_by_their_values(detach
     pass_run = PassRun.given(judged, Renamed(judged.fresh(), detached=detached))
     violations = broken_laws([law_called("gradients")], pass_run)
     assert [violation.law for violation in violations] == ["gradients"] * detached
+
+
+def normalized_zeros():
+    torch.manual_seed(0)
+    layers = {"layer": nn.Linear(4, 4, bias=False), "norm": nn.BatchNorm1d(4)}
+    with torch.no_grad():
+        layers["layer"].weight.zero_()
+        for tensor in (layers["norm"].running_mean, layers["norm"].running_var):
+            tensor.uniform_(0.1, 1.5)
+    return subject(Calling(lambda m, x: m.norm(m.layer(x)), **layers))
+
+
+def test_a_weight_of_zeros_may_be_folded_although_its_values_stay_zero():
+    assert violation(normalized_zeros(), FuseConvBN()) is None
+
+
+def test_a_weight_of_zeros_that_stays_the_same_parameter_keeps_its_gradient():
+    def halve(graph_module):
+        layer = graph_module.layer
+        del graph_module.layer
+        graph_module.layer = nn.utils.parametrize.register_parametrization(layer, "weight", Halved())
+        graph_module.register_buffer("new", torch.tensor([0.25, 0.5]))
+        graph_module.recompile()
+
+    assert violation(normalized_zeros(), halve).startswith("law 'gradients': halve changes the gradient of")
+
+
+class Halved(nn.Module):
+    """A parametrization that halves a tensor."""
+
+    def forward(self, tensor):
+        return tensor / 2

@@ -206,7 +206,8 @@ def _with_tensors(
     if any(not theirs.keys() <= ours.keys() for theirs, ours in kinds):
         return None  # a weight that is a buffer
     for theirs, ours in kinds:
-        ours.update(theirs)
+        # A normalization may have a weight and no bias: no tensor of the new module remains.
+        ours.update(dict.fromkeys(ours) | theirs)
     vars(module)["_non_persistent_buffers_set"].update(owner._non_persistent_buffers_set)
     return module.train(owner.training and "running_mean" not in tensors)
 

@@ -21,6 +21,11 @@ def functional(model: nn.Module) -> GraphModule:
     return RemoveChecks()(Canonicalize()(symbolic_trace(model)))
 
 
+def without_bias(layer: nn.Module) -> nn.Module:
+    layer.register_parameter("bias", None)
+    return layer
+
+
 LAYERS = {
     "linear": (lambda: nn.Linear(4, 3), (5, 4)),
     "linear without bias": (lambda: nn.Linear(4, 3, bias=False), (5, 4)),
@@ -30,6 +35,8 @@ LAYERS = {
     "conv_transpose2d": (lambda: nn.ConvTranspose2d(4, 6, 3, 2, 1, 1, groups=2), (2, 4, 5, 5)),
     "layer_norm": (lambda: nn.LayerNorm((3, 4), eps=1e-3), (2, 3, 4)),
     "group_norm": (lambda: nn.GroupNorm(2, 4), (2, 4, 3)),
+    "group_norm without bias": (lambda: without_bias(nn.GroupNorm(2, 4)), (2, 4, 3)),
+    "batch_norm1d without bias": (lambda: without_bias(nn.BatchNorm1d(4)), (5, 4)),
     "embedding": (lambda: nn.Embedding(7, 3, padding_idx=0), None),
     "batch_norm1d": (lambda: nn.BatchNorm1d(4, momentum=0.3), (5, 4)),
     "batch_norm2d": (lambda: nn.BatchNorm2d(4, affine=False), (2, 4, 3, 3)),
@@ -179,3 +186,18 @@ def test_a_layer_may_be_applied_to_its_own_weight() -> None:
     folded = FoldIntoModules()(functional(model))
     assert len(folded.graph.find_nodes(op="call_module")) == 1
     assert torch.equal(folded(x), model(x))
+
+
+def test_a_norm_without_a_bias_computes_where_its_weight_is() -> None:
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm = without_bias(nn.GroupNorm(2, 4))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return F.group_norm(x, 2, self.norm.weight, self.norm.bias)
+
+    model, x = Model().eval(), torch.linspace(-1, 1, 24).view(2, 4, 3)
+    program = FoldIntoModules()(functional(model))
+    assert torch.equal(program(x), model(x))
+    assert {tensor.device.type for tensor in program.state_dict().values()} == {"cpu"}

@@ -1,11 +1,11 @@
-"""Programs on devices and other runtimes: one way to divide and build, and a folder a backend (paper, section 6.4).
+"""Lowering to devices and other runtimes: one way to divide and build, and a folder a backend (paper, section 6.4).
 
-``lower`` hands to a backend what it can take, and leaves the rest in eager Python::
+``lower`` hands the parts of a program that a backend supports to it, and leaves the rest in eager Python::
 
     lowered = fx.lower(fx.symbolic_trace(model), backend="onednn", example_inputs=inputs)
     print(fx.lower(fx.symbolic_trace(model), backend="onednn", example_inputs=inputs, dry_run=True))
 
-``docs/lowering.md`` explains the steps, and writes a backend from nothing.
+``docs/lowering.md`` explains the steps, and writes a backend from scratch.
 """
 
 from __future__ import annotations

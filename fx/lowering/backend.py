@@ -1,4 +1,4 @@
-"""What a backend is: a class with these members, of which one object is known by its name (paper, section 6.4)."""
+"""The interface of backends, and the registry that finds a backend by its name (paper, section 6.4)."""
 
 from __future__ import annotations
 
@@ -18,80 +18,81 @@ from fx.registry import Registry
 
 
 class Backend(ABC):
-    """Something that runs regions of a program faster than eager Python does.
+    """A runtime or compiler that runs regions of a program faster than eager Python.
 
-    A backend gives ``name``, ``converters`` and ``build``; the rest has defaults. ``docs/lowering.md`` writes one from
-    nothing.
+    A subclass defines ``name``, ``converters`` and ``build``; the other members have defaults. ``docs/lowering.md``
+    writes a backend from scratch.
     """
 
     __slots__ = ()
 
     name: ClassVar[str]
-    """What users and reports call it; also the first part of its submodules' names."""
+    """Its name in options and reports, and the prefix of its submodules' names."""
     converters: ClassVar[Converters]
-    """How it builds operations; whatever has no converter stays in eager Python."""
+    """The converters that build its operations; an operation without a converter stays in eager Python."""
     min_size: ClassVar[int] = 1
-    """How many operations that count a region needs at least, unless the caller says otherwise."""
+    """The least number of operations in a region, unless the caller passes another. Operations whose converter has
+    ``counts=False`` are not counted."""
     flops_per_byte: ClassVar[float] = 0.0
-    """How many floating-point operations must come with each byte that a region is given or returns; regions with fewer
-    stay in eager Python. Asked only where shapes are known."""
+    """The least number of floating-point operations for each byte that a region takes or returns. Regions with fewer
+    stay in eager Python. Checked only where shapes are known."""
     flops_per_operation: ClassVar[float] = 0.0
-    """How many floating-point operations those that count must do on average, for what it costs to call each; regions
-    with smaller ones stay in eager Python. Asked only where shapes are known."""
+    """The least number of floating-point operations for each operation that counts, which pays for the overhead of its
+    call. Regions with fewer stay in eager Python. Checked only where shapes are known."""
     keeps_non_finite: ClassVar[bool] = True
     """Whether a NaN or an infinity in an input reaches the outputs where it does in eager PyTorch."""
 
     def why_unavailable(self) -> str | None:
-        """Return why nothing can be built on this machine, such as a missing package; ``None`` where it can."""
+        """Return why the backend cannot build on this machine, such as a missing package; ``None`` if it can."""
         return None
 
     def supports(self, operation: Operation) -> str | None:
-        """Return why the backend cannot take an operation, whatever its converter says; ``None`` if it can."""
+        """Return why the backend refuses an operation that its converter accepts; ``None`` if it takes it."""
         return None
 
     def prepare(self, graph_module: GraphModule) -> GraphModule:
-        """Rewrite a copy of the program before it is brought into canonical form, such as by folding batch norms."""
+        """Rewrite a copy of the program, such as by folding batch norms, before it is brought into canonical form."""
         return graph_module
 
     def can_cross(self, node: Node) -> bool:
-        """Return whether the value of ``node`` can be handed to a region of the backend, and returned by one.
+        """Return whether the value of ``node`` can be passed to a region of the backend, and returned by one.
 
-        What cannot is computed on both sides of a boundary, if the backend takes it, such as the size of a tensor for
-        backends whose regions are given tensors only. If it does not, what uses it stays in eager Python as well.
+        A value that cannot, such as the size of a tensor where regions take only tensors, is computed on both sides of
+        a boundary if the backend takes its operation. If it does not, the users of the value stay in eager Python too.
         """
         return True
 
     def study(self, program: GraphModule, example_inputs: Sequence[Any]) -> None:
-        """Note in ``meta`` what :meth:`build` will want to know of values, besides their recorded shapes.
+        """Record in ``meta`` the facts about values that :meth:`build` needs besides their shapes.
 
         Args:
             program: the whole program in canonical form, with the shapes for the example inputs recorded.
-            example_inputs: what the user gave.
+            example_inputs: the user's example inputs.
         """
         return
 
     @abstractmethod
     def build(self, region: GraphModule) -> nn.Module:
-        """Return what takes the place of a region: a module that takes and returns what the region does.
+        """Return the module that replaces a region, with the same inputs and outputs.
 
-        The region is a canonical program of its own. Any exception says that it cannot be built.
+        The region is a canonical program of its own. Any exception means that it cannot be built.
         """
 
     def describe(self, built: nn.Module) -> str | None:
-        """Return what a report says of something that was built, such as how long that took."""
+        """Return a note on a built module for the report, such as how long the build took; ``None`` for no note."""
         return None
 
 
-_Known = TypeVar("_Known", bound=Backend)
+_AnyBackend = TypeVar("_AnyBackend", bound=Backend)
 
 _backends: Registry[Backend] = Registry("backend", "backends", LoweringError)
 
 
-def register_backend(backend: _Known) -> _Known:
-    """Make a backend known under its name, and return it.
+def register_backend(backend: _AnyBackend) -> _AnyBackend:
+    """Register a backend under its name, and return it.
 
     Raises:
-        LoweringError: another one has the name.
+        LoweringError: another backend has the name.
     """
     expect(backend, Backend, "register_backend takes a Backend", error=LoweringError)
     _backends.register(backend.name, backend)

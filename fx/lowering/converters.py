@@ -1,4 +1,4 @@
-"""Converters: how a backend builds each operation of the canonical form, and the loop that builds a region of them."""
+"""Converters: a backend's functions that build the operations of the canonical form, and the loop that calls them."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ from fx.node import Node, map_arg
 
 
 def takes_all(operation: Operation) -> str | None:
-    """The predicate of converters that can build every call of their target."""
+    """Accept every call of the target."""
     return None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Converter:
-    """How a backend builds the calls of one function."""
+    """A backend's way to build the calls of one function."""
 
     target: Any
-    """The function, as the canonical form has it (:mod:`fx.canonical`), or the class of modules that are leaves."""
+    """The function, as in the canonical form (:mod:`fx.canonical`), or the class of leaf modules."""
     build: Callable[..., Any] | None = None
-    """Called with the network and then the arguments as the canonical form has them: what was built in the place of
-    values, tensors in the place of constants. Returns what stands for the result. ``None`` where the backend imports
-    regions as a whole."""
+    """The function that adds a call to the network and returns the network's value for the result. It is called with
+    the network, and then with the arguments as in the canonical form: values of the network for computed values,
+    tensors for constants. ``None`` where the backend imports regions as a whole."""
     supports: Predicate = takes_all
-    """Which calls of it the converter can build."""
+    """The predicate that accepts the calls that the converter can build."""
     counts: bool = True
-    """Whether it counts toward ``min_size``: the backend is the faster for it. What only keeps others together does
-    not.
+    """Whether it counts toward ``min_size``, because the backend is faster for it. An operation that is only taken to
+    keep others in one region does not count.
     """
 
 
 class Converters:
-    """The converters of one backend, a target each.
+    """The converters of one backend, by target.
 
     >>> import torch
     >>> converters = Converters("toy")
@@ -60,7 +60,7 @@ class Converters:
 
         Args:
             backend: the name of the backend, for messages.
-            default: makes the converter for a target that has none, or returns None.
+            default: returns the converter for a target without a registered one, or ``None``.
         """
         expect(backend, str, "Converters takes the name of a backend", error=LoweringError)
         expect_callable(default, "Converters takes a function for `default`", error=LoweringError)
@@ -90,19 +90,19 @@ class Converters:
         return converter
 
     def replace(self, converter: Converter) -> Converter | None:
-        """Let a converter take the place of the one for its target, and return that."""
+        """Register a converter in place of the current one for its target, and return that one, if any."""
         _expect_converter(converter, "replace")
         other = self._converters.get(converter.target)
         self._converters[converter.target] = converter
         return other
 
     def remove(self, target: Any) -> None:
-        """Forget the converter for ``target``, if there is one."""
+        """Remove the converter for ``target``, if there is one."""
         if isinstance(target, Hashable):
             self._converters.pop(target, None)
 
     def find(self, target: Any) -> Converter | None:
-        """The converter for ``target``, or ``None``."""
+        """Return the converter for ``target``, or ``None``."""
         try:
             return self._converters.get(target) or self._default(target)
         except TypeError:  # unhashable, as a callable object may be
@@ -119,14 +119,14 @@ def _expect_converter(converter: object, method: str) -> None:
 
 
 def has_converter(converters: Converters) -> Predicate:
-    """Takes what there is a converter for, and the converter's own predicate takes."""
+    """Return a predicate that accepts an operation if there is a converter for it whose own predicate accepts it."""
 
     def check(operation: Operation) -> str | None:
         converter = converters.find(operation.target)
         if converter is None:
             target = operation.target
-            named = f"the method `{target}`" if isinstance(target, str) else f"`{qualified_name(target)}`"
-            return f"{converters.backend} has no converter for {named}"
+            name = f"the method `{target}`" if isinstance(target, str) else f"`{qualified_name(target)}`"
+            return f"{converters.backend} has no converter for {name}"
         return converter.supports(operation)
 
     return check
@@ -134,27 +134,27 @@ def has_converter(converters: Converters) -> Predicate:
 
 @runtime_checkable
 class Network(Protocol):
-    """What the converters of a backend add to: its own program, under construction."""
+    """A backend's own program under construction, to which its converters add operations."""
 
     def begin(self, node: Node) -> None:
-        """Note which operation is built next; called before each operation."""
+        """Record the operation that is built next; called before each one."""
         ...
 
     def add_input(self, node: Node) -> Any:
-        """Return what stands for a value that the region is given."""
+        """Add an input of the region and return the network's value for it."""
         ...
 
     def finish(self, outputs: tuple[Any, ...], is_single: bool) -> None:
-        """Take what the region returns: a single value as it is, or a tuple."""
+        """Set the values that the region returns: one as it is, if ``is_single``, or else a tuple."""
         ...
 
 
 def build_region(region: GraphModule, converters: Converters, network: Network) -> None:
-    """Let converters add the operations of ``region`` to ``network``, in the order of the program.
+    """Add the operations of ``region`` to ``network`` by their converters, in the order of the program.
 
     Raises:
-        LoweringError: a converter raised or returned nothing; the message has the node, the user's line, and what the
-            backend said.
+        LoweringError: a converter raised or returned nothing; the message has the node, the user's line, and the
+            backend's reason.
     """
     expect_program(region, "build_region takes a GraphModule", error=LoweringError)
     expect(converters, Converters, "build_region takes Converters", error=LoweringError)
@@ -169,7 +169,7 @@ def build_region(region: GraphModule, converters: Converters, network: Network) 
         elif node.op == "output":
             returned: Any = node.args[0]
             is_single = isinstance(returned, Node)
-            network.finish(tuple(values[one] for one in ((returned,) if is_single else returned)), is_single)
+            network.finish(tuple(values[result] for result in ((returned,) if is_single else returned)), is_single)
         else:
             values[node] = _build(region, node, values, converters, network)
 
@@ -191,8 +191,8 @@ def _build(region: GraphModule, node: Node, values: dict[Node, Any], converters:
     except Exception as error:
         if isinstance(error, LoweringError):
             raise
-        said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-        raise _failure(converters, node, "failed", said if not isinstance(error, FxError) else str(error)) from error
+        text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        raise _failure(converters, node, "failed", text if not isinstance(error, FxError) else str(error)) from error
     if built is None:
         raise _failure(converters, node, "returned nothing", "the backend gave no reason")
     return built

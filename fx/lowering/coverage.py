@@ -1,4 +1,4 @@
-"""What a lowering covers: which operations go to the backend, what share of the work that is, and why others stay."""
+"""The coverage of a lowering: the operations that the backend takes, their share of the work, and why others stay."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from fx.provenance import SourceLocation
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where one operation runs."""
+    """The place where one operation runs: a region of the backend, or eager Python."""
 
     node: str
     """Name of its node in the canonical form of the program."""
     target: str
-    """What it calls."""
+    """The name of the function, method or module that it calls."""
     region: str | None
-    """The region that it goes with, or ``None`` if it stays in eager Python."""
+    """The region that holds it, or ``None`` if it stays in eager Python."""
     reason: str | None
-    """Why it stays; ``None`` if it does not."""
+    """The reason why it stays in eager Python; ``None`` if it does not."""
     flops: int | None
     """Floating-point operations, where shapes are known."""
     where: SourceLocation | None
@@ -38,27 +38,27 @@ class CoveredRegion:
     flops: int | None
     """Floating-point operations, where shapes are known."""
     bytes_in: int | None
-    """Bytes that it is given in a run, where shapes are known."""
+    """Bytes that it takes in a run, where shapes are known."""
     bytes_out: int | None
     """Bytes that it returns in a run, where shapes are known."""
     failure: str | None = None
-    """Why it could not be built and runs in eager Python after all."""
+    """The reason why it could not be built and runs in eager Python after all; ``None`` if it was built."""
     note: str | None = None
-    """What the backend says of what it built."""
+    """The backend's note on the module that it built (:meth:`fx.lowering.Backend.describe`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """How much of a program a backend takes. Printing it shows the totals, the regions and each refusal."""
+    """The part of a program that a backend takes. Printing it shows the totals, the regions and each refusal."""
 
     backend: str
-    """The backend."""
+    """The name of the backend."""
     placements: tuple[Placement, ...]
     """Every operation but inputs, constants and the output, in program order."""
     parts: tuple[CoveredRegion, ...]
     """The regions, in the order of their first operations."""
     notes: tuple[str, ...] = ()
-    """What else there is to know, such as that the backend is missing on this machine."""
+    """Further notes, such as that the backend is not available on this machine."""
 
     @property
     def refused(self) -> tuple[Placement, ...]:
@@ -72,7 +72,7 @@ class Coverage:
 
     @property
     def flop_share(self) -> float | None:
-        """The part of the floating-point operations that it takes, from 0 to 1; ``None`` where shapes are not known."""
+        """The part of the floating-point operations that it takes, from 0 to 1; ``None`` if shapes are unknown."""
         if not self.placements or any(placement.flops is None for placement in self.placements):
             return None
         total = sum(placement.flops or 0 for placement in self.placements)
@@ -80,24 +80,24 @@ class Coverage:
 
     @property
     def boundary_bytes(self) -> int | None:
-        """Bytes that cross between regions and eager Python in a run; ``None`` where shapes are not known."""
+        """Bytes that cross between regions and eager Python in a run; ``None`` if shapes are unknown."""
         sizes = [size for part in self.parts for size in (part.bytes_in, part.bytes_out)]
         return None if any(size is None for size in sizes) else sum(size or 0 for size in sizes)
 
     def __str__(self) -> str:
-        taken = len(self.placements) - len(self.refused)
-        lines = [f"{self.backend} takes {taken} of {len(self.placements)} operations ({self.node_share:.0%})"]
+        lowered = len(self.placements) - len(self.refused)
+        lines = [f"{self.backend} takes {lowered} of {len(self.placements)} operations ({self.node_share:.0%})"]
         if (share := self.flop_share) is not None:
             lines[0] += f", {share:.1%} of the floating-point operations"
         if self.parts and (crossing := self.boundary_bytes) is not None:
             lines[0] += f"; {in_bytes(crossing)} cross the boundary"
         lines += [f"  {_part(part)}" for part in self.parts]
-        reasons = Counter((one.target, one.reason) for one in self.refused)
-        first = {(one.target, one.reason): one for one in reversed(self.refused)}
+        reasons = Counter((placement.target, placement.reason) for placement in self.refused)
+        first = {(placement.target, placement.reason): placement for placement in reversed(self.refused)}
         for (target, reason), count in reasons.items():
-            one = first[target, reason]
+            placement = first[target, reason]
             times = f" x{count}" if count > 1 else ""
-            place = f" ({one.where.place})" if one.where is not None else ""
+            place = f" ({placement.where.place})" if placement.where is not None else ""
             lines.append(f"  eager    {target}{times}: {reason}{place}")
         lines += [f"  note     {note}" for note in self.notes]
         return "\n".join(lines)

@@ -26,16 +26,21 @@ from fx.naming.printing import describe
 from fx.node import Node
 from fx.passes.shape_prop import ShapeProp, functions_of
 
-_SAYS_NOTHING_OF_INPUTS = (
+_LIMITS_OF_FAKE_TENSORS = (
     DataDependentOutputException,
     DynamicOutputShapeException,
     UnsupportedOperatorException,
 )
-"""What a run on tensors without elements raises where these, or a formula for shapes, are missing."""
+"""Exceptions of a run on fake tensors that needs elements or a missing formula for shapes. They do not mean that the
+example inputs are wrong."""
 
 
 def expect_inputs(graph_module: GraphModule, example_inputs: object) -> tuple[Any, ...]:
-    """Return the values, or raise :class:`LoweringError` unless there is one for each input of the program."""
+    """Return the values as a tuple.
+
+    Raises:
+        LoweringError: there is not one value for each input of the program.
+    """
     if not isinstance(example_inputs, (tuple, list)):
         raise refusal(
             "example_inputs are a tuple or list with a value for each input",
@@ -60,23 +65,23 @@ def expect_inputs(graph_module: GraphModule, example_inputs: object) -> tuple[An
 
 
 def find_misfit(graph_module: GraphModule, example_inputs: Sequence[Any], failure: Exception) -> LoweringError | None:
-    """Return what to raise where a program could not be followed on tensors without elements, because of its inputs.
+    """Return the error to raise if the example inputs are why a run on fake tensors failed, or ``None``.
 
-    That is found out by running a copy of the program, for once: some operations work on tensors with elements only.
+    To find out, a copy of the program is run on the inputs themselves: some operations need tensors with elements.
 
     Args:
         graph_module: the program as it was captured.
-        example_inputs: what it was followed on.
-        failure: what was raised.
+        example_inputs: the inputs of the failed run.
+        failure: the exception of that run.
     """
-    tensors = [one for one in pytree.tree_leaves(list(example_inputs)) if isinstance(one, torch.Tensor)]
-    has_elements = not any(isinstance(one, FakeTensor) or one.is_meta for one in tensors)
-    if isinstance(failure, _SAYS_NOTHING_OF_INPUTS) or not has_elements:
+    tensors = [leaf for leaf in pytree.tree_leaves(list(example_inputs)) if isinstance(leaf, torch.Tensor)]
+    has_elements = not any(isinstance(tensor, FakeTensor) or tensor.is_meta for tensor in tensors)
+    if isinstance(failure, _LIMITS_OF_FAKE_TENSORS) or not has_elements:
         return None
     done: list[Node] = []
     copied = copy.deepcopy(graph_module)
     running = Interpreter(copied, listeners=[lambda node, value: done.append(node)])
-    devices = sorted({one.device.index for one in tensors if one.is_cuda})
+    devices = sorted({tensor.device.index for tensor in tensors if tensor.is_cuda})
     inputs = pytree.tree_map_only(torch.Tensor, torch.clone, list(example_inputs))
     with torch.no_grad(), torch.random.fork_rng(devices):
         try:
@@ -87,24 +92,24 @@ def find_misfit(graph_module: GraphModule, example_inputs: Sequence[Any], failur
 
 
 def _misfit(graph_module: GraphModule, values: Sequence[Any], number: int, error: Exception) -> LoweringError | None:
-    """The error for inputs on which node ``number`` raises; ``None`` where it depends on none of them."""
+    """Return the error for inputs on which node ``number`` raises; ``None`` if that depends on none of them."""
     nodes = list(graph_module.graph.nodes)
     node = nodes[number]
-    before: dict[Node, None] = {node: None}
-    for one in reversed(nodes[: number + 1]):
-        if one in before:
-            before.update(dict.fromkeys(one.all_input_nodes))
+    needed: dict[Node, None] = {node: None}
+    for earlier in reversed(nodes[: number + 1]):
+        if earlier in needed:
+            needed.update(dict.fromkeys(earlier.all_input_nodes))
     flat = list(graph_module.graph.process_inputs(*values))
-    inputs = [one for one in nodes if one.op == "placeholder"]
-    given = [
-        f"input {position + 1}, `{one.target}`, is {_shown(value) if position < len(flat) else 'left out'}"
-        for position, (one, value) in enumerate(zip_longest(inputs, flat))
-        if one in before
+    inputs = [candidate for candidate in nodes if candidate.op == "placeholder"]
+    descriptions = [
+        f"input {position + 1}, `{input_node.target}`, is {_shown(value) if position < len(flat) else 'left out'}"
+        for position, (input_node, value) in enumerate(zip_longest(inputs, flat))
+        if input_node in needed
     ]
-    if not given:
+    if not descriptions:
         return None
     return LoweringError(
-        f"example_inputs do not fit the program: {' and '.join(given)}",
+        f"example_inputs do not fit the program: {' and '.join(descriptions)}",
         where=node.source,
         value=describe(node),
         why=f"{type(error).__name__}: {str(error).partition(chr(10))[0]}",

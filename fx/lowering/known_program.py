@@ -1,4 +1,4 @@
-"""A program on its way to a backend: its canonical form, and what is known of its values without running it."""
+"""A program to be lowered: its canonical form, with dtypes, shapes and constants that are known without running it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from fx.passes.tensor_metadata import TensorMetadata
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Operation:
-    """One operation of a canonical program, as predicates look at it."""
+    """One operation of a canonical program, as predicates see it."""
 
     node: Node
     """The node."""
@@ -40,16 +40,24 @@ class Operation:
 
     @property
     def arguments(self) -> Mapping[str | int, Any]:
-        """Its arguments, by name, or by position where the canonical form has them so."""
+        """Its arguments, by name, or by position where the canonical form passes them by position."""
         return {**dict(enumerate(self.node.args)), **self.node.kwargs}
 
     def metadata(self, node: Node | None = None) -> TensorMetadata | None:
-        """Return what is recorded of the operation's own value or of another node's."""
+        """Return the metadata recorded for the operation's own value, or for another node's; ``None`` if there is none.
+
+        Raises:
+            LoweringError: ``node`` is not a node.
+        """
         expect(node, (Node, NoneType), "Operation.metadata takes a Node", error=LoweringError)
         return self.subject.metadata(self.node if node is None else node)
 
     def constant(self, argument: str | int) -> torch.Tensor | None:
-        """The tensor of the program that an argument is, or ``None`` if it is none, or may change in a run."""
+        """Return an argument that is a tensor of the program; ``None`` if it is not, or if a run may change it.
+
+        Raises:
+            LoweringError: ``argument`` is neither a name nor a position.
+        """
         what = "Operation.constant takes the name or the number of an argument"
         expect(argument, (str, int), what, error=LoweringError)
         value = self.arguments.get(argument)
@@ -59,18 +67,18 @@ class Operation:
 class KnownProgram:
     """A canonical program, with the dtypes, shapes and constants that are known in it.
 
-    A dtype is known where a shape is recorded, or what ``torch.export`` knows of a value, behind layers with weights,
-    and behind operators that keep it.
+    The dtype of a value is known where its shape or the metadata of ``torch.export`` is recorded. It is inferred for
+    results of layers with weights, and of operators that keep the dtype of their operands.
     """
 
     def __init__(self, graph_module: GraphModule) -> None:
         self.graph_module = graph_module
-        """The program; not to be edited while this is in use."""
+        """The program, which must not be edited while this object is in use."""
         self.dependences = Dependences(graph_module.graph)
-        """What in it depends on what."""
+        """The dependences between its nodes."""
         outputs = graph_module.graph.find_nodes(op="output")
         self.returned = Counter(self.dependences.memory(node) for output in outputs for node in _parts(output))
-        """How many of the values that it returns are in each group of memory."""
+        """The number of returned values in each group of memory."""
         self._dtypes: dict[Node, torch.dtype] = {}
         self._constants: dict[Node, torch.Tensor] = {}
         self._of_constants: set[Node] = set()
@@ -85,24 +93,24 @@ class KnownProgram:
                 self._dtypes[node] = dtype
 
     def operation(self, node: Node) -> Operation:
-        """One of its nodes, for predicates."""
+        """Return one of its nodes as an operation, for predicates."""
         return Operation(node, self)
 
     def metadata(self, node: Node) -> TensorMetadata | None:
-        """Return what is recorded of the value of ``node``, if it is a single tensor."""
+        """Return the metadata recorded for the value of ``node``, if it is a single tensor."""
         recorded = node.meta.get("tensor_meta") if node._meta else None
         return recorded if isinstance(recorded, TensorMetadata) else None
 
     def dtype(self, node: Node) -> torch.dtype | None:
-        """The dtype of the value of ``node`` where it is known."""
+        """Return the dtype of the value of ``node``, if it is known."""
         return self._dtypes.get(node)
 
     def constant(self, node: Node) -> torch.Tensor | None:
-        """The tensor that ``node`` fetches, if no run of the program changes it."""
+        """Return the tensor that ``node`` fetches, if no run of the program changes it."""
         return self._constants.get(node)
 
     def is_of_constants(self, node: Node) -> bool:
-        """Return whether ``node`` computes its value of tensors of the program alone."""
+        """Return whether ``node`` computes its value from tensors of the program alone."""
         return bool(node.all_input_nodes) and node in self._of_constants
 
     def _note_constant(self, node: Node) -> None:
@@ -113,7 +121,7 @@ class KnownProgram:
                 self._constants[node] = value
 
     def _find_dtype(self, node: Node) -> torch.dtype | None:
-        recorded = self.metadata(node) or (node.meta.get("val") if node._meta else None)  # sizes of which are symbols
+        recorded = self.metadata(node) or (node.meta.get("val") if node._meta else None)  # its sizes may be symbols
         if isinstance(recorded, (TensorMetadata, torch.Tensor)):
             return recorded.dtype
         if node.op != "call_function":
@@ -127,22 +135,22 @@ class KnownProgram:
             sources = (*node.args, *node.kwargs.values())[:1]
         else:
             return None
-        if _gives_other(node):
+        if _may_change_dtype(node):
             return None
-        operands = [one for one in sources if not isinstance(one, (int, float))]
-        dtypes = {self._dtypes.get(one) if isinstance(one, Node) else None for one in operands}
+        operands = [value for value in sources if not isinstance(value, (int, float))]
+        dtypes = {self._dtypes.get(value) if isinstance(value, Node) else None for value in operands}
         first = dtypes.pop() if len(dtypes) == 1 else None
         return first if first is not None and first.is_floating_point else None
 
 
-def _gives_other(node: Node) -> bool:
-    """Return whether an operation that keeps the dtype was told to return another one, or more than one tensor."""
+def _may_change_dtype(node: Node) -> bool:
+    """Return whether the arguments of an operation that keeps the dtype ask for another one, or for more results."""
     values = (*node.args[1:], *node.kwargs.values())
     return bool(node.kwargs.get("return_indices")) or any(isinstance(value, torch.dtype) for value in values)
 
 
 def _parts(container: Node) -> Iterator[Node]:
-    """The values in what a node returns or puts into a named tuple."""
+    """Yield the values that an output or the constructor of a named tuple holds, also nested."""
     for node in container.all_input_nodes:
         is_tuple = node.op == "call_function" and inspect.isclass(node.target) and issubclass(node.target, tuple)
         yield from _parts(node) if is_tuple else (node,)

@@ -1,4 +1,4 @@
-"""``lower``: the parts of a program that a backend can take become modules that it makes (paper, section 6.4)."""
+"""``lower``: replace the parts of a program that a backend supports by modules that it builds (paper, section 6.4)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from fx.passes.regions import Region, Spelling
 from fx.passes.registered_passes import register_pass
 
 _MOST_REASONS = 4
-"""Lines of a coverage that a warning has."""
+"""The most lines of reasons in a warning."""
 
 
 @overload
@@ -58,31 +58,31 @@ def lower(
     veto: Veto = (),
     dry_run: bool = False,
 ) -> GraphModule | Coverage:
-    """Hand the parts of a program that a backend can take to that backend, and leave the rest in eager Python.
+    """Hand the parts of a program that a backend supports to that backend, and leave the rest in eager Python.
 
-    The result is a new program in which each part is a submodule, ``onednn_0`` and so on, and the rest as it was;
-    ``meta["lowering"]`` has its :class:`Coverage`. ``gm`` stays as it is, and its tensors are shared, not copied, as
-    far as the backend allows. Where there is nothing to lower, that is said by a :class:`~fx.errors.LoweringWarning`,
-    and ``gm`` itself is returned, with the coverage in its ``meta`` (unless that of an earlier lowering is there).
+    The result is a new program in which each part is a submodule, ``onednn_0`` and so on, and the rest is unchanged.
+    Its ``meta["lowering"]`` holds the :class:`Coverage`. ``gm`` is not changed. Its tensors are shared, not copied, as
+    far as the backend allows. If there is nothing to lower, a :class:`~fx.errors.LoweringWarning` is issued and ``gm``
+    itself is returned. The coverage is then in its ``meta``, unless that of an earlier lowering is there.
 
     Args:
         gm: the program.
-        backend: the name of a backend, or one.
-        example_inputs: a value for each input, as in a typical run. Only shapes and dtypes count: nothing is computed,
-            unless that leads nowhere; then a copy of the program is run on them to find out whether they fit. Without
-            them a backend takes what it can without knowing shapes.
-        on_failure: what becomes of a part that cannot be built: ``"raise"``, or ``"eager"`` to leave it in Python and
-            say so in the coverage.
-        min_size: how many operations a part needs at least, without those that only keep others together; by default
-            what the backend says.
-        veto: operations to keep out, by the name of the node or the path of a module around it; or a function that is
-            given the nodes of the canonical program and returns true, or the reason.
+        backend: a backend, or the name of one.
+        example_inputs: a value for each input, as in a typical run. Shapes are propagated without computing values. If
+            that fails, a copy of the program is run on the values to check that they fit. Without example inputs a
+            backend takes only operations that it supports without knowing shapes.
+        on_failure: for a part that cannot be built, ``"raise"`` an error, or leave it in ``"eager"`` Python and report
+            that in the coverage.
+        min_size: the least number of operations in a part, not counting those that only keep others together; the
+            backend has a default.
+        veto: operations to leave in eager Python: names of nodes and paths of modules around them, or a function that
+            takes a node of the canonical program and returns true, or the reason.
         dry_run: return the coverage and build nothing; the backend need not be available.
 
     Raises:
-        LoweringError: there is no such backend, or it is missing on this machine; the program cannot be run on
-            ``example_inputs``: the message has the input that does not fit; or a part cannot be built: the message has
-            the operation, the user's line and what the backend says.
+        LoweringError: there is no such backend, or it is not available on this machine; the program cannot be run on
+            ``example_inputs`` (the message has the input that does not fit); or a part cannot be built (the message
+            has the operation, the user's line and the backend's reason).
 
     >>> import torch, fx
     >>> program = fx.symbolic_trace(torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.ReLU()).eval())
@@ -113,12 +113,12 @@ def _nothing_lowered(coverage: Coverage) -> str:
 def _lowered(
     gm: GraphModule, backend: str | Backend, example_inputs: Sequence[Any] | None, **options: Any
 ) -> tuple[GraphModule, Coverage]:
-    """The lowered program, and how much of the given one that is."""
+    """Return the lowered program, or ``gm`` where there is nothing to lower, and the coverage."""
     plan, chosen = _planned(gm, backend, example_inputs, builds=True, **options)
     if plan.coverage.parts:
         program = _build(plan, chosen, options["on_failure"])
         return program, program.meta["lowering"]
-    if not getattr(gm.meta.get("lowering"), "parts", ()):  # of an earlier lowering, which is part of the program
+    if not getattr(gm.meta.get("lowering"), "parts", ()):  # keep the coverage of an earlier lowering
         gm.meta["lowering"] = plan.coverage
     return gm, plan.coverage
 
@@ -133,7 +133,7 @@ def _planned(
     veto: Veto,
     builds: bool = False,
 ) -> tuple[Plan, Backend]:
-    """Return what would be lowered, and by whom; refused where that backend ``builds`` and cannot here."""
+    """Return the plan and the backend; a backend that ``builds`` must be available on this machine."""
     chosen = get_backend(backend) if isinstance(backend, str) else backend
     expect_program(gm, "lower takes a GraphModule", error=LoweringError)
     if not isinstance(chosen, Backend):
@@ -153,7 +153,7 @@ def _planned(
         raise LoweringError(
             f"the backend {chosen.name!r} is not available here",
             why=why,
-            remedy="dry_run=True shows what it would take, without it",
+            remedy="dry_run=True shows what it would take, without the backend",
         )
     return make_plan(gm, chosen, example_inputs, min_size, veto), chosen
 
@@ -165,10 +165,10 @@ def _build(plan: Plan, backend: Backend, on_failure: str) -> GraphModule:
     failures: dict[str, str] = {}
     notes: dict[str, str | None] = {}
     for region in regions.regions:
-        given = program.get_submodule(region.name)
-        assert isinstance(given, GraphModule)
+        submodule = program.get_submodule(region.name)
+        assert isinstance(submodule, GraphModule)
         try:
-            built: Any = backend.build(given)
+            built: Any = backend.build(submodule)
             if not isinstance(built, nn.Module):
                 kind = type_in_words(built)
                 what = f"the backend {backend.name!r} returned {kind} in the place of a region, not a module"
@@ -205,18 +205,18 @@ def _failure(error: Exception, region: Region, backend: Backend) -> LoweringErro
 @register_pass
 @dataclass(frozen=True, slots=True)
 class Lower:
-    """Hand what a backend can take to that backend: ``lower{backend=onednn}``.
+    """Hand the operations that a backend supports to that backend: ``lower{backend=onednn}``.
 
-    Shapes are those of the data that the pass is given, as under pytest, or that ``ShapeProp`` recorded, if it was run;
-    the rest is as in ``fx.lower``.
+    Shapes come from the pass's data, such as the plugin provides, or from an earlier ``ShapeProp``. Everything else is
+    as in ``fx.lower``.
     """
 
     backend: str = "onednn"
     """The name of the backend."""
     on_failure: Literal["raise", "eager"] = "raise"
-    """What becomes of a part that cannot be built: an error, or eager Python."""
+    """The fate of a part that cannot be built: an error, or eager Python."""
     min_size: int | None = None
-    """How many operations that count a part needs at least; by default what the backend says."""
+    """The least number of operations that count in a part; the backend has a default."""
     veto: tuple[str, ...] = ()
     """Names of nodes and paths of modules that stay in eager Python."""
     data: tuple[tuple[tuple[Any, ...], Mapping[str, Any]], ...] = dataclasses.field(default=(), init=False, repr=False)
@@ -226,18 +226,18 @@ class Lower:
     contract: ClassVar[Contract] = close
 
     def with_data(self, data: Sequence[tuple[tuple[Any, ...], Mapping[str, Any]]]) -> Lower:
-        """This pass with the first of ``data`` for example inputs: positional and keyword arguments of a call."""
-        given = dataclasses.replace(self)
-        object.__setattr__(given, "data", expect_calls(data, error=LoweringError)[:1])
-        return given
+        """Return this pass with the first of ``data``, the arguments of a call, as example inputs."""
+        copied = dataclasses.replace(self)
+        object.__setattr__(copied, "data", expect_calls(data, error=LoweringError)[:1])
+        return copied
 
     @property
     def may_change(self) -> tuple[str, ...]:
-        """Gradients, as the parameters of an engine are constants, and NaN and infinities if the backend loses them."""
+        """The properties that may change: gradients, since weights become constants, and perhaps NaN and infinities."""
         return ("gradients",) if get_backend(self.backend).keeps_non_finite else ("gradients", "non-finite")
 
     def why_unavailable(self) -> str | None:
-        """Return why the backend can build nothing on this machine, such as a missing package; ``None`` where it can.
+        """Return why the backend cannot build on this machine, such as a missing package; ``None`` if it can.
 
         Raises:
             LoweringError: there is no such backend.
@@ -245,7 +245,7 @@ class Lower:
         return get_backend(self.backend).why_unavailable()
 
     def __call__(self, graph_module: GraphModule) -> GraphModule:
-        """Return the lowered program; the given one, without a warning, where there is nothing to lower.
+        """Return the lowered program, or, without a warning, ``graph_module`` itself if there is nothing to lower.
 
         Raises:
             LoweringError: as ``fx.lower``.

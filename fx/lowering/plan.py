@@ -1,4 +1,4 @@
-"""The plan of a lowering: the program in canonical form, what of it forms regions, and why the rest does not."""
+"""The plan of a lowering: the program in canonical form, its regions, and why other operations are in none."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ from fx.passes.tensor_metadata import bytes_recorded
 _NOT_DIVIDED = ("placeholder", "get_attr", "output")
 _CALLS = ("call_function", "call_method", "call_module")
 _METHODS = (types.MethodDescriptorType, types.WrapperDescriptorType)
-"""Methods of tensors as functions, which cannot be called with what capture puts in the place of a tensor."""
+"""The types of tensor methods as functions, which cannot be called with the proxies of a capture."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Plan:
-    """What would be lowered."""
+    """A program divided into regions, before any of them is built."""
 
     regions: Regions
-    """The program, divided."""
+    """The program and its regions."""
     coverage: Coverage
-    """The same for people."""
+    """The report of the division for users."""
 
 
 def make_plan(
@@ -53,15 +53,15 @@ def make_plan(
     min_size: int | None = None,
     veto: Veto = (),
 ) -> Plan:
-    """Find out which parts of a program a backend takes; the program itself stays as it is.
+    """Divide a copy of a program into the regions that a backend takes.
 
     Args:
-        graph_module: the program.
-        backend: who takes them.
-        example_inputs: one value for each input, from which shapes and costs are worked out without computing.
-            Where that fails, a copy of the program is run on them to find out whether they fit.
-        min_size: how many operations that count a region needs at least; by default what the backend says.
-        veto: what to keep out.
+        graph_module: the program, which is not changed.
+        backend: the backend.
+        example_inputs: one value for each input, from which shapes and costs are inferred without computing values.
+            Where that fails, a copy of the program is run on them to check that they fit.
+        min_size: the least number of operations that count in a region; the backend has a default.
+        veto: the user's exclusions.
 
     Raises:
         LoweringError: the program cannot be run on ``example_inputs``; the message has the input and the user's line.
@@ -82,11 +82,11 @@ def make_plan(
         failure = cost.failure
         if failure is not None:
             if (misfit := find_misfit(graph_module, example_inputs, failure)) is not None:
-                raise misfit from None  # it says why; a cause that is not ours would be a fault of the pass `lower`
+                raise misfit from None  # with a foreign cause, it would count as a fault of the pass `lower`
             if flops.keys() != {node for node in program.graph.nodes if node.op not in _NOT_DIVIDED}:
                 first = str(failure).partition("\n")[0]
                 why = f"{type(failure).__name__}: {first}"
-                notes.append(f"shapes are not known from where the program cannot be followed on: {why}")
+                notes.append(f"shapes are not known from where shape propagation fails: {why}")
         backend.study(program, example_inputs)
     subject = KnownProgram(program)
     reasons = _refusals(subject, backend, veto)
@@ -123,7 +123,7 @@ def _fetch_for_each_use(graph: Graph) -> None:
 
 
 def _refusals(subject: KnownProgram, backend: Backend, veto: Veto) -> dict[Node, str | None]:
-    """For each operation why the backend does not take it."""
+    """Return, for each operation, why the backend does not take it, or ``None`` if it does."""
     takes = all_of(not_vetoed(veto), is_pure, has_converter(backend.converters), backend.supports)
     operations = (subject.operation(node) for node in subject.graph_module.graph.nodes if node.op not in _NOT_DIVIDED)
     return {operation.node: takes(operation) for operation in operations}
@@ -132,15 +132,15 @@ def _refusals(subject: KnownProgram, backend: Backend, veto: Veto) -> dict[Node,
 def _why_dropped(
     members: list[Node], subject: KnownProgram, backend: Backend, least: int, flops: dict[Node, int] | None
 ) -> str | None:
-    """Return why a region is not worth it."""
+    """Return why lowering a region does not pay, or ``None`` if it does."""
     converters = (backend.converters.find(subject.operation(node).target) for node in members)
     counted = sum(converter is not None and converter.counts for converter in converters)
     if counted < least:
         operations = "1 operation" if counted == 1 else f"{counted} operations"
         return f"its region has {operations} that the backend is faster for, and needs {least}"
     inside = set(members)
-    given = {used for node in members for used in node.all_input_nodes if used not in inside and used.op != "get_attr"}
-    if not given:
+    inputs = {used for node in members for used in node.all_input_nodes if used not in inside and used.op != "get_attr"}
+    if not inputs:
         return "nothing in its region depends on an input: fold-constants would compute it once"
     if flops is None:
         return None
@@ -148,7 +148,7 @@ def _why_dropped(
     if work < counted * backend.flops_per_operation:
         return f"its region does {work} floating-point operations in {counted} steps, too few for what a step costs"
     returned = [node for node in members if not inside.issuperset(node.users)]
-    crossing = sum(_size_of(node) or 0 for node in (*given, *returned))
+    crossing = sum(_size_of(node) or 0 for node in (*inputs, *returned))
     if work < crossing * backend.flops_per_byte:
         return f"its region does {work} floating-point operations, too few for the {crossing} bytes that cross into it"
     return None
@@ -173,21 +173,21 @@ def _size_of(node: Node) -> int | None:
 
 
 def _total(counts: Iterable[int | None]) -> int | None:
-    known = [*counts]
-    return None if None in known else sum(count or 0 for count in known)
+    values = [*counts]
+    return None if None in values else sum(count or 0 for count in values)
 
 
-# How the program is spelled before it is divided, and after.
+# The spelling of the program before it is divided, and after.
 
 
 def make_functional(graph_module: GraphModule) -> list[Node]:
-    """Replace operations in place by what returns new values; see :func:`fx.passes.functional_form.make_functional`.
+    """Replace in-place operations by functional ones; see :func:`fx.passes.functional_form.make_functional`.
 
-    Left as they are, besides, are those whose operands are not known to be of one floating-point dtype, activations
-    aside, which keep any.
+    In addition, an operation stays as it is unless its operands are known to have the same floating-point dtype.
+    Activations need not meet this condition, because they keep any dtype.
 
     Returns:
-        The operations that return a new value now.
+        The operations that now return a new value.
 
     >>> import fx, torch
     >>> program = canonical_form(fx.symbolic_trace(lambda x: torch.relu_(torch.neg(x)))).graph_module
@@ -197,50 +197,50 @@ def make_functional(graph_module: GraphModule) -> list[Node]:
     subject = KnownProgram(graph_module)
 
     def keeps_dtype(node: Node) -> bool:
-        """Return whether the value has the dtype of what is written to also if it is a new one."""
+        """Return whether a new value would have the same dtype as the tensor that is written to."""
         if is_one_of(node.target, "activation", "dropout"):
             return True
         values = (*node.args, *node.kwargs.values())
-        dtypes = {subject.dtype(one) for one in node.all_input_nodes}
+        dtypes = {subject.dtype(operand) for operand in node.all_input_nodes}
         dtype = dtypes.pop() if len(dtypes) == 1 else None
-        is_plain = all(one is None or isinstance(one, (Node, int, float, str)) for one in values)
+        is_plain = all(value is None or isinstance(value, (Node, int, float, str)) for value in values)
         return is_plain and dtype is not None and dtype.is_floating_point
 
     return functional_form.make_functional(graph_module, keeps_dtype)
 
 
-def _restore(form: CanonicalForm, kept: Collection[Node]) -> None:
-    """Give the operations of a canonical program their original spelling, where all that stands for one is not kept.
+def _restore(form: CanonicalForm, fixed: Collection[Node]) -> None:
+    """Restore the original spelling of each operation, unless one of its canonical nodes is fixed.
 
-    An operation stays canonical if its operands are others by now.
+    An operation also stays canonical if its operands have changed.
 
     Args:
         form: the program, whose graph is edited.
-        kept: the operations that have to stay as they are.
+        fixed: the canonical nodes that have to stay as they are.
     """
     graph = form.graph_module.graph
-    named = {node.name: node for node in graph.nodes}
-    standing: dict[Node, list[Node]] = {}
+    by_name = {node.name: node for node in graph.nodes}
+    canonical: dict[Node, list[Node]] = {}
     for node in graph.nodes:
         if (original := form.stands_for.get(node)) is not None and original.op in _CALLS:
-            standing.setdefault(original, []).append(node)
-    for original, nodes in standing.items():
-        result = named.get(original.name)
-        if result in nodes and not any(node in kept for node in nodes):
-            _restore_one(original, result, nodes, named)
+            canonical.setdefault(original, []).append(node)
+    for original, nodes in canonical.items():
+        result = by_name.get(original.name)
+        if result in nodes and not any(node in fixed for node in nodes):
+            _restore_operation(original, result, nodes, by_name)
     for node in graph.find_nodes(op="call_function"):
-        if node not in kept and isinstance(node.target, _METHODS) and node.args and isinstance(node.args[0], Node):
+        if node not in fixed and isinstance(node.target, _METHODS) and node.args and isinstance(node.args[0], Node):
             node.op, node.target = "call_method", node.target.__name__
 
 
-def _restore_one(original: Node, result: Node, nodes: list[Node], named: dict[str, Node]) -> None:
-    """Let ``result`` be ``original`` again, and erase what else stands for it."""
+def _restore_operation(original: Node, result: Node, nodes: list[Node], by_name: dict[str, Node]) -> None:
+    """Turn ``result`` back into ``original``, and erase the other canonical nodes of it."""
     own = set(nodes)
     operands = {used for node in nodes for used in node.all_input_nodes} - own
-    values = {used: named.get(used.name) for used in original.all_input_nodes}
+    values = {used: by_name.get(used.name) for used in original.all_input_nodes}
     if operands != {*values.values()} or not all(own.issuperset(node.users) for node in nodes if node is not result):
         return
-    args, kwargs = (map_arg(given, values.__getitem__) for given in (original.args, original.kwargs))
+    args, kwargs = (map_arg(arguments, values.__getitem__) for arguments in (original.args, original.kwargs))
     result.op, result.target = original.op, original.target
     result._update(args, kwargs)
     for node in reversed(nodes):

@@ -1,4 +1,4 @@
-"""What a backend takes, as predicates that compose: each answers ``None`` (yes) or a sentence that says why not."""
+"""Composable predicates on operations: each returns ``None`` to accept one, or a sentence with the reason to refuse."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from fx.node import Node
 from fx.operators.effects import why_impure
 
 Predicate: TypeAlias = Callable[[Operation], "str | None"]
-"""Why an operation is refused, or ``None`` if it is not."""
+"""A function that returns the reason to refuse an operation, or ``None`` to accept it."""
 
 Veto: TypeAlias = "Collection[str] | Callable[[Node], object]"
-"""What the user keeps out of a backend: names of nodes and paths of modules, or a function that is true for a node, or
-returns the reason."""
+"""The operations that the user keeps out of a backend: names of nodes and paths of modules, or a function that returns
+true for a node to keep out, or the reason."""
 
 
 def all_of(*predicates: Predicate) -> Predicate:
-    """Return what every one of the predicates takes; the reason is that of the first that refuses.
+    """Return a predicate that accepts what all the predicates accept; the reason is that of the first that refuses.
 
     >>> import fx
     >>> from fx.lowering.known_program import KnownProgram
-    >>> known = KnownProgram(fx.symbolic_trace(lambda x: x.neg_()))
-    >>> x, neg_, output = map(known.operation, known.graph_module.graph.nodes)
+    >>> program = KnownProgram(fx.symbolic_trace(lambda x: x.neg_()))
+    >>> x, neg_, output = map(program.operation, program.graph_module.graph.nodes)
     >>> all_of(is_pure, has_shape)(neg_)
     '`%neg_` writes to `%x`'
     """
@@ -35,7 +35,7 @@ def all_of(*predicates: Predicate) -> Predicate:
 
 
 def any_of(*predicates: Predicate) -> Predicate:
-    """Return what at least one of the predicates takes; the reason joins those of all."""
+    """Return a predicate that accepts what any of the predicates accepts; the reason joins the reasons of all."""
 
     def check(operation: Operation) -> str | None:
         reasons: list[str] = []
@@ -49,12 +49,12 @@ def any_of(*predicates: Predicate) -> Predicate:
 
 
 def is_pure(operation: Operation) -> str | None:
-    """Takes what only computes its value."""
+    """Accept an operation without side effects."""
     return why_impure(operation.node)
 
 
 def has_shape(operation: Operation) -> str | None:
-    """Takes operations of which the shapes of the operands and of the result are known."""
+    """Accept an operation if the shapes of its operands and of its result are known."""
     for node in (*operation.node.all_input_nodes, operation.node):
         if node.op != "get_attr" and operation.metadata(node) is None:
             return f"the shape of `%{node}` is not known: give example_inputs"
@@ -62,7 +62,7 @@ def has_shape(operation: Operation) -> str | None:
 
 
 def has_dtype(*dtypes: torch.dtype) -> Predicate:
-    """Takes operations all of whose operands and results are known to be of one of ``dtypes``."""
+    """Return a predicate for operations whose operands and result are known to have one of ``dtypes``."""
 
     def check(operation: Operation) -> str | None:
         for node in (*operation.node.all_input_nodes, operation.node):
@@ -77,11 +77,11 @@ def has_dtype(*dtypes: torch.dtype) -> Predicate:
 
 
 def has_constant(*arguments: str, optional: bool = False) -> Predicate:
-    """Takes operations of which these arguments are tensors of the program that no run changes.
+    """Return a predicate for operations with tensors of the program, which no run changes, for these arguments.
 
     Args:
-        arguments: their names.
-        optional: they may be ``None`` as well.
+        arguments: the names of the arguments.
+        optional: whether they may also be ``None``.
     """
 
     def check(operation: Operation) -> str | None:
@@ -96,12 +96,12 @@ def has_constant(*arguments: str, optional: bool = False) -> Predicate:
 
 
 def where(condition: Callable[[Operation], bool], reason: str) -> Predicate:
-    """Takes what ``condition`` is true for; otherwise the reason is ``reason``."""
+    """Return a predicate that accepts an operation if ``condition`` is true for it, and refuses it with ``reason``."""
     return lambda operation: None if condition(operation) else reason
 
 
 def shape_of(operation: Operation, value: Any) -> tuple[int, ...] | None:
-    """The shape of an operand, or ``None`` if it is not a tensor."""
+    """Return the shape of an operand; ``None`` if it is unknown or the operand is not a tensor."""
     if not isinstance(value, Node):
         return None
     constant = operation.subject.constant(value)
@@ -112,7 +112,7 @@ def shape_of(operation: Operation, value: Any) -> tuple[int, ...] | None:
 
 
 def has_rank(argument: str | int, *ranks: int) -> Predicate:
-    """Takes operations of which an argument has one of these numbers of dimensions."""
+    """Return a predicate for operations whose argument has one of these numbers of dimensions."""
 
     def check(operation: Operation) -> str | None:
         shape = shape_of(operation, operation.arguments.get(argument))
@@ -125,21 +125,26 @@ def has_rank(argument: str | int, *ranks: int) -> Predicate:
 
 
 def has_values(**values: Any) -> Predicate:
-    """Takes operations of which these arguments have these values, or one of them where a tuple is given."""
+    """Return a predicate for operations with these values of arguments; a tuple lists the allowed values of one."""
 
     def check(operation: Operation) -> str | None:
         for name, value in values.items():
-            given = operation.arguments.get(name)
+            actual = operation.arguments.get(name)
             allowed: tuple[Any, ...] = value if isinstance(value, tuple) else (value,)
-            if isinstance(given, (Node, Tensor)) or not any(given is one or given == one for one in allowed):
-                return f"its {name} is {given!r}, not {' or '.join(map(repr, allowed))}"
+            if isinstance(actual, (Node, Tensor)) or not any(actual is other or actual == other for other in allowed):
+                return f"its {name} is {actual!r}, not {' or '.join(map(repr, allowed))}"
         return None
 
     return check
 
 
 def has_numbers(*arguments: str | int, optional: bool = False) -> Predicate:
-    """Takes operations of which these arguments are numbers, or tuples of some, and not computed by the program."""
+    """Return a predicate for operations with numbers, or tuples of numbers, for these arguments, not computed values.
+
+    Args:
+        arguments: the names or positions of the arguments.
+        optional: whether they may also be ``None``.
+    """
 
     def is_number(value: Any) -> bool:
         if isinstance(value, (tuple, list)):
@@ -153,10 +158,11 @@ def has_numbers(*arguments: str | int, optional: bool = False) -> Predicate:
 
 
 def has_own_memory(operation: Operation) -> str | None:
-    """Takes what nobody can tell from a copy: for backends that return values in memory of their own.
+    """Accept an operation if no caller can tell its value from a copy, for backends that return values in new memory.
 
-    Refused are values that something writes to, and what may be a view of an input or of the program's own tensors
-    where the program may return it, or of what it returns beside it.
+    A value is refused if something writes to its memory. It is refused if the program may return it, and it may be a
+    view of an input or of a tensor of the program. It is also refused if it is a view of memory of which the program
+    returns several values.
     """
     dependences, node = operation.subject.dependences, operation.node
     group = dependences.memory(node)
@@ -173,7 +179,7 @@ def has_own_memory(operation: Operation) -> str | None:
 
 
 def not_vetoed(veto: Veto) -> Predicate:
-    """Takes what the user does not keep out."""
+    """Return a predicate that accepts the operations that the user does not keep out."""
     if callable(veto):
 
         def ask(operation: Operation) -> str | None:
@@ -184,14 +190,14 @@ def not_vetoed(veto: Veto) -> Predicate:
     places = frozenset(veto)
 
     def look_up(operation: Operation) -> str | None:
-        found = places.intersection(places_of(operation.node)) if places else ()
-        return f"vetoed by the caller: {min(found)}" if found else None
+        matches = places.intersection(places_of(operation.node)) if places else ()
+        return f"vetoed by the caller: {min(matches)}" if matches else None
 
     return look_up
 
 
 def places_of(node: Node) -> set[str]:
-    """The names under which a user knows a node: its own and its origins', the paths of the modules around it."""
+    """Return the names by which a user knows a node: its own, its origins', and the paths of modules around it."""
     places = {node.name, *node.origins}
     stack: dict[str, tuple[str, Any]] = node.meta.get("nn_module_stack", {}) if node._meta else {}
     for path, _ in stack.values():
@@ -200,5 +206,5 @@ def places_of(node: Node) -> set[str]:
 
 
 def dtype_name(dtype: torch.dtype) -> str:
-    """The name of a dtype without ``torch.``."""
+    """Return the name of a dtype without ``torch.``."""
     return str(dtype).removeprefix("torch.")

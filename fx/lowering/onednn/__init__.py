@@ -1,8 +1,8 @@
-"""oneDNN's fused kernels inside PyTorch: convolutions and linear layers with what follows them, on packed weights.
+"""oneDNN's fused kernels inside PyTorch: convolutions and linear layers fused with the operations behind them.
 
-The backend needs no other package. Batch norms are folded first; then bias, addition and activation become part of the
-convolution or product before them, and values stay channels last between convolutions. The submodules that result are
-programs that can be read, copied, pickled and edited.
+The backend needs no other package. Batch norms are folded first. Then bias, addition and activation are fused into the
+convolution or product before them; weights are packed, and values stay channels last between convolutions. The
+resulting submodules are programs that can be read, copied, pickled and edited.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["OneDNN"]
 class OneDNN(Backend):
     """The backend ``onednn``: float32 on CPU.
 
-    Where a kernel does the work of ``relu``, ``hardtanh`` or ``hardsigmoid``, a NaN becomes a number there.
+    A kernel that fuses ``relu``, ``hardtanh`` or ``hardsigmoid`` turns a NaN into a number.
     """
 
     __slots__ = ()
@@ -34,7 +34,7 @@ class OneDNN(Backend):
     flops_per_operation: ClassVar[float] = 2.0 * LEAST_WORK
 
     def why_unavailable(self) -> str | None:
-        """Return why this PyTorch has no such kernels, if it has none."""
+        """Return why this PyTorch lacks oneDNN's fused kernels; ``None`` if it has them."""
         return why_missing()
 
     def prepare(self, graph_module: GraphModule) -> GraphModule:
@@ -42,7 +42,7 @@ class OneDNN(Backend):
         return FuseConvBN()(graph_module)
 
     def build(self, region: GraphModule) -> GraphModule:
-        """The region, rewritten for oneDNN."""
+        """Return the region, rewritten for oneDNN."""
         network = FusedRegion(region)
         build_region(region, self.converters, network)
         return network.graph_module()

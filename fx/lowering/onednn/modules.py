@@ -1,4 +1,4 @@
-"""Convolutions and linear layers with what follows them, as one kernel of oneDNN with a weight packed for it."""
+"""Convolutions and linear layers fused with the operations behind them: one oneDNN kernel with a packed weight."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ LEAST_WORK = 1 << 21
 """Multiplications below which oneDNN's convolution is no faster than PyTorch's own: it takes 30 µs to start. With a
 quarter of them it takes 1.3 to 2 times as long, in every layout, with AVX-512 and with AVX2."""
 LEAST_LINEAR_WORK = 1 << 22
-"""Multiplications below which oneDNN's linear kernel may be slower than PyTorch's own: at 1 to 4 million it takes 0.4
-to 0.9 of that time with AVX-512, and 0.6 to 1.2 limited to AVX2."""
+"""Multiplications below which oneDNN's linear kernel may be slower than PyTorch's own. At 1 to 4 million it takes 0.4
+to 0.9 times as long as PyTorch's with AVX-512, and 0.6 to 1.2 times limited to AVX2."""
 
 _kernels: Any = torch.ops.mkldnn
 _PLAIN: dict[str, Callable[..., Tensor]] = {
@@ -35,7 +35,7 @@ _PLAIN: dict[str, Callable[..., Tensor]] = {
 
 @functools.lru_cache(maxsize=1)
 def why_missing() -> str | None:
-    """Return why this PyTorch has no fused kernels of oneDNN, if it has none."""
+    """Return why this PyTorch lacks oneDNN's fused kernels; ``None`` if it has them."""
     if not torch.backends.mkldnn.is_available():
         return "this PyTorch is built without oneDNN"
     if not hasattr(_kernels, "_convolution_pointwise_"):
@@ -45,14 +45,14 @@ def why_missing() -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Activation:
-    """What a kernel applies to its result."""
+    """The activation that a kernel applies to its result."""
 
     name: str = "none"
     """oneDNN's name for it."""
     scalars: tuple[float, ...] = ()
     """Its numbers, such as the slope of ``leaky_relu``."""
     algorithm: str = ""
-    """Which formula, where there are several: ``gelu`` has ``"none"`` and ``"tanh"``."""
+    """The formula, for activations with several: ``gelu`` has ``"none"`` and ``"tanh"``."""
 
     def __call__(self, value: Tensor) -> Tensor:
         """Apply it without oneDNN."""
@@ -71,11 +71,12 @@ class FusedLayer(nn.Module):
     """A layer with constant weights, and the activation behind it.
 
     ``weight`` and ``bias`` are buffers that share memory with the tensors of the captured module. The kernel reads a
-    packed copy of the weight, which is made in the first run, or before if the size of the input is known by then.
-    Another number of threads, or a size that comes again, has a copy of its own where oneDNN wants another layout
-    for it. Copies are made anew when the weight was written to or replaced, and are not part of the state. Where oneDNN
-    cannot take an input (of another dtype, empty, one that requires gradients, under autocast), or is missing where the
-    program was loaded, the layer computes the same by PyTorch's own functions.
+    packed copy of the weight, which is made in the first run, or earlier if the size of the input is already known.
+    Another number of threads, or a size that comes again, gets another copy if oneDNN prefers another layout for it.
+    Copies are made again after the weight is written to or replaced, and are not part of the state.
+
+    The layer falls back to PyTorch's own functions for inputs that oneDNN cannot take (another dtype, empty, requiring
+    gradients, under autocast), and where oneDNN is missing on the machine that loads the program.
     """
 
     _is_impure: ClassVar[bool | None] = False
@@ -89,7 +90,7 @@ class FusedLayer(nn.Module):
         self.register_buffer("weight", weight.detach())
         self.register_buffer("bias", None if bias is None else bias.detach())
         self.activation = Activation()
-        """What is applied to the result."""
+        """The activation that is applied to the result."""
         self._scalars: list[float] = []
         self._packed: PackedWeights | None = None
 
@@ -99,11 +100,11 @@ class FusedLayer(nn.Module):
         self._scalars = list(activation.scalars)
 
     def pack(self, weight: Tensor, size: torch.Size) -> Tensor:
-        """The weight in the layout that the kernel wants for inputs of that size; it takes others too."""
+        """Return the weight in the layout that the kernel prefers for inputs of ``size``; it accepts others too."""
         raise NotImplementedError(f"{type(self).__name__} must define pack")
 
     def prepare(self, size: torch.Size) -> None:
-        """Pack the weight now, for inputs of about that size, and not in the first run.
+        """Pack the weight for inputs of about ``size`` now, instead of in the first run.
 
         Raises:
             RuntimeError: oneDNN cannot pack it.
@@ -111,7 +112,7 @@ class FusedLayer(nn.Module):
         self._packed_weight(size)
 
     def _packed_weight(self, size: torch.Size) -> Tensor | None:
-        """The packed weight, or ``None`` where there can be none."""
+        """Return the packed weight, or ``None`` if the weight cannot be packed."""
         weight = self._buffers["weight"]
         if type(weight) is not Tensor or weight.dtype is not torch.float32 or not weight.is_cpu or why_missing():
             return None
@@ -121,7 +122,7 @@ class FusedLayer(nn.Module):
         return packed.find(size, self.pack)
 
     def _is_fast(self, value: Tensor) -> bool:
-        """Return whether the kernel takes ``value``, its shape aside, and nothing wants more than the result."""
+        """Return whether the kernel takes ``value``, its shape aside, and no gradient or autocast is asked for."""
         return (
             type(value) is Tensor
             and value.dtype is torch.float32
@@ -151,30 +152,30 @@ class FusedConvolution(FusedLayer):
         dilation: tuple[int, ...],
         groups: int,
     ) -> None:
-        """A convolution.
+        """Make a convolution.
 
         Args:
-            weight: of shape (outputs, inputs by group, height, width).
-            bias: a number an output, or none.
-            stride: by dimension.
-            padding: by dimension, on both sides.
-            dilation: by dimension.
-            groups: how many groups of channels there are.
+            weight: of shape (outputs, inputs per group, height, width).
+            bias: of shape (outputs,), or none.
+            stride: for each dimension.
+            padding: for each dimension, on both sides.
+            dilation: for each dimension.
+            groups: the number of groups of channels.
         """
         super().__init__(weight, bias)
         self.stride, self.padding, self.dilation, self.groups = stride, padding, dilation, groups
         self.channels = weight.shape[1] * groups
         """Channels of the input."""
-        self._work = weight.numel() / max(1, self.channels * stride[0] * stride[1])  # by number of the input
+        # Multiplications for each element of the input.
+        self._work = weight.numel() / max(1, self.channels * stride[0] * stride[1])
 
     def pack(self, weight: Tensor, size: torch.Size) -> Tensor:
-        """The weight in the layout that the kernel wants for inputs of that size; it takes others too."""
-        return _kernels._reorder_convolution_weight(
-            weight, self.padding, self.stride, self.dilation, self.groups, size
-        )  # for a layout that is chosen without a size, stages of ResNet-50 take 1.0 to 4.6 times as long
+        """Return the weight in the layout that the kernel prefers for inputs of ``size``; it accepts others too."""
+        # With a layout that is chosen without a size, stages of ResNet-50 take 1.0 to 4.6 times as long.
+        return _kernels._reorder_convolution_weight(weight, self.padding, self.stride, self.dilation, self.groups, size)
 
     def forward(self, input: Tensor, summand: Tensor | None = None) -> Tensor:
-        """The convolution of ``input``, plus ``summand`` if there is one, activated."""
+        """Return the convolution of ``input``, plus ``summand`` if there is one, after the activation."""
         if not (self._is_fast(input) and self._takes(input)):
             return self._plain(input, summand)
         packed = self._packed_weight(input.shape)
@@ -192,15 +193,15 @@ class FusedConvolution(FusedLayer):
         )
 
     def _takes(self, input: Tensor) -> bool:
-        """Return whether ``input`` is a batch of images that is worth it."""
+        """Return whether ``input`` is a batch of images that is large enough for oneDNN to be faster."""
         size = input.numel()
         return input.dim() == 4 and input.shape[1] == self.channels and size > 0 and size * self._work >= LEAST_WORK
 
     def _fits(self, summand: Tensor, input: Tensor) -> bool:
-        """Return whether ``summand`` has the shape of the result, so that nothing is broadcast.
+        """Return whether the kernel takes ``summand``: it has the shape of the result, so that nothing is broadcast.
 
-        Images of one pixel or one channel lie in memory as images of either layout do: up to torch 2.11, the kernel of
-        a sum raises "could not create a memory" for these.
+        Images of one pixel or one channel are both contiguous and channels last. Up to torch 2.11, the kernel for sums
+        raises "could not create a memory" for them.
         """
         if summand.is_contiguous() and summand.is_contiguous(memory_format=torch.channels_last):
             return False
@@ -215,7 +216,7 @@ class FusedConvolution(FusedLayer):
         return self.activation(result if summand is None else result + summand)
 
     def extra_repr(self) -> str:
-        """The settings, for printing."""
+        """Return the settings, for printing."""
         weight = self.weight
         text = f"{self.channels}, {weight.shape[0]}, kernel_size={tuple(weight.shape[2:])}, stride={self.stride}"
         text += f", padding={self.padding}, dilation={self.dilation}, groups={self.groups}"
@@ -226,11 +227,11 @@ class FusedLinear(FusedLayer):
     """``linear`` with bias and an activation; small products are left to PyTorch's kernel, which starts sooner."""
 
     def pack(self, weight: Tensor, size: torch.Size) -> Tensor:
-        """The weight in the layout that the kernel wants for inputs of that size; it takes others too."""
+        """Return the weight in the layout that the kernel prefers for inputs of ``size``; it accepts others too."""
         return _kernels._reorder_linear_weight(weight, size[:-1].numel())
 
     def forward(self, input: Tensor) -> Tensor:
-        """The activated product."""
+        """Return the product, after the activation."""
         if not (self._is_fast(input) and self._takes(input)):
             return self._plain(input)
         if (packed := self._packed_weight(input.shape)) is None:
@@ -249,6 +250,6 @@ class FusedLinear(FusedLayer):
         return self.activation(F.linear(input, self.weight, self.bias))
 
     def extra_repr(self) -> str:
-        """The settings, for printing."""
+        """Return the settings, for printing."""
         outputs, inputs = self.weight.shape
         return f"{inputs}, {outputs}, bias={self.bias is not None}, activation={self.activation}"

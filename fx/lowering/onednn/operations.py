@@ -1,4 +1,4 @@
-"""What of the canonical form oneDNN's kernels do, and what PyTorch computes between them."""
+"""The operations of the canonical form that oneDNN's kernels compute, and those that PyTorch computes between them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SMALLEST_WEIGHT = 1 << 16
 
 
 def _register_activation(target: Any, name: str, *scalars: str) -> None:
-    """Let layers do the work of an activation whose keyword arguments ``scalars`` are numbers."""
+    """Register an activation that layers can fuse, whose keyword arguments ``scalars`` are numbers."""
 
     def build(network: FusedRegion, input: Node, **options: Any) -> Node:
         numbers = tuple(float(options[scalar]) for scalar in scalars)
@@ -33,7 +33,7 @@ def _register_activation(target: Any, name: str, *scalars: str) -> None:
 
 
 def _passthrough(target: Any) -> Converter:
-    """Return the converter for what PyTorch computes within a region."""
+    """Return the converter for a function that PyTorch computes within a region."""
 
     def build(network: FusedRegion, *args: Any, **kwargs: Any) -> Node:
         return network.call(target, *args, **kwargs)
@@ -42,7 +42,7 @@ def _passthrough(target: Any) -> Converter:
 
 
 def _other_activation(target: Any) -> Converter | None:
-    """Return a passthrough for an activation that no kernel has."""
+    """Return a passthrough for an activation that no kernel can fuse."""
     row = find_operator(target)
     is_passthrough = row is not None and row.function is target and row.family == "activation" and not row.draws
     return _passthrough(target) if is_passthrough else None
@@ -50,12 +50,12 @@ def _other_activation(target: Any) -> Converter | None:
 
 def _takes_one_tensor(operation: Operation) -> str | None:
     value = operation.arguments.get("input")
-    one = isinstance(value, Node) and value.op != "get_attr" and operation.node.all_input_nodes == [value]
-    return None if one else "it is not applied to a computed value alone"
+    is_unary = isinstance(value, Node) and value.op != "get_attr" and operation.node.all_input_nodes == [value]
+    return None if is_unary else "it is not applied to a computed value alone"
 
 
 def _has_no_computed_options(operation: Operation) -> str | None:
-    """Whatever is computed is a tensor of the working dtype; sizes and indices are not."""
+    """Accept an operation if its computed arguments are all float32 tensors, so that none is a size or an index."""
     for node in operation.node.all_input_nodes:
         if operation.subject.dtype(node) is not torch.float32:
             return f"`%{node}` is not known to be float32"
@@ -63,12 +63,12 @@ def _has_no_computed_options(operation: Operation) -> str | None:
 
 
 def _has_tuples(operation: Operation) -> bool:
-    given = [operation.arguments.get(name) for name in ("stride", "padding", "dilation")]
-    return all(isinstance(one, tuple) and all(isinstance(size, int) for size in one) for one in given)
+    settings = [operation.arguments.get(name) for name in ("stride", "padding", "dilation")]
+    return all(isinstance(sizes, tuple) and all(isinstance(size, int) for size in sizes) for sizes in settings)
 
 
 def _is_large(operation: Operation) -> str | None:
-    """Return whether a linear layer does enough work."""
+    """Accept a linear layer if it does enough work for oneDNN to be faster."""
     weight, recorded = operation.constant("weight"), operation.metadata()
     if weight is None:
         return None

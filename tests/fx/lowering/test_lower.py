@@ -242,7 +242,7 @@ def test_example_inputs_of_another_structure_are_refused() -> None:
 def test_what_only_runs_with_elements_is_no_fault_of_the_inputs() -> None:
     program = fx.symbolic_trace(lambda x: torch.relu(x) + as_list(x)[0][0])
     coverage = fx.lower(program, Toy(), (X,), dry_run=True)
-    assert "shapes are not known from where the program cannot be followed on" in coverage.notes[0]
+    assert "shapes are not known from where shape propagation fails" in coverage.notes[0]
 
 
 def test_a_product_of_two_dtypes_that_runs_is_no_fault() -> None:
@@ -344,7 +344,7 @@ def test_example_inputs_are_not_computed_with_and_change_no_state() -> None:
 def test_a_program_that_depends_on_elements_is_followed_up_to_there() -> None:
     coverage = fx.lower(fx.symbolic_trace(lambda x: torch.relu(x)[x > 0].neg()), Toy(), (torch.randn(3),), dry_run=True)
     assert coverage.parts
-    assert coverage.notes[0].startswith("shapes are not known from where the program cannot be followed on: Dynamic")
+    assert coverage.notes[0].startswith("shapes are not known from where shape propagation fails: Dynamic")
 
 
 @pytest.mark.parametrize(
@@ -515,7 +515,7 @@ def test_a_backend_that_is_missing_here_is_an_error_but_for_a_dry_run(model: nn.
     assert str(caught.value) == (
         "the backend 'toy' is not available here\n"
         "  why    the package toy is not installed\n"
-        "  try    dry_run=True shows what it would take, without it"
+        "  try    dry_run=True shows what it would take, without the backend"
     )
     coverage = fx.lower(fx.symbolic_trace(model), toy, dry_run=True)
     assert str(coverage).endswith("  note     the package toy is not installed")

@@ -370,7 +370,7 @@ def test_a_machine_without_a_gpu_needs_targets(monkeypatch: pytest.MonkeyPatch) 
     assert str(caught.value) == (
         "the backend 'tensorrt' is not available here\n"
         "  why    there is no GPU here; TensorRT(targets=…) builds ahead of time\n"
-        "  try    dry_run=True shows what it would take, without it"
+        "  try    dry_run=True shows what it would take, without the backend"
     )
     assert "there is no GPU here" in str(fx.lower(net(), "tensorrt", (IMAGES,), dry_run=True))
 

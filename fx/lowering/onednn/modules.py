@@ -75,8 +75,8 @@ class FusedLayer(nn.Module):
     Another number of threads, or a size that comes again, gets another copy if oneDNN prefers another layout for it.
     Copies are made again after the weight is written to or replaced, and are not part of the state.
 
-    The layer falls back to PyTorch's own functions for inputs that oneDNN cannot take (another dtype, empty, requiring
-    gradients, under autocast), and where oneDNN is missing on the machine that loads the program.
+    The layer falls back to PyTorch's own functions for inputs that oneDNN cannot take: of another dtype, empty,
+    requiring gradients, or under autocast. It does the same if oneDNN is missing where the program is loaded.
     """
 
     _is_impure: ClassVar[bool | None] = False

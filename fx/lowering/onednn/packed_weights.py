@@ -22,8 +22,8 @@ class PackedWeights:
 
     If a weight is not in the kernel's preferred layout, each call converts it, which can take twenty times as long as
     the kernel's own work. Stages of ResNet-50 take up to 3.9 times as long with the layout for another number of
-    threads, and up to 3.6 times with the layout for another size; limited to AVX2, 6.1 and 9.2 times. Uses with the
-    same preferred layout share a copy. Two layouts are kept: the last used and the newest.
+    threads, and up to 3.6 times with the layout for another size. Limited to AVX2, these figures are 6.1 and 9.2. Uses
+    with the same preferred layout share a copy. Two layouts are kept: the last used and the newest.
     """
 
     __slots__ = ("_came_once", "_copies", "_latest", "_uses", "_version", "_weight")

@@ -1,7 +1,7 @@
-"""OpenVINO on the CPU: regions become engines, through ``torch.export`` to its own importer (paper, section 6.4).
+"""OpenVINO on the CPU: regions become engines, by ``torch.export`` and OpenVINO's own importer (paper, section 6.4).
 
-The backend needs the package ``openvino`` (``pip install 'pytest-fx[openvino]'``), which is imported when it is first
-used, and shapes: give ``example_inputs``.
+The backend needs shapes: give ``example_inputs``. It needs the package ``openvino``
+(``pip install 'pytest-fx[openvino]'``), which is imported on first use.
 """
 
 from __future__ import annotations
@@ -41,16 +41,14 @@ class OpenVINO(Backend):
     name: ClassVar[str] = "openvino"
     converters: ClassVar[Converters] = converters
     keeps_non_finite: ClassVar[bool] = False
-    min_size: ClassVar[int] = (
-        5  # a call of an engine takes as long as so many calls of small operations in eager Python
-    )
+    min_size: ClassVar[int] = 5  # a call of an engine takes as long as five small operations in eager Python
 
     def __init__(self, precision: Literal["float32", "bfloat16"] = "float32") -> None:
-        """A backend.
+        """Make a backend.
 
         Args:
-            precision: what engines compute in. With ``"bfloat16"`` values and weights are rounded to 8 bits of
-                precision inside of them, which the contract ``close`` does not allow.
+            precision: the dtype in which engines compute. With ``"bfloat16"``, they round values and weights to 8 bits
+                of precision, which the contract ``close`` does not allow.
 
         Raises:
             LoweringError: there is no such precision.
@@ -58,38 +56,38 @@ class OpenVINO(Backend):
         if not isinstance(precision, str) or precision not in _PRECISIONS:
             raise LoweringError("the precision of OpenVINO is 'float32' or 'bfloat16'", value=shown(precision))
         self.precision = precision
-        """What engines compute in."""
+        """The dtype in which engines compute."""
 
     def why_unavailable(self) -> str | None:
-        """Return why the package cannot be imported, if it cannot."""
+        """Return why the package cannot be used; ``None`` if it can."""
         return why_missing()
 
     def supports(self, operation: Operation) -> str | None:
-        """Engines return memory of their own, so they take nothing whose memory is seen or written elsewhere."""
-        # OpenVINO computes such a value once, and then may write the result of an operation behind it into its memory:
-        # of `conv(buffer) + x`, each call added `x` to what the call before had returned.
+        """Refuse a value whose memory is visible or written elsewhere, because engines return new memory."""
+        # OpenVINO computes such a value once, and then may write the result of a later operation into its memory: for
+        # `conv(buffer) + x`, each call added `x` to the result of the call before.
         if operation.subject.is_of_constants(operation.node):
-            return "it is computed of tensors of the program alone"
+            return "it is computed from tensors of the program alone"
         return has_own_memory(operation)
 
     def can_cross(self, node: Node) -> bool:
-        """Return True for tensors, and integers that the program is given; both sides know sizes and dtypes."""
+        """Return True for tensors and integer inputs; sizes and dtypes can be computed on both sides."""
         is_number = node.op == "placeholder" and type(node.meta.get("example_value")) is int
         return is_number or isinstance(node.meta.get("tensor_meta"), TensorMetadata)
 
     def study(self, program: GraphModule, example_inputs: Sequence[Any]) -> None:
-        """Note the integers that the program is given: an engine is built for them, as it is for sizes."""
+        """Record the values of integer inputs: an engine is built for them, as it is for sizes."""
         inputs = program.graph.find_nodes(op="placeholder")
         for node, value in zip(inputs, program.graph.process_inputs(*example_inputs), strict=False):
             if type(value) is int:
                 node.meta["example_value"] = value
 
     def prepare(self, graph_module: GraphModule) -> GraphModule:
-        """Fold what is computed of buffers alone, which an engine holds as they are, and batch norms."""
+        """Fold batch norms, and values computed from buffers alone, since an engine holds buffers as constants."""
         return FuseConvBN()(FoldConstants()(graph_module))
 
     def build(self, region: GraphModule) -> OpenVINORegion:
-        """The engine for the example inputs, and whatever else it takes to run the region on others."""
+        """Return a module with the engine for the example inputs, which builds engines for other inputs on demand."""
         return OpenVINORegion(region, _PRECISIONS[self.precision])
 
 

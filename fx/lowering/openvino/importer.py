@@ -1,4 +1,4 @@
-"""Regions as networks of OpenVINO: through ``torch.export`` to OpenVINO's own importer."""
+"""The import of regions as networks of OpenVINO: by ``torch.export`` and OpenVINO's own importer."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from fx.node import Node
 from fx.passes.tensor_metadata import TensorMetadata
 
 Sizes: TypeAlias = "tuple[tuple[int | None, ...], ...]"
-"""By input the size of each dimension, or the value of an integer; ``None`` where it may be any but 0 and 1, which
-PyTorch tells from all others."""
+"""For each input the size of each dimension, or the value of an integer. ``None`` is a free size, which may be any
+number but 0 and 1, since PyTorch specializes on these."""
 _VIEWS = frozenset(
     {"Reshape", "Squeeze", "Unsqueeze", "Convert", "ConvertLike", "Transpose", "Slice", "StridedSlice", "Split",
      "VariadicSplit", "Concat"}
 )  # fmt: skip
-"""Operations that OpenVINO may do by looking at the memory of their operand in another way."""
+"""Operations that OpenVINO may implement as views of their operand's memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,37 +36,38 @@ class Result:
     """One result of a network."""
 
     dtype: torch.dtype
-    """What its elements are."""
+    """The dtype of its elements."""
     is_alone: bool
-    """Whether its memory is no other result's and no input's, so that the engine can be given where to write it."""
+    """Whether it shares memory with no other result and no input, so that the engine can write it into our memory."""
     order: tuple[int, ...] | None
-    """From the slowest dimension in memory to the fastest in eager Python, if that is not their own order. The engine
-    returns them in this order."""
+    """Its dimensions as eager Python lays them out in memory, the slowest first; ``None`` if they are in their own
+    order. The engine returns them in this order."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ImportedNetwork:
-    """A region as OpenVINO has it."""
+    """A region imported as a network of OpenVINO."""
 
     model: Any
     """The network."""
     results: tuple[Result, ...]
-    """What it returns."""
+    """Its distinct results."""
     places: tuple[int, ...]
-    """By result of the region which of these it is; two are the same where an operation returned its operand."""
+    """For each result of the region, its index in ``results``; two are equal if an operation returned its operand."""
     is_single: bool
     """Whether the region returns its only result as it is, not in a tuple."""
     check: Callable[..., object] | None
-    """Raises ``AssertionError`` for inputs whose sizes are not what was assumed; ``None`` where all are fixed."""
+    """A function that raises ``AssertionError`` for inputs whose sizes violate the network's assumptions; ``None`` if
+    all sizes are fixed."""
 
 
 def import_region(region: GraphModule, sizes: Sizes, current: Sizes) -> ImportedNetwork:
-    """Return the network that computes what ``region`` does.
+    """Import ``region`` as a network.
 
     Args:
         region: a canonical program, with recorded shapes; it is only read.
-        sizes: what the network is for.
-        current: the sizes and values of a call, which it takes.
+        sizes: the sizes for which the network is built.
+        current: the sizes and values of a call that the network must take.
 
     Raises:
         LoweringError: ``torch.export`` or OpenVINO refuses it; the message has the reason.
@@ -85,7 +86,7 @@ def import_region(region: GraphModule, sizes: Sizes, current: Sizes) -> Imported
 
 
 def _reason(error: Exception) -> str:
-    """The reason of a failure without the places in OpenVINO's sources that report it."""
+    """Return the reason of a failure, without the locations in OpenVINO's sources."""
     lines = str(error).splitlines()
     return "; ".join(line[3:] for line in lines if line.startswith("-- ")) or f"{type(error).__name__}: {error}"
 
@@ -100,7 +101,7 @@ def _imported(region: GraphModule, sizes: Sizes, current: Sizes) -> ImportedNetw
         dynamic_shapes=tuple(map(_free, kinds, sizes)),
         strict=False,
     ).run_decompositions(_decompositions())
-    is_free = any(None in one for one in sizes)
+    is_free = any(None in size for size in sizes)
     guards: Any = exported.module()._guards_fn if is_free else None
     returned: Any = region.graph.output_node().args[0]
     is_single = isinstance(returned, Node)
@@ -115,7 +116,7 @@ def _imported(region: GraphModule, sizes: Sizes, current: Sizes) -> ImportedNetw
 
 
 def _return_once(program: torch.fx.GraphModule, returned: Sequence[Node]) -> dict[torch.fx.Node, list[Node]]:
-    """Let the program return each value once, which the importer requires, and map it to the results that it is."""
+    """Make the program return each value once, as the importer requires; map it to the results that it represents."""
     output = program.graph.output_node()
     distinct: dict[Any, list[Node]] = {}
     for value, node in zip(output.args[0], returned, strict=True):  # type: ignore[arg-type]
@@ -125,18 +126,18 @@ def _return_once(program: torch.fx.GraphModule, returned: Sequence[Node]) -> dic
 
 
 def _example(kind: TensorMetadata | None, size: Sequence[Any]) -> Any:
-    """An input for ``torch.export``, which looks at sizes and dtypes of tensors only."""
+    """Return an input for ``torch.export``, which reads only the sizes and dtypes of tensors."""
     return size[0] if kind is None else torch.empty(tuple(size), dtype=kind.dtype, device="cpu")
 
 
 def _free(kind: TensorMetadata | None, size: Sequence[int | None]) -> Any:
-    """Say what of an input is free, as ``torch.export`` has it."""
-    dims = {dim: Dim.DYNAMIC for dim, one in enumerate(size) if one is None}
+    """Return the free dimensions of an input, in the form that ``torch.export`` takes."""
+    dims = {dim: Dim.DYNAMIC for dim, length in enumerate(size) if length is None}
     return dims.get(0) if kind is None else dims
 
 
 def _converted(program: torch.fx.GraphModule, kinds: Sequence[TensorMetadata | None]) -> Any:
-    """The network of a program of ATen's operators."""
+    """Return the network of a program of ATen's operators."""
     reader = decoder()(program, dynamic_shapes=False)  # the importer keeps no reference to it
     frontend = importer(quantization_extension())
     model = frontend.convert(frontend.load(reader))
@@ -157,7 +158,7 @@ def _decompositions() -> CustomDecompTable:
 
 
 def _finish(model: Any, returned: Sequence[Node]) -> tuple[Result, ...]:
-    """Let the network return its results in the dtypes and orders that eager Python has."""
+    """Convert the network's results to eager Python's dtypes and orders of dimensions, and describe them."""
     build, roots = operators(), set[Any]()
     results: list[Result] = []
     for result, node in zip(model.get_results(), returned, strict=True):
@@ -175,7 +176,7 @@ def _finish(model: Any, returned: Sequence[Node]) -> tuple[Result, ...]:
 
 
 def _order(recorded: TensorMetadata) -> tuple[int, ...] | None:
-    """From the slowest dimension in memory to the fastest, if that is not their own order."""
+    """Return the dimensions from the slowest in memory to the fastest; ``None`` if they are in their own order."""
     if recorded.memory_format is torch.contiguous_format or 0 in recorded.stride:
         return None
     order = tuple(sorted(range(len(recorded.stride)), key=lambda dim: -recorded.stride[dim]))
@@ -183,11 +184,11 @@ def _order(recorded: TensorMetadata) -> tuple[int, ...] | None:
 
 
 def _is_alone(output: Any, roots: set[Any]) -> bool:
-    """Return whether OpenVINO computes an output for this result alone, as far as is known; it merges equals.
+    """Return whether OpenVINO computes an output for this result alone, as far as is known: it merges equal operations.
 
     Args:
-        output: what is returned.
-        roots: where the memory of results comes from; this one's is added.
+        output: the output.
+        roots: the outputs that own the memory of earlier results; the owner for this one is added.
     """
     node = output.get_node()
     while node.get_type_name() in _VIEWS and node.get_input_size():

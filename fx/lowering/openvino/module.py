@@ -1,4 +1,4 @@
-"""``OpenVINORegion``: the module in the place of a region, with an engine for each kind of input that it meets."""
+"""``OpenVINORegion``: the module that replaces a region, with an engine for each kind of input that it meets."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ from fx.lowering.openvino.importer import Sizes, import_region
 from fx.passes.tensor_metadata import TensorMetadata
 
 _building = threading.RLock()
-"""Held while an engine is built: ``torch.export`` is for one thread at a time, and who waits may need the same one."""
+"""Held while an engine is built. ``torch.export`` takes one thread at a time, and the waiting ones may need the same
+engine."""
 _MOST_NUMBERS = 2
-"""For how many numbers of threads engines are kept: each has packed copies of all weights."""
+"""The most numbers of threads for which engines are kept, since each engine has packed copies of all weights."""
 
 
 class _Weight(NamedTuple):
-    """A tensor of the program as it was when the engines were built."""
+    """A tensor of the program in the version with which the engines were built."""
 
     holder: dict[str, Any]
     name: str
@@ -37,17 +38,18 @@ class _Weight(NamedTuple):
 
 
 class OpenVINORegion(nn.Module):
-    """A part of a program as engines of OpenVINO, and as the program that it was.
+    """A part of a program as engines of OpenVINO, with the original program for inputs that no engine takes.
 
-    The engine for the example inputs is built when the program is lowered. When inputs of other sizes come, one is
-    built in which the sizes that differ are free, but for sizes of 1, which PyTorch tells from all others. An engine
-    has as many threads as PyTorch has in the call; those for the last two numbers of threads are kept. What no engine
-    takes goes through the program: inputs of another dtype or number of dimensions, without elements, that require
-    gradients, or under autocast; sizes for which PyTorch computes otherwise than for those that an engine was built
-    with; and all inputs once weights have another dtype or shape.
+    The engine for the example inputs is built when the program is lowered. Inputs of other sizes get an engine with
+    free sizes where they differ, except for sizes of 1, since PyTorch specializes on these. An engine uses as many
+    threads as PyTorch does in the call; engines for the last two numbers of threads are kept.
 
-    Engines have packed copies of the weights. They are built again when a weight was written to or replaced, and are no
-    part of the state: copies and loaded modules build their own.
+    The original program runs on inputs of another dtype or number of dimensions, without elements, or that require
+    gradients. It also runs under autocast and on sizes that violate the assumptions of ``torch.export``. It runs on all
+    inputs once a weight has another dtype or shape.
+
+    Engines have packed copies of the weights. They are built again after a weight is written to or replaced, and are
+    not part of the state: copies and loaded modules build their own.
     """
 
     _is_impure: ClassVar[bool | None] = False
@@ -58,7 +60,7 @@ class OpenVINORegion(nn.Module):
 
         Args:
             region: a canonical program with recorded shapes.
-            precision: what engines compute in, as OpenVINO calls it.
+            precision: the type in which engines compute, by OpenVINO's name.
 
         Raises:
             LoweringError: the importer does not take the region; the message has its reason.
@@ -69,36 +71,36 @@ class OpenVINORegion(nn.Module):
         self.program = _own(region)
         """The region in eager Python; its buffers are the weights."""
         self.precision = precision
-        """What engines compute in."""
+        """The type in which engines compute, by OpenVINO's name."""
         inputs = region.graph.find_nodes(op="placeholder")
         recorded = [node.meta.get("tensor_meta") for node in inputs]
-        self._dtypes = [one.dtype if isinstance(one, TensorMetadata) else None for one in recorded]
+        self._dtypes = [metadata.dtype if isinstance(metadata, TensorMetadata) else None for metadata in recorded]
         self._example: Sizes = tuple(
-            tuple(one.shape) if isinstance(one, TensorMetadata) else (node.meta["example_value"],)
-            for node, one in zip(inputs, recorded, strict=True)
+            tuple(metadata.shape) if isinstance(metadata, TensorMetadata) else (node.meta["example_value"],)
+            for node, metadata in zip(inputs, recorded, strict=True)
         )
-        self._general = self._example  # sizes that have been the same in all calls, with those that were not free
-        self._forget()
+        self._general = self._example  # the sizes that all calls share; those that differed are free
+        self._reset()
         self._kinds = [(weight.tensor.dtype, weight.tensor.shape) for weight in self._weights or ()]
         self._recent = (torch.get_num_threads(),)
         self._engines[torch.get_num_threads(), self._example] = self._build(self._example, self._example)
 
     def forward(self, *inputs: Any) -> Any:
-        """Return what the region returns."""
-        engine = None if (given := self._prepared(inputs)) is None else self._engine(inputs)
-        if engine is None or given is None:
+        """Return the results of the region."""
+        engine = None if (prepared := self._prepared(inputs)) is None else self._engine(inputs)
+        if engine is None or prepared is None:
             return self.program(*inputs)
         try:
-            return engine(given)
+            return engine(prepared)
         except RuntimeError as error:
-            result = self.program(*inputs)  # what is wrong with the inputs, PyTorch says best
+            result = self.program(*inputs)  # if the inputs are wrong, PyTorch's error is the better one
             self._refuse(engine, error)
             return result
 
-    # Which engine.
+    # The choice of an engine.
 
     def _prepared(self, inputs: Sequence[Any]) -> list[Tensor] | None:
-        """The inputs as engines take them, or ``None`` if they do not."""
+        """Return the inputs in the form that engines take, or ``None`` if no engine takes them."""
         if torch.is_autocast_enabled("cpu") or torch.compiler.is_compiling() or _is_traced_by_jit():
             return None
         prepared: list[Tensor] = []
@@ -123,17 +125,17 @@ class OpenVINORegion(nn.Module):
         return prepared
 
     def _engine(self, inputs: Sequence[Any]) -> OpenVINOEngine | None:
-        """The engine for inputs of these sizes, or ``None`` if there can be none."""
+        """Return the engine for inputs of these sizes, or ``None`` if there can be none."""
         weights: list[_Weight] | None = self.__dict__["_weights"]  # none in a copy
-        is_edited = self._revision != self.program.graph.revision  # a state that was loaded has scales, too
+        is_edited = self._revision != self.program.graph.revision  # loading a state may replace scales, too
         if weights is None or is_edited or not all(weight.is_current for weight in weights):
-            weights = self._forget()
+            weights = self._reset()
         if not self._is_usable:
             return None
         threads = torch.get_num_threads()
         current = tuple([tuple(value.shape) if isinstance(value, Tensor) else (value,) for value in inputs])
         if self._recent[:1] != (threads,):
-            self._recent = (threads, *(one for one in self._recent if one != threads))[:_MOST_NUMBERS]
+            self._recent = (threads, *(number for number in self._recent if number != threads))[:_MOST_NUMBERS]
         if (threads, current) in (engines := self._engines):
             return engines[threads, current]
         sizes = current
@@ -146,7 +148,7 @@ class OpenVINORegion(nn.Module):
         return engine if engine is not None and engine.takes(inputs) else None
 
     def _add_engine(self, threads: int, sizes: Sizes, current: Sizes) -> None:
-        """Build the engine for ``sizes``, unless the program takes more than OpenVINO does; drop those unused."""
+        """Build the engine for ``sizes``, if OpenVINO can, and drop engines for numbers of threads no longer used."""
         with _building:
             if (threads, sizes) in (engines := self._engines):
                 return
@@ -163,14 +165,18 @@ class OpenVINORegion(nn.Module):
 
     def _build(self, sizes: Sizes, current: Sizes) -> OpenVINOEngine | None:
         if self.program.graph.output_node().args[0] == ():
-            return None  # nothing that it computes is used, and OpenVINO has no networks without results
+            return None  # no result is used, and OpenVINO has no networks without results
         network = import_region(self.program, sizes, current)
         return OpenVINOEngine(network, self.precision, torch.get_num_threads())
 
     def _refuse(self, engine: OpenVINOEngine, error: RuntimeError) -> None:
-        """Leave to the program what an engine fails at that it was not built for, and raise what else fails."""
-        for (threads, sizes), known in list(self._engines.items()):
-            if known is engine and sizes != self._example:
+        """Give up an engine that failed, so that the program runs in its place.
+
+        Raises:
+            LoweringError: the engine was built for the example inputs.
+        """
+        for (threads, sizes), other in list(self._engines.items()):
+            if other is engine and sizes != self._example:
                 self._engines[threads, sizes] = None
                 return
         first = next(iter(self.program.graph.find_nodes(op="call_function")), None)
@@ -183,21 +189,21 @@ class OpenVINORegion(nn.Module):
 
     # Weights.
 
-    def _forget(self) -> list[_Weight]:
-        """Note the weights of now, and drop the engines that were built for others."""
+    def _reset(self) -> list[_Weight]:
+        """Record the current weights, and drop the engines that were built for others."""
         weights = self._weights = list(_weights_of(self.program))
         self._revision = self.program.graph.revision
         self._engines: dict[tuple[int, Any], OpenVINOEngine | None] = {}
-        self._recent: tuple[int, ...] = ()  # numbers of threads, the last one first
+        self._recent: tuple[int, ...] = ()  # the last numbers of threads, the latest first
         kinds = self.__dict__.get("_kinds")
-        self._is_usable = kinds is None or kinds == [(one.tensor.dtype, one.tensor.shape) for one in weights]
+        self._is_usable = kinds is None or kinds == [(weight.tensor.dtype, weight.tensor.shape) for weight in weights]
         return weights
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_engines": {}, "_weights": None}
 
     def extra_repr(self) -> str:
-        """The precision and the sizes, for printing."""
+        """Return the precision and the sizes, for printing."""
         return f"precision={self.precision}, sizes={self._example}"
 
 
@@ -207,7 +213,7 @@ def _is_traced_by_jit() -> bool:
 
 
 def _own(region: GraphModule) -> GraphModule:
-    """The region as a program whose parameters are buffers, which share memory with them."""
+    """Return a copy of the region in which parameters are buffers that share their memory."""
     program = GraphModule.of_capture(region, copy_graph(region.graph), "GraphModule")
     for holder in program.modules():
         for name, parameter in list(holder._parameters.items()):
@@ -218,7 +224,7 @@ def _own(region: GraphModule) -> GraphModule:
 
 
 def _has_memory(tensor: Tensor) -> bool:
-    """Return whether a tensor is more than a name for one in a transform of a function, as of ``torch.func``."""
+    """Return whether a tensor has memory, unlike the wrappers of ``torch.func``'s function transforms."""
     try:
         return tensor.data_ptr() != 0
     except RuntimeError:
@@ -233,18 +239,18 @@ def _weights_of(program: GraphModule) -> Iterator[_Weight]:
 
 def _weight(holder: nn.Module, name: str) -> _Weight:
     places = (holder._buffers, holder._parameters, holder.__dict__)
-    place: dict[str, Any] = next(one for one in places if name in one)
+    place: dict[str, Any] = next(values for values in places if name in values)
     tensor: Tensor = place[name]
     return _Weight(place, name, tensor, None if tensor.is_inference() else tensor._version)
 
 
 def _generalized(sizes: Sizes, current: Sizes) -> Sizes:
-    """``sizes`` with those free that ``current`` has otherwise."""
-    pairs = (zip(*both, strict=True) for both in zip(sizes, current, strict=True))
-    return tuple([tuple([size if size == now else None for size, now in one]) for one in pairs])
+    """Return ``sizes`` with those free that differ in ``current``."""
+    inputs = (zip(*both, strict=True) for both in zip(sizes, current, strict=True))
+    return tuple([tuple([size if size == now else None for size, now in pairs]) for pairs in inputs])
 
 
 def _with_ones(sizes: Sizes, current: Sizes) -> Sizes:
-    """``sizes`` with 0 and 1 instead of a free one: operations that broadcast or squeeze tell them from all others."""
-    pairs = (zip(*both, strict=True) for both in zip(sizes, current, strict=True))
-    return tuple([tuple([now if now in (0, 1) else size for size, now in one]) for one in pairs])
+    """Return ``sizes`` with 0 and 1 fixed where ``current`` has them: broadcasting and squeezing depend on these."""
+    inputs = (zip(*both, strict=True) for both in zip(sizes, current, strict=True))
+    return tuple([tuple([now if now in (0, 1) else size for size, now in pairs]) for pairs in inputs])

@@ -1,4 +1,4 @@
-"""The operations that OpenVINO's importer computes as PyTorch does: the list that is asked before anything is built."""
+"""The operations that OpenVINO's importer computes as PyTorch does: a list that is checked before anything is built."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ from fx.passes.tensor_metadata import TensorMetadata
 from fx.quantize.arithmetic import dequantize, dequantize_channels, quantize
 
 DTYPES = (torch.float32, torch.int64, torch.int32, torch.uint8, torch.int8, torch.bool)
-"""What values in an engine may be."""
+"""The dtypes of values in an engine."""
 _PLAIN = (bool, torch.dtype, torch.Size)
 _GIVING_PLAIN = (operator.eq, operator.ne, torch.Tensor.size, getattr)
-"""Operations whose result may be a plain value that is known when the engine is built."""
+"""Operations whose result may be a plain value, known when the engine is built."""
 _SIZE_ARITHMETIC = (operator.add, operator.sub, operator.mul, operator.floordiv)
 _INTEGERS = (torch.int64, torch.int32, torch.uint8, torch.bool)
-"""What becomes real without loss, but for large numbers, which PyTorch rounds as well."""
+"""The dtypes that convert to float32 without loss, except for large numbers, which PyTorch rounds as well."""
 
 converters = Converters("openvino")
-"""What the backend ``openvino`` takes. The converters build nothing: the importer does, a whole region at a time."""
+"""The converters of the backend ``openvino``. They build nothing: the importer takes a whole region at a time."""
 
 
 def _allow(targets: Iterable[Any], *predicates: Predicate, counts: bool = True) -> None:
-    """List functions as taken, if the values of a call are known and the predicates take it."""
+    """Register functions whose calls are taken if their values are known and the predicates accept them."""
     for target in targets:
         converters.register(Converter(target, supports=all_of(knows_values, *predicates), counts=counts))
 
@@ -51,7 +51,7 @@ def _allow(targets: Iterable[Any], *predicates: Predicate, counts: bool = True) 
 
 
 def knows_values(operation: Operation) -> str | None:
-    """Takes operations whose operands and result are tensors of known dtype and shape on the CPU, or integers."""
+    """Accept an operation if its operands and result are tensors of known dtype and shape on the CPU, or integers."""
     nodes = (*operation.node.all_input_nodes, operation.node)
     return next((why for node in nodes if (why := _why_unknown(operation, node)) is not None), None)
 
@@ -69,17 +69,17 @@ def _why_unknown(operation: Operation, node: Node) -> str | None:
         kind = node.meta.get("type")
         if kind is None:
             return f"the shape of `%{node}` is not known: give example_inputs"
-        is_made_inside = kind in _PLAIN and node.target in _GIVING_PLAIN
-        if kind is torch.Size:  # only single sizes may be taken of it
-            is_made_inside &= all(one.target is operator.getitem and isinstance(one.args[1], int) for one in node.users)
-        if kind is int or is_made_inside:
+        is_static = kind in _PLAIN and node.target in _GIVING_PLAIN
+        if kind is torch.Size:  # single sizes may be read from it, nothing else
+            is_static &= all(user.target is operator.getitem and isinstance(user.args[1], int) for user in node.users)
+        if kind is int or is_static:
             return None
         return f"`%{node}` is {with_article(kind.__name__)}, which engines do not have"
-    for one in _flat(recorded):
-        if not isinstance(one, TensorMetadata) or one.dtype not in DTYPES or one.is_quantized:
-            what = dtype_name(one.dtype) if isinstance(one, TensorMetadata) else "something"
+    for leaf in _flat(recorded):
+        if not isinstance(leaf, TensorMetadata) or leaf.dtype not in DTYPES or leaf.is_quantized:
+            what = dtype_name(leaf.dtype) if isinstance(leaf, TensorMetadata) else "something"
             return f"`%{node}` is {what}, which engines do not have"
-        if 0 in one.shape:
+        if 0 in leaf.shape:
             return f"`%{node}` has no elements"
     return None
 
@@ -87,11 +87,11 @@ def _why_unknown(operation: Operation, node: Node) -> str | None:
 def _flat(recorded: Any) -> list[Any]:
     if isinstance(recorded, TensorMetadata) or not isinstance(recorded, (tuple, list)):
         return [recorded]
-    return [leaf for one in recorded for leaf in _flat(one)]
+    return [leaf for part in recorded for leaf in _flat(part)]
 
 
 def computes(*dtypes: torch.dtype) -> Predicate:
-    """Takes operations whose tensors, operands and result, are all of one of ``dtypes``; plain numbers are none."""
+    """Return a predicate for operations whose operands and result have one of ``dtypes``; operands may be numbers."""
 
     def check(operation: Operation) -> str | None:
         nodes = (*operation.node.all_input_nodes, operation.node)
@@ -101,7 +101,7 @@ def computes(*dtypes: torch.dtype) -> Predicate:
 
 
 def takes(dtypes: tuple[torch.dtype, ...], *arguments: str | int) -> Predicate:
-    """Takes operations of which these arguments are tensors of one of ``dtypes``."""
+    """Return a predicate for operations with tensors of one of ``dtypes`` for these arguments."""
 
     def check(operation: Operation) -> str | None:
         for name in arguments:
@@ -118,8 +118,8 @@ def takes(dtypes: tuple[torch.dtype, ...], *arguments: str | int) -> Predicate:
 def _why_other(operation: Operation, node: Node, dtypes: tuple[torch.dtype, ...]) -> str | None:
     dtype = operation.subject.dtype(node)
     if dtype is None:
-        whole = node.meta.get("type") in (int, bool)
-        return None if whole and node is not operation.node else f"`%{node}` is not a tensor"
+        is_integer = node.meta.get("type") in (int, bool)
+        return None if is_integer and node is not operation.node else f"`%{node}` is not a tensor"
     wanted = " or ".join(map(dtype_name, dtypes))
     return None if dtype in dtypes else f"`%{node}` is {dtype_name(dtype)}, and only {wanted} is computed as in PyTorch"
 
@@ -134,20 +134,20 @@ def _is_ordered(operation: Operation) -> bool:
 
 
 def _compares_tensors(operation: Operation) -> str | None:
-    small = all(abs(one) < 2**31 for one in operation.node.args if isinstance(one, int))
-    if operation.metadata() is None or not small:
+    are_small = all(abs(number) < 2**31 for number in operation.node.args if isinstance(number, int))
+    if operation.metadata() is None or not are_small:
         return "it compares no tensors, or a number that is too large for engines"
     return None
 
 
 def _compares_ranks(operation: Operation) -> str | None:
-    known = (torch.Tensor.dim, operator.eq, operator.ne)
-    ranks = operation.metadata() is None and all(one.target in known for one in operation.node.all_input_nodes)
+    sources = (torch.Tensor.dim, operator.eq, operator.ne)
+    ranks = operation.metadata() is None and all(used.target in sources for used in operation.node.all_input_nodes)
     return None if ranks else "it compares no numbers of dimensions"
 
 
 def _converts(operation: Operation) -> str | None:
-    """Masks and integers become real; from real to integers there are infinities to think of."""
+    """Accept a conversion of masks or integers to float32; conversions of floats to integers differ for infinities."""
     source = operation.node.args[0]
     dtype = operation.subject.dtype(source) if isinstance(source, Node) else None
     if dtype is None or operation.metadata() is None:
@@ -166,40 +166,40 @@ def _asks_of_a_tensor(operation: Operation) -> str | None:
 
 
 def _joins_tensors(operation: Operation) -> str | None:
-    given = operation.arguments.get("tensors")
-    tensors = given if isinstance(given, tuple) else ()
-    ranks = {len(one.shape) for node in tensors if isinstance(node, Node) and (one := operation.metadata(node))}
-    known = tensors and all(isinstance(one, Node) and operation.subject.dtype(one) is not None for one in tensors)
-    return None if known and len(ranks) <= 1 else "it joins a list that the program makes, or values of different kinds"
+    argument = operation.arguments.get("tensors")
+    nodes = argument if isinstance(argument, tuple) else ()
+    ranks = {len(metadata.shape) for node in nodes if isinstance(node, Node) and (metadata := operation.metadata(node))}
+    are_tensors = nodes and all(isinstance(node, Node) and operation.subject.dtype(node) is not None for node in nodes)
+    return None if are_tensors and len(ranks) <= 1 else "it joins a computed list, or values of different kinds"
 
 
 def _has_plain_index(operation: Operation) -> str | None:
     source, index = operation.node.args
     places: Any = index if isinstance(index, tuple) else (index,)
-    # No tensor but a tuple, as `split` returns: its elements are picked while the network is made.
+    # The source is a tuple, such as `split` returns, not a tensor: its elements are picked when the network is built.
     if isinstance(source, Node) and operation.subject.dtype(source) is None and source.op != "placeholder":
         return None if isinstance(index, int) else "it takes a part of a tuple"
     if _is_by_constants(operation, places):
         return None
     for place in places:
         parts = (place.start, place.stop, place.step) if isinstance(place, slice) else (place,)
-        for one in parts:
-            plain = one is None or (type(one) is int) or one is Ellipsis
-            sized = isinstance(place, slice) and isinstance(one, Node) and one.meta.get("type") is int
-            if not (plain or sized) or (one is Ellipsis and isinstance(place, slice)):
+        for part in parts:
+            is_plain = part is None or (type(part) is int) or part is Ellipsis
+            is_size = isinstance(place, slice) and isinstance(part, Node) and part.meta.get("type") is int
+            if not (is_plain or is_size) or (part is Ellipsis and isinstance(place, slice)):
                 return "it picks elements by a tensor or mask"
     return None
 
 
 def _is_by_constants(operation: Operation, places: tuple[Any, ...]) -> bool:
     """Return whether elements are picked by constants in the last dimensions of the index, after whole dimensions."""
-    first = next((place for place, one in enumerate(places) if one != slice(None)), 0)
-    tensors = [operation.subject.constant(one) if isinstance(one, Node) else None for one in places[first:]]
-    return len(tensors) > 0 and all(one is not None and one.dtype is torch.int64 for one in tensors)
+    first = next((number for number, place in enumerate(places) if place != slice(None)), 0)
+    tensors = [operation.subject.constant(place) if isinstance(place, Node) else None for place in places[first:]]
+    return len(tensors) > 0 and all(tensor is not None and tensor.dtype is torch.int64 for tensor in tensors)
 
 
 def _is_even(operation: Operation) -> str | None:
-    """Windows that leave the padding are counted in another way."""
+    """Refuse windows that reach beyond the padding, over which OpenVINO averages differently, and other divisors."""
     if operation.arguments.get("ceil_mode"):
         return "it rounds the number of windows up"
     return None if operation.arguments.get("divisor_override") is None else "it divides by a number of its own"
@@ -210,8 +210,8 @@ def _has_one_mask(operation: Operation) -> bool:
 
 
 def _has_dimensions(operation: Operation) -> str | None:
-    recorded = [one.meta.get("tensor_meta") for one in operation.node.all_input_nodes]
-    return None if any(one and one.shape for one in recorded) else "it has no dimensions"
+    recorded = [used.meta.get("tensor_meta") for used in operation.node.all_input_nodes]
+    return None if any(metadata and metadata.shape for metadata in recorded) else "it has no dimensions"
 
 
 def _is_quantized(operation: Operation) -> bool:
@@ -231,7 +231,7 @@ _of_tensor = where(
     lambda operation: operation.subject.dtype(operation.node.all_input_nodes[0]) is not None, "it asks no tensor"
 )
 _is_shape = where(
-    lambda operation: not any(isinstance(one, torch.dtype) for one in operation.arguments.values()),
+    lambda operation: not any(isinstance(value, torch.dtype) for value in operation.arguments.values()),
     "it reads the same memory as another dtype",
 )
 
@@ -334,7 +334,7 @@ _allow(
 )
 _allow((F.softmax, F.log_softmax, torch.cumsum), _FLOAT, has_numbers("dim"), has_values(dtype=None), _has_dimensions)
 
-# What moves values, picks some, or asks for sizes.
+# Operations that move values, pick some, or read sizes.
 
 _allow((torch.Tensor.size,), _of_tensor, has_numbers("dim", optional=True), counts=False)
 _allow((torch.Tensor.dim,), _of_tensor, counts=False)
@@ -349,7 +349,7 @@ _allow(
     has_numbers("pad"),
     has_numbers("value", optional=True),
     has_values(mode=("constant", "reflect", "replicate")),
-    where(lambda operation: all(one >= 0 for one in operation.arguments["pad"]), "it takes values away"),
+    where(lambda operation: all(width >= 0 for width in operation.arguments["pad"]), "it takes values away"),
     counts=False,
 )
 _allow((torch.permute,), has_numbers("dims"), counts=False)

@@ -1,4 +1,4 @@
-"""The package ``openvino``, which is imported when it is first needed: who does not lower to it need not have it."""
+"""The package ``openvino``, which is imported on first use: only users of the backend need it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 _OPERATORS = "opset15"
-"""The operator set that is added to networks by hand."""
+"""The operator set for operations that this package adds to networks itself."""
 
 
 @functools.cache
@@ -25,7 +25,7 @@ def why_missing() -> str | None:
 
 
 def load() -> Any:
-    """The package.
+    """Import and return the package.
 
     Raises:
         ImportError: it is not installed.
@@ -35,7 +35,7 @@ def load() -> Any:
 
 @functools.cache
 def operators() -> Any:
-    """The module with the functions that make operations.
+    """Return the module with the functions that make operations.
 
     Raises:
         ImportError: the package is not installed, or older than the operator set.
@@ -45,18 +45,18 @@ def operators() -> Any:
 
 @functools.cache
 def decoder() -> Any:
-    """The class through which the importer reads a program of ATen's operators.
+    """Return the class through which the importer reads a program of ATen's operators.
 
     Raises:
-        ImportError: the package is not installed, or has none.
+        ImportError: the package is not installed, or has no such class.
     """
     return importlib.import_module("openvino.frontend.pytorch.fx_decoder").TorchFXPythonDecoder
 
 
 def importer(*extensions: Any) -> Any:
-    """Return what makes a network of a program of ATen's operators.
+    """Return the importer that converts a program of ATen's operators to a network.
 
-    ``openvino.convert_model`` goes the same way, and sends statistics of its use to Intel besides.
+    ``openvino.convert_model`` does the same, but also sends usage statistics to Intel.
     """
     frontend = importlib.import_module("openvino.frontend").FrontEndManager().load_by_framework("pytorch")
     for extension in extensions:
@@ -65,24 +65,24 @@ def importer(*extensions: Any) -> Any:
 
 
 def extension(operator: str, build: Any) -> Any:
-    """Return what lets an importer build an operator by a function."""
+    """Return the extension that makes an importer build ``operator`` by the function ``build``."""
     return importlib.import_module("openvino.frontend.pytorch").ConversionExtension(operator, build)
 
 
 def whole_operators() -> list[Any]:
-    """The operators of ATen that the importer wants as they are, not as what PyTorch makes of them."""
+    """Return the operators of ATen that the importer takes undecomposed."""
     return importlib.import_module("openvino.frontend.pytorch.torchdynamo.export_decompositions").ops_to_not_decompose()
 
 
 @functools.cache
 def core() -> Any:
-    """Return what compiles networks; one for the process, because it loads the plugin for the CPU."""
+    """Return the compiler of networks; one for the process, because it loads the plugin for the CPU."""
     return load().Core()
 
 
 @functools.cache
 def element_types() -> dict[torch.dtype, Any]:
-    """OpenVINO's name of each dtype that engines take and return."""
+    """Return OpenVINO's type for each dtype that engines take and return."""
     types = load().Type
     return {
         torch.float32: types.f32,

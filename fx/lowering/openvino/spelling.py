@@ -1,4 +1,4 @@
-"""Operations that the importer does not take as they are, and what exported programs have in their place.
+"""Replacements in exported programs for operations that the importer does not take as they are.
 
 Programs in the reference form of ``fx.quantize`` are computed on 8-bit integers (section 6.2.1).
 """
@@ -16,9 +16,9 @@ from fx.lowering.openvino.package import extension, operators
 from fx.quantize.arithmetic import dequantize, quantize
 
 _NAME = "fx_openvino::quantize"
-"""An operator that stands for :func:`fx.quantize.arithmetic.quantize` on the way to the importer.
+"""The operator that represents :func:`fx.quantize.arithmetic.quantize` in programs for the importer.
 
-As arithmetic, OpenVINO would not know it for a quantization, and compute what follows in float32."""
+OpenVINO would not recognize its arithmetic as a quantization, and would compute the operations behind it in float32."""
 
 
 def _integers_like(input: Tensor, scale: float, zero_point: int, highest: int) -> Tensor:
@@ -30,18 +30,18 @@ torch.library.register_fake(_NAME, _integers_like)
 
 
 def spell_for_importer(program: GraphModule) -> None:
-    """Let the program, in its place, call what the importer takes."""
-    for target, spelled in {quantize: _quantize, dequantize: _dequantize, torch.squeeze: _squeeze}.items():
+    """Replace, in place, the functions that the importer does not take as they are."""
+    for target, replacement in {quantize: _quantize, dequantize: _dequantize, torch.squeeze: _squeeze}.items():
         for node in program.graph.find_nodes(op="call_function", target=target):
-            node.target = spelled
+            node.target = replacement
     program.recompile()
 
 
 def _squeeze(input: Tensor, dim: int | tuple[int, ...]) -> Tensor:
-    """Squeeze dimensions of size 1 only: of free sizes OpenVINO merges others into the next one (2026.4)."""
+    """Squeeze only dimensions of size 1: OpenVINO (2026.4) merges others, if sizes are free, into the next one."""
     dims = dim if isinstance(dim, tuple) else (dim,)
-    ones = tuple(one for one in dims if input.dim() and input.shape[one] == 1)
-    return torch.squeeze(input, ones) if ones else input
+    removed = tuple(number for number in dims if input.dim() and input.shape[number] == 1)
+    return torch.squeeze(input, removed) if removed else input
 
 
 def _quantize(input: Tensor, scale: float, zero_point: int, highest: int = 255) -> Tensor:
@@ -53,12 +53,12 @@ def _dequantize(input: Tensor, scale: float, zero_point: int, highest: int = 255
 
 
 def quantization_extension() -> Any:
-    """Return what lets an importer build the operator."""
+    """Return the extension that makes an importer build the operator."""
     return extension(f"{_NAME.replace('::', '.')}.default", _build)
 
 
 def _build(context: Any) -> list[Any]:
-    """The nearest integers, of which there are ``highest + 1``."""
+    """Build the rounding to the nearest of ``highest + 1`` integers."""
     build: Any = operators()
     scale, zero_point, highest = (context.get_values_from_const_input(place) for place in (1, 2, 3))
     ends = (-zero_point * scale, (highest - zero_point) * scale, 0.0, float(highest))

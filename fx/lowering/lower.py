@@ -75,14 +75,14 @@ def lower(
             that in the coverage.
         min_size: the least number of operations in a part, not counting those that only keep others together; the
             backend has a default.
-        veto: operations to leave in eager Python: names of nodes and paths of modules around them, or a function that
-            takes a node of the canonical program and returns true, or the reason.
+        veto: operations to leave in eager Python: names of nodes and paths of modules around them. A function is called
+            with each node of the canonical program instead, and returns true, or the reason, to leave it out.
         dry_run: return the coverage and build nothing; the backend need not be available.
 
     Raises:
-        LoweringError: there is no such backend, or it is not available on this machine; the program cannot be run on
-            ``example_inputs`` (the message has the input that does not fit); or a part cannot be built (the message
-            has the operation, the user's line and the backend's reason).
+        LoweringError: there is no such backend, or it is not available on this machine. The program cannot be run on
+            ``example_inputs``; the message has the input that does not fit. A part cannot be built; the message has the
+            operation, the user's line and the backend's reason.
 
     >>> import torch, fx
     >>> program = fx.symbolic_trace(torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.ReLU()).eval())

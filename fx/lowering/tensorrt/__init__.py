@@ -6,7 +6,7 @@ builds on machines without a GPU::
     backend = fx.lowering.TensorRT(targets=("8.6", "8.9"), ranges={"x": {0: (1, 32)}})
     lowered = fx.lower(program, backend, example_inputs)
 
-It needs shapes: give ``example_inputs``. The package is imported when it is first used.
+It needs shapes: give ``example_inputs``. The package is imported on first use.
 """
 
 from __future__ import annotations
@@ -67,25 +67,24 @@ class TensorRT(Backend):
     ...
     fx.errors.LoweringError: the precision of TensorRT is None, 'float16' or 'bfloat16'
       value  'float32'
-      why    engines compute in the type that the program has, unless they are told otherwise
+      why    engines compute in the program's own type by default
     """
 
     precision: Literal["float16", "bfloat16"] | None = None
-    """What engines compute in where the program computes in float32, which the contract ``close`` does not allow;
-    ``None`` for what the program has. Inputs and results keep their types."""
+    """The type in which engines compute where the program computes in float32; ``None`` for float32. The contract
+    ``close`` does not allow another type. Inputs and results keep their types."""
     targets: tuple[str, ...] = ()
-    """Compute capabilities that an engine is built for ahead of time, such as ``("8.6", "8.9")``, all in one; none for
-    the GPU in this machine."""
+    """Compute capabilities for which an engine is built ahead of time, such as ``("8.6", "8.9")``. One engine serves
+    all of them. Empty for the GPU in this machine."""
     ranges: Ranges = field(default_factory=dict[str, Any])
-    """For inputs of the program, by name, and dimensions the smallest and largest size that they can have, as a pair
-    or as a ``torch.export.Dim``. The example inputs are those that engines are made for in the first place. Other
-    sizes are fixed."""
+    """The smallest and the largest size of dimensions that vary, as a pair or as a ``torch.export.Dim``, by the name of
+    the input and the dimension. Other sizes are fixed. Engines are optimized for the sizes of the example inputs."""
     cache: EngineCache | None = None
-    """Where engines are kept, and looked for before they are built."""
+    """The cache of engines: it is searched before a build, and stores new engines."""
     workspace: int | None = None
-    """The most bytes of GPU memory that a layer may use for itself; ``None`` for as many as there are."""
+    """The most bytes of GPU memory that a layer may use for itself; ``None`` for no limit."""
     tf32: bool = False
-    """Whether products of float32 may be computed with fewer digits, which the contract ``close`` does not allow."""
+    """Whether float32 products may be computed with less precision, which the contract ``close`` does not allow."""
     cuda_graphs: bool = False
     """Whether the library may use CUDA graphs by itself, where it can."""
 
@@ -99,11 +98,11 @@ class TensorRT(Backend):
             raise LoweringError(
                 "the precision of TensorRT is None, 'float16' or 'bfloat16'",
                 value=shown(self.precision),
-                why="engines compute in the type that the program has, unless they are told otherwise",
+                why="engines compute in the program's own type by default",
             )
 
     def why_unavailable(self) -> str | None:
-        """Return why there can be no engines: no package, or neither a GPU nor a target."""
+        """Return why no engine can be built: no package, neither a GPU nor a target, or an unsupported GPU."""
         if find_library() is None:
             return "neither the package tensorrt nor tensorrt_rtx can be imported: pip install tensorrt_rtx"
         if self.targets:
@@ -113,7 +112,7 @@ class TensorRT(Backend):
         return self._why_unfit(*torch.cuda.get_device_capability())
 
     def _why_unfit(self, major: int, minor: int) -> str | None:
-        """Return why there are no engines for the GPU in the machine."""
+        """Return why no engine can be built for a GPU of this compute capability, or ``None``."""
         target = f"{major}.{minor}"
         try:
             capability_of(target)
@@ -123,15 +122,15 @@ class TensorRT(Backend):
         return None
 
     def supports(self, operation: Operation) -> str | None:
-        """Engines return memory of their own, so they take nothing whose memory is seen or written elsewhere."""
+        """Refuse a value whose memory is visible or written elsewhere, because engines return new memory."""
         return has_own_memory(operation)
 
     def prepare(self, graph_module: GraphModule) -> GraphModule:
-        """Fold what is computed of buffers alone, which an engine holds as they are, and batch norms."""
+        """Fold batch norms, and values computed from buffers alone, since an engine holds buffers as constants."""
         return FuseConvBN()(FoldConstants()(graph_module))
 
     def can_cross(self, node: Node) -> bool:
-        """Return True for tensors: engines take nothing else, and store integers of 8 bits in their own way."""
+        """Return True for tensors, except for 8-bit integers, which engines store in their own way."""
         kind: Any = node.meta.get("type") if node._meta else None
         if not isinstance(kind, type):
             return True
@@ -139,26 +138,26 @@ class TensorRT(Backend):
         return isinstance(recorded, TensorMetadata) and recorded.dtype not in STORED
 
     def study(self, program: GraphModule, example_inputs: Sequence[Any]) -> None:
-        """Note how small and how large values can be."""
+        """Record the smallest and the largest sizes of every value."""
         record_ranges(program, example_inputs, self.ranges)
 
     def network(self, region: GraphModule) -> TensorRTNetwork:
-        """The network of a region, before it is built.
+        """Return the network of a region, before it is built.
 
         Raises:
-            LoweringError: a converter failed, or TensorRT refuses what it adds.
+            LoweringError: a converter failed, or TensorRT refuses a layer.
         """
         network = TensorRTNetwork(region, _PRECISIONS[self.precision])
         build_region(region, self.converters, network)
         return network
 
     def build(self, region: GraphModule) -> nn.Module:
-        """The engine of a region, as a module."""
+        """Return a module that runs the engine of a region."""
         engine = build_engine(self.network(region), self.targets, self.workspace, self.tf32, self.cache)
         return TensorRTModule(engine, cuda_graphs=self.cuda_graphs)
 
     def describe(self, built: nn.Module) -> str | None:
-        """Digest, size, build time and origin of an engine."""
+        """Return the digest, size and build time of an engine, and the package that built it."""
         if not isinstance(built, TensorRTModule):
             return None
         engine = built.engine

@@ -1,4 +1,4 @@
-"""TensorRT's converters for functions of one value, element by element, and for softmax."""
+"""TensorRT's converters for elementwise functions of one value, and for softmax."""
 
 from __future__ import annotations
 
@@ -30,39 +30,45 @@ def combine(network: TensorRTNetwork, kind: str, left: Any, right: Any) -> Any:
 
 
 def _register_activation(target: Any, kind: str, **numbers: str | float) -> None:
-    """A function that is one of TensorRT's activations; ``numbers`` are fixed or names of its arguments."""
+    """Register a function that is one of TensorRT's activations; ``numbers`` are constants or names of its arguments.
+
+    Args:
+        target: the function.
+        kind: TensorRT's name of the activation.
+        numbers: the settings of the activation.
+    """
 
     def build(network: TensorRTNetwork, input: Any, **options: Any) -> Any:
-        given = {name: float(options[one] if isinstance(one, str) else one) for name, one in numbers.items()}
-        return activate(network, input, kind, **given)
+        settings = {name: float(options[value] if isinstance(value, str) else value) for name, value in numbers.items()}
+        return activate(network, input, kind, **settings)
 
-    computed = {one: _NUMBER for one in numbers.values() if isinstance(one, str)}
-    register(target, build, takes_floats("input"), is_one_of(**computed))
+    arguments = {name: _NUMBER for name in numbers.values() if isinstance(name, str)}
+    register(target, build, takes_floats("input"), is_one_of(**arguments))
 
 
 def silu(network: TensorRTNetwork, input: Any, inplace: bool) -> Any:
-    """``input * sigmoid(input)``."""
+    """Add ``input * sigmoid(input)``."""
     return combine(network, "PROD", input, activate(network, input, "SIGMOID"))
 
 
 def mish(network: TensorRTNetwork, input: Any, inplace: bool) -> Any:
-    """``input * tanh(softplus(input))``."""
+    """Add ``input * tanh(softplus(input))``."""
     soft = activate(network, input, "SOFTPLUS", alpha=1.0, beta=1.0)
     return combine(network, "PROD", input, activate(network, soft, "TANH"))
 
 
 def hardswish(network: TensorRTNetwork, input: Any, inplace: bool) -> Any:
-    """``input * hardsigmoid(input)``."""
+    """Add ``input * hardsigmoid(input)``."""
     return combine(network, "PROD", input, activate(network, input, "HARD_SIGMOID", alpha=1 / 6, beta=0.5))
 
 
 def gelu(network: TensorRTNetwork, input: Any, approximate: str) -> Any:
-    """Either formula of GELU."""
+    """Add either formula of GELU."""
     return activate(network, input, "GELU_ERF" if approximate == "none" else "GELU_TANH")
 
 
 def softplus(network: TensorRTNetwork, input: Any, beta: float, threshold: float) -> Any:
-    """``log(1 + exp(beta * input)) / beta``, which is the input itself from ``threshold`` on."""
+    """Add ``log(1 + exp(beta * input)) / beta``, or the input itself where ``beta * input`` exceeds ``threshold``."""
     soft = activate(network, input, "SOFTPLUS", alpha=1 / beta, beta=beta)
     dtype, rank = network.dtype(input), network.rank(input)
     scaled = combine(network, "PROD", input, beta)
@@ -71,7 +77,7 @@ def softplus(network: TensorRTNetwork, input: Any, beta: float, threshold: float
 
 
 def clamp(network: TensorRTNetwork, input: Any, min: float | None, max: float | None) -> Any:
-    """Bounded from one side or both."""
+    """Bound a value from one side or both."""
     result = input
     for kind, bound in (("MAX", min), ("MIN", max)):
         if bound is not None:
@@ -84,13 +90,13 @@ def _axes(network: TensorRTNetwork, input: Any, dim: int) -> int:
 
 
 def softmax(network: TensorRTNetwork, input: Any, dim: int, dtype: Any) -> Any:
-    """Softmax over one dimension."""
+    """Add softmax over one dimension."""
     tensor = network.tensor(input, None if dtype is None else network.working(dtype))
     return network.add("softmax", tensor, axes=_axes(network, input, dim))
 
 
 def log_softmax(network: TensorRTNetwork, input: Any, dim: int, dtype: Any) -> Any:
-    """The logarithm of softmax, without taking that of small numbers."""
+    """Add the logarithm of softmax, without taking logarithms of small numbers."""
     tensor = network.tensor(input, None if dtype is None else network.working(dtype))
     axes, shifted = _axes(network, input, dim), tensor
     largest = network.add("reduce", tensor, setting("ReduceOperation", "MAX"), axes, True)

@@ -1,4 +1,4 @@
-"""TensorRT's converters for what only moves, joins and reshapes values, and for sizes that programs ask for."""
+"""TensorRT's converters for operations that only move, join and reshape values, and for sizes that programs read."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from fx.lowering.tensorrt.ranges import sizes_of
 from fx.node import Node
 
 _REST = -1
-"""What a program writes for the size that is left over."""
+"""The size in a program that is inferred from the other sizes."""
 
 
 def reshape(network: TensorRTNetwork, input: Any, sizes: Sequence[Number]) -> Any:
-    """The same values in other sizes."""
+    """Reshape to other sizes."""
     return network.reshape(network.tensor(input), list(sizes))
 
 
 def flatten(network: TensorRTNetwork, input: Any, start_dim: int, end_dim: int) -> Any:
-    """Some dimensions as one."""
+    """Merge a range of dimensions into one."""
     sizes = network.sizes(input)
     if not sizes:
         return reshape(network, input, [1])
@@ -43,77 +43,77 @@ def _product(sizes: Sequence[Number]) -> int:
 
 
 def unflatten(network: TensorRTNetwork, input: Any, dim: int, sizes: Sequence[Number]) -> Any:
-    """One dimension as several."""
+    """Split one dimension into several."""
     own = network.sizes(input)
     place = dim % len(own)
     return reshape(network, input, [*own[:place], *sizes, *own[place + 1 :]])
 
 
 def permute(network: TensorRTNetwork, input: Any, dims: Sequence[int]) -> Any:
-    """Dimensions in another order."""
+    """Permute the dimensions."""
     rank = network.rank(input)
     return network.add("shuffle", network.tensor(input), first_transpose=tuple(dim % rank for dim in dims))
 
 
 def transpose(network: TensorRTNetwork, input: Any, dim0: int, dim1: int) -> Any:
-    """Two dimensions exchanged."""
+    """Exchange two dimensions."""
     order = list(range(network.rank(input)))
     order[dim0], order[dim1] = order[dim1], order[dim0]
     return permute(network, input, order)
 
 
 def squeeze(network: TensorRTNetwork, input: Any, dim: Any = None) -> Any:
-    """Without dimensions of size 1."""
+    """Remove dimensions of size 1."""
     sizes = network.sizes(input)
     chosen = range(len(sizes)) if dim is None else (dim,) if isinstance(dim, int) else dim
-    dropped = {one % len(sizes) for one in chosen if sizes[one] == 1}
+    dropped = {number % len(sizes) for number in chosen if sizes[number] == 1}
     return reshape(network, input, [size for place, size in enumerate(sizes) if place not in dropped])
 
 
 def unsqueeze(network: TensorRTNetwork, input: Any, dim: int) -> Any:
-    """With one more dimension of size 1."""
+    """Insert a dimension of size 1."""
     sizes = network.sizes(input)
     place = dim % (len(sizes) + 1)
     return reshape(network, input, [*sizes[:place], 1, *sizes[place:]])
 
 
 def same(network: TensorRTNetwork, input: Any, memory_format: Any = None) -> Any:
-    """The value itself: layouts are the engine's own business."""
+    """Return the value itself, since an engine chooses its own layouts."""
     return network.tensor(input)
 
 
 def cat(network: TensorRTNetwork, tensors: Sequence[Any], dim: int) -> Any:
-    """Joined along a dimension."""
+    """Join tensors along a dimension."""
     joined = network.common(tensors)
     return network.add("concatenation", joined, axis=dim % network.rank(joined[0]))
 
 
 def stack(network: TensorRTNetwork, tensors: Sequence[Any], dim: int) -> Any:
-    """Joined along a new dimension."""
-    return cat(network, [unsqueeze(network, one, dim) for one in tensors], dim % (network.rank(tensors[0]) + 1))
+    """Join tensors along a new dimension."""
+    return cat(network, [unsqueeze(network, part, dim) for part in tensors], dim % (network.rank(tensors[0]) + 1))
 
 
 def pixel_shuffle(network: TensorRTNetwork, input: Any, upscale_factor: int) -> Any:
-    """Channels as pixels."""
+    """Rearrange channels into blocks of pixels."""
     *batch, channels, height, width = network.sizes(input)
     r, rank = upscale_factor, len(batch)
-    left = compute(network, operator.floordiv, channels, r * r)
-    parts = reshape(network, input, [*batch, left, r, r, height, width])
+    outputs = compute(network, operator.floordiv, channels, r * r)
+    parts = reshape(network, input, [*batch, outputs, r, r, height, width])
     order = (*range(rank), *(rank + place for place in (0, 3, 1, 4, 2)))
     moved = network.add("shuffle", parts, first_transpose=order)
     return network.reshape(
-        moved, [*batch, left, *(compute(network, operator.mul, one, r) for one in (height, width))]
+        moved, [*batch, outputs, *(compute(network, operator.mul, length, r) for length in (height, width))]
     )  # fmt: skip
 
 
-def to(network: TensorRTNetwork, input: Any, *given: Any, **options: Any) -> Any:
-    """In another type of elements."""
-    dtype = next((one for one in (*given, *options.values()) if isinstance(one, torch.dtype)), None)
+def to(network: TensorRTNetwork, input: Any, *args: Any, **options: Any) -> Any:
+    """Convert to another type of elements."""
+    dtype = next((value for value in (*args, *options.values()) if isinstance(value, torch.dtype)), None)
     return network.tensor(input) if dtype is None else network.cast(network.tensor(input), network.working(dtype))
 
 
 def _converts(operation: Operation) -> str | None:
-    """Only types of elements: not devices, and not what depends on another tensor."""
+    """Accept a conversion of the element type alone, not of the device, nor to the type or device of another tensor."""
     for name, value in operation.arguments.items():
         if name == 0 or value is None or isinstance(value, (torch.dtype, bool)):
             continue
@@ -123,17 +123,17 @@ def _converts(operation: Operation) -> str | None:
     return None if recorded is not None and recorded.dtype in DTYPES else "engines do not work on such elements"
 
 
-# Sizes, and other things that programs ask of tensors.
+# Sizes, and other properties of tensors that programs read.
 
 
 def size(network: TensorRTNetwork, input: Any, dim: int | None = None) -> Any:
-    """The size of a dimension, or all of them."""
+    """Return the size of a dimension, or all sizes."""
     sizes = network.sizes(input)
     return tuple(sizes) if dim is None else sizes[dim]
 
 
 def attribute(network: TensorRTNetwork, value: Any, name: str) -> Any:
-    """``x.shape``, ``x.ndim`` and ``x.dtype``."""
+    """Return ``x.shape``, ``x.ndim`` or ``x.dtype``."""
     if name == "dtype":
         return network.dtype(value)
     return size(network, value) if name == "shape" else network.rank(value)
@@ -147,23 +147,23 @@ def _is_known_attribute(operation: Operation) -> str | None:
 
 
 def _has_sizes(operation: Operation) -> str | None:
-    """Return whether sizes are numbers, or values of the program that are numbers."""
-    for name, given in operation.arguments.items():
-        for one in given if isinstance(given, (tuple, list)) else ():
-            if not (type(one) is int or (isinstance(one, Node) and one.meta.get("type") is int)):
+    """Accept sizes that are integers, or integers that the program computes."""
+    for name, value in operation.arguments.items():
+        for length in value if isinstance(value, (tuple, list)) else ():
+            if not (type(length) is int or (isinstance(length, Node) and length.meta.get("type") is int)):
                 return f"its {name} is not made of numbers"
     return None
 
 
 def _squeezes(operation: Operation) -> str | None:
-    """A size of 1 must be 1 in all runs, and others never."""
+    """Refuse sizes that vary: whether a size is 1 must be the same in all runs."""
     least, _, most = sizes_of(operation.node.all_input_nodes[0])
-    varies = [place for place, (one, other) in enumerate(zip(least, most, strict=True)) if one != other]
+    varies = [place for place, (low, high) in enumerate(zip(least, most, strict=True)) if low != high]
     dim = operation.arguments.get("dim")
     chosen = range(len(least)) if dim is None else dim if isinstance(dim, tuple) else (dim,)
-    if not all(isinstance(one, int) for one in chosen):
+    if not all(isinstance(number, int) for number in chosen):
         return f"its dim is {dim!r}"
-    return "a size that varies may be 1" if {one % len(least) for one in chosen}.intersection(varies) else None
+    return "a size that varies may be 1" if {number % len(least) for number in chosen}.intersection(varies) else None
 
 
 def _has_channels(operation: Operation) -> bool:

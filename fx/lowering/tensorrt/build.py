@@ -1,4 +1,4 @@
-"""From a network to an engine: the builder's configuration, and what it says when it cannot."""
+"""From a network to an engine: the configuration of TensorRT's builder, and its errors."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ def build_engine(
 
     Args:
         network: the network.
-        targets: compute capabilities to build for; none for the GPU in this machine.
-        workspace: the most bytes that a layer may use for itself; ``None`` for all that there are.
-        tf32: whether products of float32 may be computed with 10 bits of the mantissa.
-        cache: where engines are kept.
+        targets: compute capabilities to build for; empty for the GPU in this machine.
+        workspace: the most bytes that a layer may use for itself; ``None`` for no limit.
+        tf32: whether float32 products may be computed with 10 bits of the mantissa.
+        cache: the cache to search first, in which a new engine is stored.
 
     Raises:
-        LoweringError: TensorRT cannot build it; the message has its own words, and the operation that they name.
+        LoweringError: TensorRT cannot build it; the message quotes TensorRT, with the operation that it names.
     """
     key = None if cache is None else _key(network, targets, workspace, tf32)
-    if cache is not None and key is not None and (found := cache.find(key)) is not None:
-        return found
+    if cache is not None and key is not None and (cached := cache.find(key)) is not None:
+        return cached
     started = time.perf_counter()
     plan = _build(network, _configuration(network, targets, workspace, tf32))
     seconds = time.perf_counter() - started
@@ -45,7 +45,10 @@ def build_engine(
 
 
 def _key(network: TensorRTNetwork, targets: tuple[str, ...], workspace: int | None, tf32: bool) -> str | None:
-    """Return what an engine is built from, in short: the network with its weights, options, versions, the GPU."""
+    """Return a hash of all that determines an engine: the network with its weights, options, versions, the GPU.
+
+    It is ``None`` if the network has no digest.
+    """
     if network.digest is None:
         return None
     device = None if targets else torch.cuda.get_device_name()

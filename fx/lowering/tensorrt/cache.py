@@ -1,4 +1,4 @@
-"""``EngineCache``: a folder of engines that were built before, found by what they were built from."""
+"""``EngineCache``: a folder of engines from earlier builds, by a hash of all inputs of the build."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from fx.lowering.tensorrt.engine import TensorRTEngine
 
 _SUFFIX = ".engine"
 _ABANDONED = 3600.0
-"""Seconds after which an unfinished file is taken for one whose writer is gone."""
+"""The age in seconds at which an unfinished file counts as abandoned by its writer."""
 
 
 @dataclass(frozen=True, slots=True)
 class EngineCache:
-    """A folder of engines, which any number of processes can use at a time.
+    """A folder of engines, which any number of processes can use at the same time.
 
     An engine is found again if the network, its weights, the options and the versions of the packages are the same.
-    Files appear whole; a damaged one is dropped and built again. Where the folder is larger than ``max_bytes``, the
-    engines that were not used for the longest time go.
+    Files are written atomically; a damaged one is deleted and built again. If the folder is larger than ``max_bytes``,
+    the least recently used engines are deleted.
     """
 
     folder: Path
-    """Where the engines are; it is made when the first one is kept."""
+    """The folder of the engines, which is created when the first one is stored."""
     max_bytes: int = 8 << 30
-    """How large the folder may be."""
+    """The largest total size of the engines, in bytes."""
 
     def __post_init__(self) -> None:
         expect(self.folder, (str, os.PathLike), "an EngineCache has the path of a folder", error=LoweringError)
@@ -38,7 +38,7 @@ class EngineCache:
             raise LoweringError("max_bytes is a number of bytes", value=shown(self.max_bytes))
 
     def find(self, key: str) -> TensorRTEngine | None:
-        """The engine that was built from what ``key`` stands for, or ``None``."""
+        """Return the engine stored under ``key``, or ``None``."""
         path = self._path(key)
         try:
             engine = TensorRTEngine.load(path)
@@ -48,12 +48,12 @@ class EngineCache:
             path.unlink(missing_ok=True)
             return None
         now = time.time()
-        with contextlib.suppress(FileNotFoundError):  # another process made room
-            os.utime(path, (now, now))  # used just now
+        with contextlib.suppress(FileNotFoundError):  # another process deleted it
+            os.utime(path, (now, now))  # mark it as recently used
         return engine
 
     def keep(self, key: str, engine: TensorRTEngine) -> None:
-        """Write an engine, and drop others if the folder becomes too large; one that does not fit is not kept."""
+        """Store an engine, unless it exceeds the limit by itself; delete others if the folder becomes too large."""
         expect(engine, TensorRTEngine, "EngineCache.keep takes a TensorRTEngine", error=LoweringError)
         content = engine.to_bytes()
         if len(content) > self.max_bytes:
@@ -67,19 +67,19 @@ class EngineCache:
         return self.folder / f"{key}{_SUFFIX}"
 
     def _make_room(self, allowed: int, but: Path) -> None:
-        """Drop the least recently used engines until the folder has at most ``allowed`` bytes, and abandoned files."""
-        found: list[tuple[float, int, Path]] = []
+        """Delete abandoned files, and the least recently used engines until at most ``allowed`` bytes are left."""
+        engines: list[tuple[float, int, Path]] = []
         for path in self.folder.glob("*") if self.folder.is_dir() else ():
             try:
                 stat = path.stat()
-            except FileNotFoundError:  # another process made room
+            except FileNotFoundError:  # another process deleted it
                 continue
             if path.suffix == _SUFFIX and path != but:
-                found.append((stat.st_mtime, stat.st_size, path))
+                engines.append((stat.st_mtime, stat.st_size, path))
             elif path.suffix == ".part" and time.time() - stat.st_mtime > _ABANDONED:
                 path.unlink(missing_ok=True)
-        total = sum(size for _, size, _ in found)
-        for _, size, path in sorted(found):
+        total = sum(size for _, size, _ in engines)
+        for _, size, path in sorted(engines):
             if total <= allowed:
                 break
             path.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""TensorRT's converters for arithmetic, comparisons, products and sums; on sizes as well as on tensors."""
+"""TensorRT's converters for arithmetic, comparisons, products and sums, on tensors and on sizes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _ON_SIZES: dict[Any, str] = {
 
 
 def compute(network: TensorRTNetwork, function: Any, left: Number, right: Number) -> Number:
-    """Arithmetic on sizes: at once where they are numbers, in the engine where they are not."""
+    """Compute with sizes: at once if both are numbers, in the engine otherwise."""
     if isinstance(left, Size) or isinstance(right, Size):
         return network.compute(_ON_SIZES[function], left, right)
     return function(left, right)
@@ -28,7 +28,7 @@ def compute(network: TensorRTNetwork, function: Any, left: Number, right: Number
 
 def _register_binary(function: Any, kind: str, *predicates: Predicate) -> None:
     def build(network: TensorRTNetwork, left: Any, right: Any) -> Any:
-        if function in _ON_SIZES and all(isinstance(one, (int, Size)) for one in (left, right)):
+        if function in _ON_SIZES and all(isinstance(operand, (int, Size)) for operand in (left, right)):
             return compute(network, function, left, right)
         return combine(network, kind, left, right)
 
@@ -36,7 +36,7 @@ def _register_binary(function: Any, kind: str, *predicates: Predicate) -> None:
 
 
 def _takes_numbers(operation: Operation) -> str | None:
-    """Return whether the operands are tensors, literals and sizes, and sizes give a size again."""
+    """Accept operands that are tensors, literals or sizes; a result of sizes must be a size again."""
     node = operation.node
     operands = [value for value in operation.arguments.values() if not isinstance(value, bool)]
     if not all(isinstance(value, (Node, int, float)) for value in operands):
@@ -49,7 +49,7 @@ def _takes_numbers(operation: Operation) -> str | None:
 
 
 def divide(network: TensorRTNetwork, left: Any, right: Any) -> Any:
-    """A quotient of real numbers, also of whole ones."""
+    """Divide; the quotient of integers is a floating-point number."""
     dtype = network.common_dtype([left, right])
     dtype = dtype if dtype.is_floating_point else network.working(torch.get_default_dtype())
     return network.add("elementwise", *network.common([left, right], dtype), setting("ElementWiseOperation", "DIV"))
@@ -71,20 +71,20 @@ def _compares_numbers(operation: Operation) -> str | None:
 
 
 def at_most(network: TensorRTNetwork, left: Any, right: Any) -> Any:
-    """``left <= right``, false where either is not a number."""
+    """Add ``left <= right``, which is false where either is NaN."""
     both = network.common([left, right])
     return combine(network, "OR", *(combine(network, kind, *both) for kind in ("LESS", "EQUAL")))
 
 
 def _takes_truth_values(operation: Operation) -> str | None:
     operands = operation.arguments.values()
-    if all(isinstance(one, Node) and operation.subject.dtype(one) is torch.bool for one in operands):
+    if all(isinstance(operand, Node) and operation.subject.dtype(operand) is torch.bool for operand in operands):
         return None
     return "its operands are not truth values"
 
 
 def power(network: TensorRTNetwork, left: Any, right: Any) -> Any:
-    """A power; small whole ones as products, which are right for negative numbers."""
+    """Raise to a power; squares and cubes are products, which are correct for negative numbers."""
     if isinstance(right, (int, float)) and right in (2, 3):
         square = combine(network, "PROD", left, left)
         return square if right == 2 else combine(network, "PROD", square, left)
@@ -92,7 +92,7 @@ def power(network: TensorRTNetwork, left: Any, right: Any) -> Any:
 
 
 def matmul(network: TensorRTNetwork, input: Any, mat2: Any) -> Any:
-    """A product of matrices, or of batches of them."""
+    """Multiply matrices, or batches of matrices."""
     none = setting("MatrixOperation", "NONE")
     first, second = network.common([input, mat2])
     return network.add("matrix_multiply", first, none, second, none)
@@ -107,15 +107,15 @@ def _takes_matrices(operation: Operation) -> str | None:
 
 
 def select(network: TensorRTNetwork, condition: Any, input: Any, other: Any) -> Any:
-    """From one of two, element by element."""
+    """Select elements from one of two tensors."""
     first, second = network.common([input, other])
     rank = max(network.rank(condition), network.rank(first))
-    first, second = (network.tensor(one, rank=rank) for one in (first, second))
+    first, second = (network.tensor(choice, rank=rank) for choice in (first, second))
     return network.add("select", network.tensor(condition, rank=rank), first, second)
 
 
 def masked_fill(network: TensorRTNetwork, input: Any, mask: Any, value: Any) -> Any:
-    """A number where the mask is true."""
+    """Fill in a number where the mask is true."""
     dtype = network.dtype(input)
     rank = max(network.rank(input), network.rank(mask))
     filled = network.tensor(value, dtype, rank)
@@ -124,10 +124,10 @@ def masked_fill(network: TensorRTNetwork, input: Any, mask: Any, value: Any) -> 
 
 def _register_reduction(function: Any, kind: str) -> None:
     def build(network: TensorRTNetwork, input: Any, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
-        rank, given = network.rank(input), network.dtype(input)
+        rank, input_dtype = network.rank(input), network.dtype(input)
         chosen = range(rank) if dim is None or dim == () else (dim,) if isinstance(dim, int) else dim
-        axes = sum(1 << one for one in {one % rank for one in chosen})
-        if kind == "SUM" and dtype is None and not given.is_floating_point:
+        axes = sum(1 << axis for axis in {number % rank for number in chosen})
+        if kind == "SUM" and dtype is None and not input_dtype.is_floating_point:
             dtype = torch.int64
         tensor = network.tensor(input, None if dtype is None else network.working(dtype))
         return network.add("reduce", tensor, setting("ReduceOperation", kind), axes, bool(keepdim))
@@ -141,10 +141,10 @@ def _reduces(operation: Operation) -> str | None:
     if not shape:
         return "its input is a single number"
     options = {"dim": (int, tuple, type(None)), "keepdim": int, "dtype": (torch.dtype, type(None))}
-    given = {name: kinds for name, kinds in options.items() if name in operation.arguments}
+    present = {name: kinds for name, kinds in options.items() if name in operation.arguments}
     if operation.target is not torch.sum and (why := takes_floats("input")(operation)) is not None:
         return why
-    return is_one_of(**given)(operation)
+    return is_one_of(**present)(operation)
 
 
 for _function, _kind in ((operator.add, "SUM"), (operator.sub, "SUB"), (operator.mul, "PROD")):

@@ -1,4 +1,4 @@
-"""``TensorRTEngine``: what TensorRT built, and what is known of it, as one file."""
+"""``TensorRTEngine``: an engine built by TensorRT and its description, as one file."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ class TensorRTEngine:
     """A built engine."""
 
     plan: bytes
-    """What TensorRT made of the network; it runs on the GPUs of ``targets``, or on those like the one it was built
-    on, and with the version of ``built_by``."""
+    """The serialized engine. It runs with the version of ``built_by``, on the GPUs of ``targets``, or else on GPUs like
+    the one of the build."""
     inputs: tuple[EngineBinding, ...]
-    """What it is given, in order."""
+    """Its inputs, in order."""
     outputs: tuple[EngineBinding, ...]
-    """What it returns, in order."""
+    """Its results, in order."""
     is_single: bool
     """Whether it returns one tensor and not a tuple."""
     built_by: str
     """Package and version, such as ``"tensorrt_rtx 1.7.1.116"``."""
     targets: tuple[str, ...]
-    """The compute capabilities that it was built for ahead of time; empty if it is for the GPU that was there."""
+    """The compute capabilities of a build ahead of time; empty for a build for the GPU of the machine."""
     seconds: float
-    """How long TensorRT took to build it."""
+    """The build time in seconds."""
 
     @property
     def digest(self) -> str:
@@ -49,21 +49,21 @@ class TensorRTEngine:
         return hashlib.sha256(self.plan).hexdigest()[:16]
 
     def to_bytes(self) -> bytes:
-        """The content of an engine file: a mark, a description as JSON, and the plan."""
+        """Return the content of an engine file: a magic number, a description as JSON, and the plan."""
         data: dict[str, Any] = {name: getattr(self, name) for name in ("is_single", "built_by", "targets", "seconds")}
         for name in ("inputs", "outputs"):
-            data[name] = [{**dataclasses.asdict(one), "dtype": str(one.dtype)} for one in getattr(self, name)]
+            data[name] = [{**dataclasses.asdict(tensor), "dtype": str(tensor.dtype)} for tensor in getattr(self, name)]
         data["checksum"] = hashlib.sha256(self.plan).hexdigest()
         header = json.dumps(data).encode()
         return b"".join((_MAGIC, _LENGTH.pack(len(header)), header, self.plan))
 
     @classmethod
     def from_bytes(cls, content: bytes, origin: object = None) -> TensorRTEngine:
-        """The engine in the content of an engine file.
+        """Read the engine from the content of an engine file.
 
         Args:
-            content: what :meth:`to_bytes` returned.
-            origin: where it comes from, for messages.
+            content: the result of :meth:`to_bytes`.
+            origin: the place of the content, for messages.
 
         Raises:
             LoweringError: it is not an engine file, or it is damaged.
@@ -77,7 +77,7 @@ class TensorRTEngine:
             data = json.loads(content[start : start + length])
             plan = content[start + length :]
             if hashlib.sha256(plan).hexdigest() != data.pop("checksum"):
-                raise ValueError("its checksum is not that of what is left of it")
+                raise ValueError("its checksum does not match its content")
             bindings = {name: tuple(map(_binding, data.pop(name))) for name in ("inputs", "outputs")}
             engine = cls(plan, targets=tuple(data.pop("targets")), **bindings, **data)
             if not (
@@ -86,7 +86,7 @@ class TensorRTEngine:
                 and isinstance(engine.seconds, (int, float))
                 and 0 <= engine.seconds < math.inf
             ):
-                raise ValueError("what describes it has values of other types")
+                raise ValueError("its description has values of wrong types")
             return engine
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError, struct.error) as error:
             raise LoweringError(
@@ -97,7 +97,7 @@ class TensorRTEngine:
             ) from error
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the engine to a file, which is there whole or not at all."""
+        """Write the engine to a file atomically."""
         _expect_path(path, "save")
         write_atomically(Path(path), self.to_bytes())
 
@@ -106,7 +106,7 @@ class TensorRTEngine:
         """Read an engine file.
 
         Raises:
-            LoweringError: it is none, or it is damaged.
+            LoweringError: it is not an engine file, or it is damaged.
             OSError: it cannot be read.
         """
         _expect_path(path, "load")
@@ -135,6 +135,6 @@ def _binding(data: dict[str, Any]) -> EngineBinding:
     sizes = {name: tuple(data.pop(name)) for name in ("least", "typical", "most")}
     if not isinstance(name, str) or not isinstance(dtype, torch.dtype):
         raise ValueError("a tensor has no name or no dtype")
-    if not all(type(size) is int and size >= 0 for one in sizes.values() for size in one):
-        raise ValueError(f"{name} has sizes that are none")
+    if not all(type(size) is int and size >= 0 for shape in sizes.values() for size in shape):
+        raise ValueError(f"{name} has sizes that are not integers of at least 0")
     return EngineBinding(name, dtype, **sizes)

@@ -1,4 +1,4 @@
-"""TensorRT's converters for what picks, repeats and surrounds values: all of them are slices there."""
+"""TensorRT's converters for indexing, repetition and padding, all of which are slices in TensorRT."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from fx.lowering.tensorrt.ranges import sizes_of
 from fx.node import Node
 
 _KEEP = -1
-"""What a program writes for a size that stays as it is."""
+"""The size in a program that means that a dimension keeps its size."""
 
 
 def expand(network: TensorRTNetwork, input: Any, size: Sequence[Number], implicit: bool = False) -> Any:
-    """Repeated along dimensions of size 1."""
+    """Repeat a value along dimensions of size 1."""
     tensor = network.tensor(input, rank=len(size))
     own = network.sizes(tensor)
-    wanted = [mine if one == _KEEP else one for mine, one in zip(own, size, strict=True)]
-    steps = tuple(0 if mine == 1 else 1 for mine in own)
+    wanted = [old if new == _KEEP else new for old, new in zip(own, size, strict=True)]
+    steps = tuple(0 if old == 1 else 1 for old in own)
     return _slice(network, tensor, [0] * len(own), wanted, steps)
 
 
@@ -36,18 +36,18 @@ def _slice(
     network: TensorRTNetwork, tensor: Any, starts: Sequence[Number], counts: Sequence[Number], steps: Sequence[int],
     filling: Any = None,
 ) -> Any:  # fmt: skip
-    """Add a slice, which takes sizes that vary as tensors, with ``filling`` where it goes beyond the tensor."""
+    """Add a slice, with ``filling`` where it goes beyond the tensor; numbers that vary are passed as tensors."""
     inputs, settings = ({}, {}) if filling is None else ({4: filling}, {"mode": setting("SampleMode", "FILL")})
     places: list[tuple[int, ...]] = []
-    for number, given in ((1, starts), (2, counts)):
-        if any(isinstance(one, Size) for one in given):
-            inputs[number] = network.vector(given)
-        places.append(tuple(0 if isinstance(one, Size) else one for one in given))
+    for number, values in ((1, starts), (2, counts)):
+        if any(isinstance(value, Size) for value in values):
+            inputs[number] = network.vector(values)
+        places.append(tuple(0 if isinstance(value, Size) else value for value in values))
     return network.add("slice", tensor, *places, tuple(steps), inputs=inputs, **settings)
 
 
 def pad(network: TensorRTNetwork, input: Any, pad: Sequence[int], mode: str, value: float | None) -> Any:
-    """Surrounded by a number; with negative padding, cropped."""
+    """Pad with a number; negative padding crops."""
     tensor = network.tensor(input)
     sizes = network.sizes(tensor)
     starts, counts = [0] * len(sizes), list(sizes)
@@ -60,35 +60,35 @@ def pad(network: TensorRTNetwork, input: Any, pad: Sequence[int], mode: str, val
 
 
 def getitem(network: TensorRTNetwork, value: Any, index: Any) -> Any:
-    """A part of a tensor; or one of several values."""
+    """Index a tensor, or pick one of several values."""
     if isinstance(value, (tuple, list)):
         return value[index]
     return _pick(network, network.tensor(value), _places(index, network.rank(value)))
 
 
 def _places(index: Any, rank: int) -> list[Any]:
-    """Return what an index says of each dimension, and the ``None`` between them; without ``...``."""
+    """Return the entries of an index, one for each dimension and the ``None`` between them, with ``...`` expanded."""
     places = list(index) if isinstance(index, tuple) else [index]
-    missing = rank - sum(one is not None and one is not Ellipsis for one in places)
-    at = next((number for number, one in enumerate(places) if one is Ellipsis), len(places))
+    missing = rank - sum(place is not None and place is not Ellipsis for place in places)
+    at = next((number for number, place in enumerate(places) if place is Ellipsis), len(places))
     places[at : at + 1] = [slice(None)] * missing
     return places
 
 
 def _pick(network: TensorRTNetwork, tensor: Any, places: Sequence[Any]) -> Any:
-    """Slice, then drop the dimensions that are picked by number and add those that are asked for with ``None``."""
+    """Slice, then drop the dimensions that are indexed by number, and insert one for each ``None``."""
     sizes = iter(network.sizes(tensor))
     extents = [_extent(network, place, next(sizes)) for place in places if place is not None]
     if any(place not in (None, slice(None)) for place in places):
         tensor = _slice(network, tensor, *map(list, zip(*extents, strict=True)))
     if all(isinstance(place, slice) for place in places):
         return tensor
-    left = iter(network.sizes(tensor))
-    return network.reshape(tensor, [size for place in places for size in _kept(place, left)])
+    remaining = iter(network.sizes(tensor))
+    return network.reshape(tensor, [size for place in places for size in _resulting_size(place, remaining)])
 
 
-def _kept(place: Any, sizes: Iterator[Number]) -> tuple[Number, ...]:
-    """The size that a place of an index leaves."""
+def _resulting_size(place: Any, sizes: Iterator[Number]) -> tuple[Number, ...]:
+    """Return the size in the result for an entry of an index; it is empty for a number, which drops the dimension."""
     if place is None:
         return (1,)
     size = next(sizes)
@@ -96,30 +96,30 @@ def _kept(place: Any, sizes: Iterator[Number]) -> tuple[Number, ...]:
 
 
 def _extent(network: TensorRTNetwork, place: Any, size: Number) -> tuple[Number, Number, int]:
-    """Return where a place of an index starts in a dimension, how many it takes, and in which steps."""
+    """Return the start, count and step that an entry of an index takes in a dimension."""
     if not isinstance(place, slice):
         is_from_end = isinstance(place, int) and place < 0
         return (compute(network, operator.add, size, place) if is_from_end else place), 1, 1
     step = 1 if place.step is None else place.step
-    given = (place.start, place.stop)
-    if not isinstance(size, Size) and not any(isinstance(one, Size) for one in given):
-        taken = range(*place.indices(size))
-        return taken.start, len(taken), step
+    ends = (place.start, place.stop)
+    if not isinstance(size, Size) and not any(isinstance(end, Size) for end in ends):
+        positions = range(*place.indices(size))
+        return positions.start, len(positions), step
     start, stop = (
-        default if one is None else _clamped(network, one, size) for one, default in zip(given, (0, size), strict=True)
+        default if end is None else _clamped(network, end, size) for end, default in zip(ends, (0, size), strict=True)
     )
     return start, compute(network, operator.sub, stop, start) if start != 0 else stop, 1
 
 
 def _clamped(network: TensorRTNetwork, bound: Number, size: Number) -> Number:
-    """An end of a slice as a position that the dimension has."""
+    """Return an end of a slice as a position within the dimension."""
     if isinstance(bound, int) and bound < 0:
         bound = compute(network, operator.add, size, bound)
     return 0 if bound == 0 else network.compute("MIN", bound, size)
 
 
 def _indexes(operation: Operation) -> str | None:
-    """Integers, slices with positive steps, ``None`` and ``...``; sizes in their places."""
+    """Accept an index of integers, slices with positive steps, ``None`` and ``...``; sizes may replace integers."""
     value, index = operation.node.args
     shape = shape_of(operation, value)
     if shape is None:
@@ -128,17 +128,17 @@ def _indexes(operation: Operation) -> str | None:
     varies = [False] * len(shape)
     if value.op != "get_attr":
         least, _, most = sizes_of(value)
-        varies = [one != other for one, other in zip(least, most, strict=True)]
+        varies = [low != high for low, high in zip(least, most, strict=True)]
     dimensions = iter(varies)
     for place in _places(index, len(shape)):
-        why = None if place is None else _why_no_place(place, next(dimensions, False))
+        why = None if place is None else _why_not_indexable(place, next(dimensions, False))
         if why is not None:
             return why
     return None
 
 
-def _why_no_place(place: Any, varies: bool) -> str | None:
-    """Return why a dimension, whose size may vary, cannot be indexed so."""
+def _why_not_indexable(place: Any, varies: bool) -> str | None:
+    """Return why an entry cannot index a dimension, whose size may vary; ``None`` if it can."""
     ends = (place.start, place.stop, place.step) if isinstance(place, slice) else (place,)
     for end in ends:
         if isinstance(end, Node) and end.meta.get("type") is not int:
@@ -151,7 +151,7 @@ def _why_no_place(place: Any, varies: bool) -> str | None:
 
 
 def narrow(network: TensorRTNetwork, input: Any, dim: int, start: int, length: Number) -> Any:
-    """A range along a dimension."""
+    """Take a range along a dimension."""
     sizes = network.sizes(input)
     place = dim % len(sizes)
     first = compute(network, operator.add, sizes[place], start) if start < 0 else start
@@ -161,15 +161,15 @@ def narrow(network: TensorRTNetwork, input: Any, dim: int, start: int, length: N
 
 
 def split(network: TensorRTNetwork, tensor: Any, split_size_or_sections: Any, dim: int) -> tuple[Any, ...]:
-    """Ranges along a dimension, one after the other."""
-    size, given = _fixed_size(network, tensor, dim), split_size_or_sections
-    lengths = given if isinstance(given, tuple) else [min(given, size - at) for at in range(0, size, given)]
+    """Split a dimension into consecutive ranges."""
+    size, sections = _fixed_size(network, tensor, dim), split_size_or_sections
+    lengths = sections if isinstance(sections, tuple) else [min(sections, size - at) for at in range(0, size, sections)]
     starts = [sum(lengths[:number]) for number in range(len(lengths))]
-    return tuple(narrow(network, tensor, dim, start, one) for start, one in zip(starts, lengths, strict=True))
+    return tuple(narrow(network, tensor, dim, start, length) for start, length in zip(starts, lengths, strict=True))
 
 
 def chunk(network: TensorRTNetwork, input: Any, chunks: int, dim: int) -> tuple[Any, ...]:
-    """As many ranges along a dimension, all but the last of one length."""
+    """Split a dimension into at most ``chunks`` ranges, all but the last of the same length."""
     return split(network, input, -(-_fixed_size(network, input, dim) // chunks), dim)
 
 
@@ -181,14 +181,14 @@ def _fixed_size(network: TensorRTNetwork, value: Any, dim: int) -> int:
 
 
 def unbind(network: TensorRTNetwork, input: Any, dim: int) -> tuple[Any, ...]:
-    """Return what there is along a dimension, one by one."""
+    """Return the slices along a dimension, without that dimension."""
     return tuple(squeeze(network, part, dim) for part in split(network, input, 1, dim))
 
 
 def repeat_interleave(
     network: TensorRTNetwork, input: Any, repeats: int, dim: int, output_size: int | None = None
 ) -> Any:
-    """Each part along a dimension several times."""
+    """Repeat each slice along a dimension several times."""
     return cat(network, [part for part in split(network, input, 1, dim) for _ in range(repeats)], dim)
 
 
@@ -201,16 +201,16 @@ def _divides_fixed(operation: Operation) -> str | None:
 
 
 def _expands(operation: Operation) -> str | None:
-    given = operation.arguments.get("size")
-    if not isinstance(given, tuple) or not all(type(one) is int or isinstance(one, Node) for one in given):
-        return f"its size is {given!r}"
+    sizes = operation.arguments.get("size")
+    if not isinstance(sizes, tuple) or not all(type(size) is int or isinstance(size, Node) for size in sizes):
+        return f"its size is {sizes!r}"
     return None
 
 
 def _pads(operation: Operation) -> str | None:
-    given, shape = operation.arguments.get("pad"), shape_of(operation, operation.arguments.get("input"))
-    if not isinstance(given, tuple) or not all(type(one) is int for one in given) or shape is None:
-        return f"its pad is {given!r}"
+    padding, shape = operation.arguments.get("pad"), shape_of(operation, operation.arguments.get("input"))
+    if not isinstance(padding, tuple) or not all(type(width) is int for width in padding) or shape is None:
+        return f"its pad is {padding!r}"
     return has_values(mode="constant")(operation) or is_one_of(value=(int, float, type(None)))(operation)
 
 

@@ -19,11 +19,11 @@ from fx.node import Node
 Sizes = tuple[int, ...]
 
 
-# TensorRT has no windows over one dimension: what is over one works on an image of height 1.
+# TensorRT has no one-dimensional windows: one-dimensional layers work on an image of height 1.
 
 
 def _over_image(sizes: Sizes, fill: int) -> Sizes:
-    """Sizes of windows over an image, of which the first is ``fill`` where there is only one dimension."""
+    """Return the sizes of windows over an image; a single size gets ``fill`` in front."""
     return (fill, *sizes) if len(sizes) == 1 else sizes
 
 
@@ -56,38 +56,38 @@ def _register_transposed(target: Any, dimensions: int) -> None:
         network: TensorRTNetwork, input: Any, weight: Any, bias: Any, stride: Sizes, padding: Sizes,
         output_padding: Sizes, groups: int, dilation: Sizes,
     ) -> Any:  # fmt: skip
-        wanted = network.dtype(input)
-        if wanted is torch.bfloat16:  # TensorRT has no such layer of it
+        dtype = network.dtype(input)
+        if dtype is torch.bfloat16:  # TensorRT has no such layer in bfloat16
             input = network.cast(network.tensor(input), torch.float32)
             weight = weight.float() if isinstance(weight, Tensor) else network.cast(weight, torch.float32)
         outputs = _shape(network, weight)[1] * groups
-        ends = padding, tuple(one - more for one, more in zip(padding, output_padding, strict=True))
-        made = _convolve(network, "deconvolution_nd", input, outputs, weight, bias, stride, ends, dilation, groups)
-        return network.cast(made, wanted)
+        ends = padding, tuple(pad - more for pad, more in zip(padding, output_padding, strict=True))
+        result = _convolve(network, "deconvolution_nd", input, outputs, weight, bias, stride, ends, dilation, groups)
+        return network.cast(result, dtype)
 
     options = is_one_of(stride=tuple, padding=tuple, output_padding=tuple, dilation=tuple, groups=int)
     crops = where(
         lambda operation: all(
-            more <= one
-            for one, more in zip(operation.arguments["padding"], operation.arguments["output_padding"], strict=True)
+            more <= pad
+            for pad, more in zip(operation.arguments["padding"], operation.arguments["output_padding"], strict=True)
         ),
-        "it pads the result by more than it cuts off, which TensorRT has not",
+        "it pads the result by more than it cuts off, which TensorRT does not support",
     )
-    known = all_of(takes_floats("input", "weight"), has_rank("input", dimensions + 2), _bias, options)
-    register(target, build, known, crops, _has_no_gaps)
+    is_layer = all_of(takes_floats("input", "weight"), has_rank("input", dimensions + 2), _bias, options)
+    register(target, build, is_layer, crops, _has_no_gaps)
 
 
 def _has_no_gaps(operation: Operation) -> str | None:
-    """TensorRT has transposed convolutions with steps, and with dilation, but none with both."""
-    steps, dilation = operation.arguments["stride"], operation.arguments["dilation"]
-    return "it has steps and dilation, TensorRT either" if max(steps) > 1 and max(dilation) > 1 else None
+    """Refuse a transposed convolution with both stride and dilation, since TensorRT has either alone."""
+    stride, dilation = operation.arguments["stride"], operation.arguments["dilation"]
+    return "TensorRT does not combine stride and dilation" if max(stride) > 1 and max(dilation) > 1 else None
 
 
 def _convolve(
     network: TensorRTNetwork, kind: str, input: Any, outputs: int, weight: Any, bias: Any, stride: Sizes,
     ends: tuple[Sizes, Sizes], dilation: Sizes, groups: int,
 ) -> Any:  # fmt: skip
-    """A layer whose weight is part of it where that is a constant, and one of its inputs where it is computed."""
+    """Add a layer; a constant weight is part of it, a computed one is an input of it."""
 
     image = _image(network, input, len(stride))
     dtype, sizes = network.dtype(image), _shape(network, weight)
@@ -99,12 +99,12 @@ def _convolve(
         inputs = {1: network.reshape(weight, [*sizes[:2], *window]) if len(stride) == 1 else weight}
     shift = network.no_weights(dtype) if bias is None else network.weights(bias, dtype)
     before, after = ends
-    made = network.add(
+    result = network.add(
         kind, image, outputs, window, weights, shift, inputs=inputs, stride_nd=_over_image(stride, 1),
         pre_padding=_over_image(before, 0), post_padding=_over_image(after, 0),
         dilation_nd=_over_image(dilation, 1), num_groups=groups,
     )  # fmt: skip
-    return _from_image(network, made, len(stride))
+    return _from_image(network, result, len(stride))
 
 
 def _shape(network: TensorRTNetwork, weight: Any) -> Sizes:
@@ -112,15 +112,15 @@ def _shape(network: TensorRTNetwork, weight: Any) -> Sizes:
 
 
 def _paddings(padding: Any, window: Sizes, dilation: Sizes) -> tuple[Sizes, Sizes]:
-    """Padding before and after each dimension; ``"same"`` puts what is odd after it."""
+    """Return the padding before and after each dimension; with ``"same"``, an odd one is larger after it."""
     if not isinstance(padding, str):
         return padding, padding
-    total = [step * (size - 1) if padding == "same" else 0 for step, size in zip(dilation, window, strict=True)]
-    return tuple(one // 2 for one in total), tuple(one - one // 2 for one in total)
+    totals = [step * (size - 1) if padding == "same" else 0 for step, size in zip(dilation, window, strict=True)]
+    return tuple(total // 2 for total in totals), tuple(total - total // 2 for total in totals)
 
 
 def linear(network: TensorRTNetwork, input: Any, weight: Any, bias: Any) -> Any:
-    """A product with the transposed weight, and a sum."""
+    """Multiply by the transposed weight, and add the bias."""
     tensor = network.tensor(input)
     rank = max(2, network.rank(tensor))
     none, transposed = (setting("MatrixOperation", kind) for kind in ("NONE", "TRANSPOSE"))
@@ -135,7 +135,7 @@ def batch_norm(
     network: TensorRTNetwork, input: Any, running_mean: Tensor, running_var: Tensor, weight: Tensor | None,
     bias: Tensor | None, training: bool, momentum: float, eps: float,
 ) -> Any:  # fmt: skip
-    """A factor and a shift for each channel, worked out in advance."""
+    """Scale and shift each channel by numbers that are computed in advance."""
     factor = (running_var.detach().double() + eps).rsqrt()
     factor = factor if weight is None else factor * weight.detach()
     shift = -running_mean.detach() * factor
@@ -149,18 +149,18 @@ def batch_norm(
 def layer_norm(
     network: TensorRTNetwork, input: Any, normalized_shape: Sizes, weight: Any, bias: Any, eps: float
 ) -> Any:
-    """Normalized over the last dimensions."""
+    """Normalize over the last dimensions."""
     rank, dtype = network.rank(input), network.dtype(input)
-    axes = sum(1 << (rank - 1 - one) for one in range(len(normalized_shape)))
+    axes = sum(1 << (rank - 1 - number) for number in range(len(normalized_shape)))
     scale = torch.ones(normalized_shape) if weight is None else weight
     shift = torch.zeros(normalized_shape) if bias is None else bias
     kind = "normalization_v2" if hasattr(network.definition, "add_normalization_v2") else "normalization"
-    given = (network.tensor(input), network.tensor(scale, dtype, rank), network.tensor(shift, dtype, rank))
-    return network.add(kind, *given, axes, epsilon=eps)
+    operands = (network.tensor(input), network.tensor(scale, dtype, rank), network.tensor(shift, dtype, rank))
+    return network.add(kind, *operands, axes, epsilon=eps)
 
 
 def embedding(network: TensorRTNetwork, input: Any, weight: Any, **options: Any) -> Any:
-    """Rows of the weight."""
+    """Gather rows of the weight."""
     return network.add("gather", network.tensor(weight), network.tensor(input), 0)
 
 
@@ -170,11 +170,11 @@ def embedding(network: TensorRTNetwork, input: Any, weight: Any, **options: Any)
 def _pool(
     network: TensorRTNetwork, input: Any, kind: str, window: Sizes, stride: Sizes, padding: Sizes, **settings: Any
 ) -> Any:
-    made = network.add(
+    result = network.add(
         "pooling_nd", _image(network, input, len(window)), setting("PoolingType", kind), _over_image(window, 1),
         stride_nd=_over_image(stride, 1), padding_nd=_over_image(padding, 0), **settings,
     )  # fmt: skip
-    return _from_image(network, made, len(window))
+    return _from_image(network, result, len(window))
 
 
 def _register_max_pool(target: Any, dimensions: int) -> None:
@@ -191,7 +191,7 @@ def _register_max_pool(target: Any, dimensions: int) -> None:
 
 
 def _rounds_alike(operation: Operation) -> str | None:
-    """PyTorch drops windows that would start behind the input, TensorRT keeps them."""
+    """Refuse windows that start behind the input, which PyTorch drops and TensorRT keeps."""
     arguments, shape = operation.arguments, shape_of(operation, operation.arguments["input"])
     assert shape is not None
     if arguments["ceil_mode"]:
@@ -217,7 +217,7 @@ def _register_avg_pool(target: Any, dimensions: int) -> None:
 
 
 def _divides(operation: Operation) -> str | None:
-    """Windows of adaptive pooling are all of one size if that divides the input, whatever size that has."""
+    """Accept adaptive pooling whose windows all have the same size: the output size divides a fixed input size."""
     output = operation.arguments["output_size"]
     if all(size == 1 for size in output):
         return None
@@ -226,17 +226,17 @@ def _divides(operation: Operation) -> str | None:
     least, typical, most = sizes_of(value)
     if least[2:] != most[2:]:
         return "its windows depend on a size that varies"
-    divides = all(size % one == 0 for size, one in zip(typical[2:], output, strict=True))
+    divides = all(size % count == 0 for size, count in zip(typical[2:], output, strict=True))
     return None if divides else "its windows are of different sizes"
 
 
 def _register_adaptive(target: Any, dimensions: int) -> None:
     def build(network: TensorRTNetwork, input: Any, output_size: Sizes) -> Any:
         if all(size == 1 for size in output_size):
-            axes = sum(1 << (2 + one) for one in range(dimensions))
+            axes = sum(1 << (2 + number) for number in range(dimensions))
             return network.add("reduce", network.tensor(input), setting("ReduceOperation", "AVG"), axes, True)
         sizes = network.sizes(input)[2:]
-        window = tuple(size // one for size, one in zip(sizes, output_size, strict=True))  # type: ignore[operator]
+        window = tuple(size // count for size, count in zip(sizes, output_size, strict=True))  # type: ignore[operator]
 
         return _pool(network, input, "AVERAGE", window, window, (0,) * dimensions)
 

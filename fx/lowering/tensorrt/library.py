@@ -26,7 +26,7 @@ _NO_DRIVER = "CUDA driver version is insufficient"
 
 @functools.cache
 def find_library() -> Any | None:
-    """The package, or ``None`` where there is none; it is imported when it is first asked for."""
+    """Return the package, or ``None`` if there is none; it is imported on first use."""
     for name in _PACKAGES:
         try:
             return importlib.import_module(name)
@@ -36,36 +36,36 @@ def find_library() -> Any | None:
 
 
 def library() -> Any:
-    """The package.
+    """Return the package.
 
     Raises:
         LoweringError: there is none.
     """
-    found = find_library()
-    if found is None:
+    package = find_library()
+    if package is None:
         raise LoweringError(
             "there is no TensorRT on this machine",
             why="neither the package tensorrt nor tensorrt_rtx can be imported",
             remedy="pip install tensorrt_rtx",
         )
-    return found
+    return package
 
 
 def library_name() -> str:
-    """Package and version, as engines and reports state them.
+    """Return the package and its version, as engines and reports state them.
 
     Raises:
-        LoweringError: there is none.
+        LoweringError: there is no package.
     """
-    found = library()
-    return f"{found.__name__} {found.__version__}"
+    package = library()
+    return f"{package.__name__} {package.__version__}"
 
 
 def trt_dtype(dtype: torch.dtype) -> Any:
-    """TensorRT's type of elements for torch's.
+    """Return TensorRT's type for a dtype of torch.
 
     Raises:
-        LoweringError: it has none.
+        LoweringError: TensorRT has no such type.
     """
     name = _DTYPES.get(dtype)
     if name is None:
@@ -74,12 +74,12 @@ def trt_dtype(dtype: torch.dtype) -> Any:
 
 
 def torch_dtype(dtype: Any) -> torch.dtype:
-    """torch's type of elements for TensorRT's."""
+    """Return torch's dtype for a type of TensorRT."""
     return next(ours for ours, name in _DTYPES.items() if name == dtype.name)
 
 
 def capability_of(target: str) -> Any:
-    """The compute capability that a user's text such as ``"8.6"`` or ``"SM86"`` means, for engines built ahead of time.
+    """Return the compute capability for a user's text such as ``"8.6"`` or ``"SM86"``, for builds ahead of time.
 
     Raises:
         LoweringError: the library builds for no such device, or only for the one in the machine.
@@ -92,34 +92,34 @@ def capability_of(target: str) -> Any:
             remedy="pip install tensorrt_rtx, or leave out targets",
         )
     name = "SM" + re.sub(r"^sm_?|\.", "", target.lower())
-    known = [one for one in kinds.__members__ if one.startswith("SM")]
-    if name not in known:
+    supported = [member for member in kinds.__members__ if member.startswith("SM")]
+    if name not in supported:
         raise LoweringError(
             f"{library_name()} builds no engines for compute capability {target!r}",
-            why=f"it knows {', '.join(known)}",
+            why=f"it knows {', '.join(supported)}",
         )
     return kinds.__members__[name]
 
 
 class Log:
-    """What the library says while it works on one thing: warnings and errors."""
+    """The errors that the library reports during one task, such as the build of an engine."""
 
     def __init__(self) -> None:
         self.messages: list[str] = []
-        """The errors, then what else was said of them."""
+        """The messages of the errors, in order."""
         self.logger = _logger_class()(self.messages)
-        """The object to hand to the library; to be kept as long as what it is handed to."""
+        """The object to pass to the library, which must live as long as the objects that it is passed to."""
 
     def words(self) -> str:
-        """Return what the library said, for an error; a missing driver is mentioned only if that is all."""
+        """Return the library's messages as a reason; a missing driver is mentioned only if there is no other."""
         without_paths = [re.sub(r"\s*(In \w+ )?at /_src/\S+", "", message).strip() for message in self.messages]
-        lines = [one for one in without_paths if _NO_DRIVER not in one] or without_paths
+        lines = [message for message in without_paths if _NO_DRIVER not in message] or without_paths
         return "; ".join(dict.fromkeys(lines)) or "the backend gave no reason"
 
 
 @functools.cache
 def _logger_class() -> Any:
-    """A class of loggers that append errors to a list; TensorRT's base class is there only once it is imported."""
+    """Return a class of loggers that append errors to a list; its base class exists only once TensorRT is imported."""
     trt = library()
     serious = (trt.ILogger.Severity.ERROR, trt.ILogger.Severity.INTERNAL_ERROR)
 

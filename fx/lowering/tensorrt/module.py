@@ -1,4 +1,4 @@
-"""``TensorRTModule``: an engine as a module, which runs on the stream that torch is on."""
+"""``TensorRTModule``: an engine as a module, which runs on torch's current stream."""
 
 from __future__ import annotations
 
@@ -19,27 +19,25 @@ _DEVICE = "cuda"
 
 
 class TensorRTModule(nn.Module):
-    """Runs an engine on CUDA tensors.
+    """A module that runs an engine on CUDA tensors.
 
-    A call hands the work to the current stream of the inputs' device and returns at once, without waiting for the
-    device. Inputs are checked against the sizes and types that the engine was built for. The engine is loaded in the
-    first run, once for each device; each thread has an execution context of its own, as contexts are no more than one
-    thread's at a time. Calls can be captured in a ``torch.cuda.graph`` after a run in the same thread.
+    A call enqueues the work on the current stream of the inputs' device and returns without waiting for the device.
+    Inputs are checked against the sizes and types for which the engine was built. The engine is loaded in the first
+    run, once for each device. Each thread has its own execution context, since only one thread at a time may use one.
+    Calls can be captured in a ``torch.cuda.graph`` after a run in the same thread.
 
-    The weights are inside of the engine, so that the module has no parameters. It can be copied, pickled, saved and
-    loaded.
+    The weights are inside the engine, so the module has no parameters. It can be copied, pickled, saved and loaded.
     """
 
     _is_impure: ClassVar[bool | None] = False
     _leaf_reason: ClassVar[str] = "it runs an engine of TensorRT"
 
     def __init__(self, engine: TensorRTEngine, *, cuda_graphs: bool = False) -> None:
-        """A module for an engine.
+        """Make a module for an engine.
 
         Args:
             engine: the engine.
-            cuda_graphs: let the library record what an engine launches and launch it as a whole from then on, where
-                it can do so by itself.
+            cuda_graphs: let the library, where it can, record an engine's kernel launches and replay them as a whole.
         """
         super().__init__()
         self.engine = engine
@@ -52,13 +50,13 @@ class TensorRTModule(nn.Module):
         """Run the engine.
 
         Raises:
-            LoweringError: an input does not fit or asks for gradients, there is no GPU, it is not one of those that the
-                engine was built for or has too little memory, or the engine is of another version of the library.
+            LoweringError: an input does not fit or requires gradients. There is no GPU, the engine was not built for
+                it, or it has too little memory. The engine was built by another version of the library.
         """
         self._check(inputs)
         with torch.cuda.device(inputs[0].device):
             context = self._context()
-            return self._run(context, [one.detach().contiguous() for one in inputs])
+            return self._run(context, [tensor.detach().contiguous() for tensor in inputs])
 
     def _run(self, context: _Context, inputs: list[Tensor]) -> Any:
         device = inputs[0].device
@@ -83,7 +81,7 @@ class TensorRTModule(nn.Module):
         context.leave(stream)
         return outputs[0] if self.engine.is_single else outputs
 
-    # What is checked before.
+    # Checks of the inputs.
 
     def _check(self, inputs: tuple[Any, ...]) -> None:
         bindings = self.engine.inputs
@@ -101,7 +99,9 @@ class TensorRTModule(nn.Module):
         if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in inputs):
             raise LoweringError(
                 "an engine has no gradients, which an input asks for",
-                value=", ".join(one.name for one, tensor in zip(bindings, inputs, strict=True) if tensor.requires_grad),
+                value=", ".join(
+                    binding.name for binding, tensor in zip(bindings, inputs, strict=True) if tensor.requires_grad
+                ),
                 remedy="run the program under torch.no_grad()",
             )
         if not torch.cuda.is_available():
@@ -116,10 +116,10 @@ class TensorRTModule(nn.Module):
                 "the inputs of an engine are on one CUDA device", value=", ".join(sorted(map(str, devices)))
             )
 
-    # How it is loaded.
+    # Loading.
 
     def _context(self) -> _Context:
-        """The calling thread's execution context on the current device."""
+        """Return the calling thread's execution context on the current device."""
         contexts = self._loaded.contexts()
         device = torch.cuda.current_device()
         if device not in contexts:
@@ -145,7 +145,7 @@ class TensorRTModule(nn.Module):
         return runnable.create_execution_context(configuration)
 
     def _load(self, device: int) -> tuple[Any, Any, Log]:
-        """Return what keeps the engine, the engine on a device, and the log that they write to."""
+        """Return TensorRT's runtime, the engine on a device, and the log that both write to."""
         if library_name() != self.engine.built_by:
             raise self._failure(
                 f"was built by {self.engine.built_by}", f"this is {library_name()}, which reads no other versions"
@@ -163,12 +163,12 @@ class TensorRTModule(nn.Module):
 
     def _failure(self, what: str, why: str, value: object | None = None) -> LoweringError:
         engine = self.engine
-        made_for = f", for {', '.join(engine.targets)}" if engine.targets else ""
+        targets = f", for {', '.join(engine.targets)}" if engine.targets else ""
         return LoweringError(
             f"the engine {engine.digest} {what}",
             value=value,
             why=why,
-            remedy=f"lower the program here; this engine is of {engine.built_by}{made_for}",
+            remedy=f"lower the program here; this engine is of {engine.built_by}{targets}",
         )
 
     # Files and copies.
@@ -179,10 +179,10 @@ class TensorRTModule(nn.Module):
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], *, cuda_graphs: bool = False) -> TensorRTModule:
-        """The module for an engine file; no GPU is needed for that.
+        """Return the module for an engine file, which needs no GPU.
 
         Raises:
-            LoweringError: the file is none, or it is damaged.
+            LoweringError: it is not an engine file, or it is damaged.
         """
         return cls(TensorRTEngine.load(path), cuda_graphs=cuda_graphs)
 
@@ -193,14 +193,14 @@ class TensorRTModule(nn.Module):
         super().__setstate__({**state, "_loaded": _Loaded()})
 
     def extra_repr(self) -> str:
-        """The engine, for printing."""
+        """Return a description of the engine, for printing."""
         engine = self.engine
-        made_for = f" for {', '.join(engine.targets)}" if engine.targets else ""
-        return f"{engine.digest}, {len(engine.plan):,} bytes{made_for}"
+        targets = f" for {', '.join(engine.targets)}" if engine.targets else ""
+        return f"{engine.digest}, {len(engine.plan):,} bytes{targets}"
 
 
 class _Loaded:
-    """What of an engine is in a process: once on each device, with a context for each thread."""
+    """An engine as it is loaded in a process: once on each device, with a context for each thread."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -208,15 +208,15 @@ class _Loaded:
         self._local = threading.local()
 
     def contexts(self) -> dict[int, _Context]:
-        """Those of the calling thread, by device."""
-        found: dict[int, _Context] | None = getattr(self._local, "contexts", None)
-        if found is None:
-            found = self._local.contexts = {}
-        return found
+        """Return the contexts of the calling thread, by device."""
+        contexts: dict[int, _Context] | None = getattr(self._local, "contexts", None)
+        if contexts is None:
+            contexts = self._local.contexts = {}
+        return contexts
 
 
 class _Context:
-    """An execution context, and what it runs last: a run on another stream has to come after that."""
+    """An execution context and its last run, which a run on another stream must wait for."""
 
     def __init__(self, execution: Any, log: Log) -> None:
         self.execution = execution
@@ -224,13 +224,13 @@ class _Context:
         self._last: tuple[int, torch.cuda.Event] | None = None
 
     def follow(self, stream: torch.cuda.Stream) -> None:
-        """Let what is put on ``stream`` wait, on the device, for the last run."""
+        """Make the work on ``stream`` wait, on the device, for the last run."""
         last = self._last
         if last is not None and last[0] != stream.cuda_stream and not torch.cuda.is_current_stream_capturing():
             stream.wait_event(last[1])
 
     def leave(self, stream: torch.cuda.Stream) -> None:
-        """Remember where the run ends."""
+        """Record the end of the run on ``stream``."""
         if not torch.cuda.is_current_stream_capturing():
             event = torch.cuda.Event()
             event.record(stream)

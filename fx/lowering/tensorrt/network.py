@@ -1,4 +1,4 @@
-"""A network under construction: what converters add layers to, and what is built into an engine."""
+"""A network under construction: converters add layers to it, and the builder makes an engine from it."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ from fx.naming.printing import describe
 from fx.node import Node
 
 VARIES = -1
-"""What TensorRT writes in the place of a size that varies from run to run."""
+"""TensorRT's placeholder for a size that varies from run to run."""
 
 
 @dataclass(frozen=True, slots=True)
 class EngineBinding:
-    """A tensor that an engine is given or returns."""
+    """An input or a result of an engine."""
 
     name: str
-    """What the engine calls it."""
+    """Its name in the engine."""
     dtype: torch.dtype
-    """Type of its elements."""
+    """The type of its elements."""
     least: tuple[int, ...]
     """The smallest size of each dimension."""
     typical: tuple[int, ...]
-    """The size that the engine is made for in the first place."""
+    """The size of each dimension for which the engine is optimized."""
     most: tuple[int, ...]
     """The largest size of each dimension."""
 
     @property
     def varies(self) -> bool:
-        """Return whether any size varies from run to run."""
+        """True if any size varies from run to run."""
         return self.least != self.most
 
 
@@ -50,9 +50,9 @@ class Size:
     tensor: Any
     """The number in the network, a tensor with one element; ``None`` as long as nothing needs it."""
     source: Any = None
-    """The value of which it is the size of a dimension, if it is one."""
+    """The value with a dimension of this size; ``None`` for a computed number."""
     dimension: int = 0
-    """Of which dimension."""
+    """The number of that dimension."""
 
 
 Number: TypeAlias = "int | Size"
@@ -61,29 +61,29 @@ Number: TypeAlias = "int | Size"
 class TensorRTNetwork:
     """The network of TensorRT's converters.
 
-    Converters add layers with :meth:`add`, which checks what TensorRT answers. Constants are tensors of torch until a
-    layer needs them.
+    Converters add layers with :meth:`add`, which raises an error if TensorRT refuses one. Constants are tensors of
+    torch until a layer needs them.
     """
 
     def __init__(self, region: GraphModule, precision: torch.dtype | None) -> None:
-        """A network for a region.
+        """Make a network for a region.
 
         Args:
             region: the program, with recorded shapes; it is only read.
-            precision: what to compute in wherever the program computes in float32; ``None`` for just that.
+            precision: the type to compute in wherever the program computes in float32; ``None`` for float32.
         """
         expect_program(region, "TensorRT.build takes a GraphModule", error=LoweringError)
         trt = library()
         self.log = Log()
-        """What TensorRT says of the network."""
+        """TensorRT's errors about the network."""
         self.builder = trt.Builder(self.log.logger)
-        """What made the network, and builds it."""
+        """The builder that made the network, and makes the engine."""
         self.definition = self.builder.create_network(1 << int(trt.NetworkDefinitionCreationFlag.STRONGLY_TYPED))
-        """The network itself. Layers that are added to it directly are not seen by the cache, which then stays out."""
+        """The network itself. Its engine is not cached if layers are added to it directly."""
         self.inputs: list[EngineBinding] = []
-        """What it is given."""
+        """The inputs of the engine, in order."""
         self.outputs: list[EngineBinding] = []
-        """What it returns."""
+        """The results of the engine, in order."""
         self.is_single = True
         """Whether the region returns a tensor rather than a tuple."""
         self._precision = precision
@@ -99,14 +99,14 @@ class TensorRTNetwork:
         self._recipe = hashlib.sha256(repr(precision).encode())
         self._layers = 0
 
-    # What every network has.
+    # The methods of every network.
 
     def begin(self, node: Node) -> None:
-        """Note which operation is built next; called before each operation."""
+        """Record the operation that is built next; called before each one."""
         self._node = node
 
     def add_input(self, node: Node) -> Any:
-        """An input of the region; in the working precision."""
+        """Add an input of the region, and return it in the working precision."""
         self._node = node
         least, typical, most = sizes_of(node)
         dtype: torch.dtype = node.meta["tensor_meta"].dtype
@@ -120,9 +120,9 @@ class TensorRTNetwork:
         return self.cast(tensor, self.working(dtype))
 
     def finish(self, outputs: tuple[Any, ...], is_single: bool) -> None:
-        """Let the engine return ``outputs``, in the types that the program has."""
+        """Return ``outputs`` from the engine, in the types of the program."""
         self.is_single = is_single
-        taken = {one.name for one in self.inputs}
+        names = {binding.name for binding in self.inputs}
         for number, (value, node) in enumerate(zip(outputs, self._results, strict=True)):
             self._node = node
             if isinstance(value, Size) or not isinstance(value, (Tensor, library().ITensor)):
@@ -133,30 +133,30 @@ class TensorRTNetwork:
             if tensor.dtype.name == "INT8":
                 raise LoweringError(f"`%{node}` is stored in another way inside the engine", where=node.source)
             tensor = self.cast(tensor, dtype)
-            if tensor.name in taken:
+            if tensor.name in names:
                 tensor = self.add("identity", tensor)
             name = f"output_{number}"
-            while name in taken:
+            while name in names:
                 name += "_"
             tensor.name = name
-            taken.add(name)
+            names.add(name)
             self._recipe.update(repr((name, dtype)).encode())
             self.definition.mark_output(tensor)
             self.outputs.append(EngineBinding(name, dtype, least, typical, most))
 
-    # What converters add.
+    # Methods for converters.
 
     def add(self, kind: str, *args: Any, inputs: Mapping[int, Any] | None = None, **settings: Any) -> Any:
         """Add a layer and return its result.
 
         Args:
             kind: the layer, as in TensorRT's ``add_convolution_nd`` without the ``add_``.
-            args: what that is called with.
+            args: the arguments of that method.
             inputs: tensors for the layer's later inputs, by their number.
             settings: attributes of the layer to set.
 
         Raises:
-            RuntimeError: TensorRT refuses it; the text is what TensorRT says.
+            RuntimeError: TensorRT refuses the layer; the message is TensorRT's.
         """
         layer = getattr(self.definition, f"add_{kind}")(*args)
         if layer is None:
@@ -165,9 +165,10 @@ class TensorRTNetwork:
             setattr(layer, name, value)
         for number, tensor in (inputs or {}).items():
             layer.set_input(number, tensor)
-        more = {number: self._describe(one) for number, one in (inputs or {}).items()}
-        given, options = [self._describe(one) for one in args], {name: str(one) for name, one in settings.items()}
-        self._recipe.update(repr((kind, given, more, options)).encode())
+        more = {number: self._describe(tensor) for number, tensor in (inputs or {}).items()}
+        first = [self._describe(value) for value in args]
+        options = {name: str(value) for name, value in settings.items()}
+        self._recipe.update(repr((kind, first, more, options)).encode())
         layer.name = self._layer_name()
         self._layers += 1
         result = layer.get_output(0)
@@ -175,10 +176,10 @@ class TensorRTNetwork:
         return result
 
     def shape(self, tensor: Any) -> tuple[int, ...]:
-        """The sizes of a tensor of the network; -1 for those that vary.
+        """Return the sizes of a tensor of the network; -1 for those that vary.
 
         Raises:
-            RuntimeError: it has none, as the layer that returns it cannot be; the text is what TensorRT says.
+            RuntimeError: it has no shape, because its layer is invalid; the message is TensorRT's.
         """
         try:
             shape = tuple(tensor.shape)
@@ -187,16 +188,16 @@ class TensorRTNetwork:
         return shape
 
     def rank(self, value: Any) -> int:
-        """Return how many dimensions a value has."""
+        """Return the number of dimensions of a value."""
         return value.dim() if isinstance(value, Tensor) else len(self.shape(value))
 
     def tensor(self, value: Any, dtype: torch.dtype | None = None, rank: int = 0) -> Any:
-        """A value as a tensor of the network: constants become layers, once each.
+        """Return a value as a tensor of the network; each constant becomes one layer.
 
         Args:
             value: a tensor of the network, a constant, or a number.
-            dtype: the type to have it in; by default its own.
-            rank: dimensions that it must have; missing ones are put before the others.
+            dtype: the type to convert it to; by default its own.
+            rank: the least number of dimensions; missing ones are inserted in front.
         """
         if isinstance(value, Size):
             value = self.add("shuffle", self.size_tensor(value), reshape_dims=())
@@ -214,76 +215,76 @@ class TensorRTNetwork:
         return value
 
     def cast(self, tensor: Any, dtype: torch.dtype) -> Any:
-        """A tensor of the network in another type of elements."""
+        """Convert a tensor of the network to another type of elements."""
         wanted = trt_dtype(dtype)
         return tensor if tensor.dtype == wanted else self.add("cast", tensor, wanted)
 
     def working(self, dtype: torch.dtype) -> torch.dtype:
-        """The type that stands for ``dtype`` in the network."""
+        """Return the type in which the network computes with values of ``dtype``."""
         return self._precision if self._precision is not None and dtype is torch.float32 else dtype
 
     def dtype(self, value: Any) -> torch.dtype:
-        """The type of the elements of a value in the network."""
+        """Return the type of the elements of a value in the network."""
         if isinstance(value, Tensor):
             return self.working(value.dtype)
         return torch_dtype(value.dtype)
 
     def common(self, values: Sequence[Any], dtype: torch.dtype | None = None) -> list[Any]:
-        """Values as tensors of one type and one number of dimensions, as arithmetic on them needs.
+        """Return values as tensors of the same type and number of dimensions, as arithmetic on them needs.
 
         Args:
             values: tensors of the network, constants, and numbers.
-            dtype: the type; by default the one that torch would compute in.
+            dtype: the type; by default the one in which torch would compute.
         """
-        ranks = [0 if isinstance(one, (int, float, Size)) else self.rank(one) for one in values]
+        ranks = [0 if isinstance(value, (int, float, Size)) else self.rank(value) for value in values]
         if dtype is None:
             dtype = self.common_dtype(values)
-        return [self.tensor(one, dtype, max(ranks)) for one in values]
+        return [self.tensor(value, dtype, max(ranks)) for value in values]
 
     def common_dtype(self, values: Sequence[Any]) -> torch.dtype:
-        """The type that torch computes in for these operands."""
+        """Return the type in which torch computes with these operands."""
         if len(values) != 2:
-            dtypes = [self.dtype(one) for one in values]
+            dtypes = [self.dtype(value) for value in values]
             return functools.reduce(torch.promote_types, dtypes)
-        stand_ins = [1 if isinstance(one, Size) else self._stand_in(one) for one in values]
-        return self.working(torch.result_type(*stand_ins))
+        operands = [1 if isinstance(value, Size) else self._meta_operand(value) for value in values]
+        return self.working(torch.result_type(*operands))
 
-    def _stand_in(self, value: Any) -> Any:
+    def _meta_operand(self, value: Any) -> Any:
         if isinstance(value, (int, float)):
             return value
         return torch.empty((1,) * self.rank(value), dtype=self.dtype(value), device="meta")
 
     def weights(self, tensor: Tensor, dtype: torch.dtype | None = None) -> Any:
-        """The numbers of a constant, as arguments of layers; they stay in memory as long as the network."""
+        """Return the numbers of a constant as an argument of layers; they stay in memory as long as the network."""
         wanted = self.working(tensor.dtype) if dtype is None else dtype
         key = _key(tensor, wanted)
         if key in self._packed:
             return self._packed[key]
-        kept = tensor.detach().to("cpu", wanted).contiguous()
-        made = self._packed[key] = library().Weights(trt_dtype(kept.dtype), kept.data_ptr(), kept.numel())
-        self._kept += (tensor, kept, made)  # the first one so that its address stays its own
-        memory = kept.reshape(-1).view(torch.uint8).numpy()
-        self._digests[id(made)] = f"{kept.dtype} {tuple(kept.shape)} {hashlib.sha256(memory.data).hexdigest()}"
-        return made
+        values = tensor.detach().to("cpu", wanted).contiguous()
+        weights = self._packed[key] = library().Weights(trt_dtype(values.dtype), values.data_ptr(), values.numel())
+        self._kept += (tensor, values, weights)  # the first one so that no other tensor gets its address
+        memory = values.reshape(-1).view(torch.uint8).numpy()
+        self._digests[id(weights)] = f"{values.dtype} {tuple(values.shape)} {hashlib.sha256(memory.data).hexdigest()}"
+        return weights
 
     def no_weights(self, dtype: torch.dtype) -> Any:
-        """The argument of a layer that has none of these weights."""
-        made = library().Weights(trt_dtype(dtype))
-        self._kept.append(made)
-        self._digests[id(made)] = "none"
-        return made
+        """Return the argument for a layer without these weights."""
+        weights = library().Weights(trt_dtype(dtype))
+        self._kept.append(weights)
+        self._digests[id(weights)] = "none"
+        return weights
 
     # Sizes.
 
     def sizes(self, value: Any) -> list[Number]:
-        """The size of each dimension of a value."""
+        """Return the size of each dimension of a value."""
         if isinstance(value, Tensor):
             return list(value.shape)
         shape = self.shape(value)
         return [size if size != VARIES else Size(None, value, number) for number, size in enumerate(shape)]
 
     def size_tensor(self, size: Number) -> Any:
-        """A size as a tensor of the network with one dimension and one element."""
+        """Return a size as a tensor of the network with one dimension and one element."""
         if not isinstance(size, Size):
             return self.tensor(torch.tensor([size]))
         if size.tensor is not None:
@@ -294,43 +295,43 @@ class TensorRTNetwork:
         return self.add("slice", self._shapes[name], (size.dimension,), (1,), (1,))
 
     def vector(self, sizes: Sequence[Number]) -> Any:
-        """Sizes as a tensor of the network with one dimension."""
+        """Return sizes as a tensor of the network with one dimension."""
         if not any(isinstance(size, Size) for size in sizes):
             return self.tensor(torch.tensor(list(sizes)))
         return self.add("concatenation", [self.size_tensor(size) for size in sizes], axis=0)
 
     def compute(self, operation: str, left: Number, right: Number) -> Number:
-        """Arithmetic on sizes; ``operation`` is one of TensorRT's for two operands."""
-        made = getattr(library().ElementWiseOperation, operation)
-        return Size(self.add("elementwise", self.size_tensor(left), self.size_tensor(right), made))
+        """Compute with sizes; ``operation`` is the name of one of TensorRT's operations on two operands."""
+        kind = getattr(library().ElementWiseOperation, operation)
+        return Size(self.add("elementwise", self.size_tensor(left), self.size_tensor(right), kind))
 
     def reshape(self, tensor: Any, sizes: Sequence[Number]) -> Any:
-        """A tensor of the network in other sizes, of which one may be -1, whatever is left."""
+        """Reshape a tensor of the network; one of ``sizes`` may be -1, which is inferred from the others."""
         places = [self._place(tensor, number, size) for number, size in enumerate(sizes)]
         unknown = [number for number, place in enumerate(places) if isinstance(place, Size)]
         if len(unknown) == 1 and -1 not in places:
-            places[unknown[0]] = -1  # whatever is left
+            places[unknown[0]] = -1  # inferred from the others
         if all(isinstance(place, int) for place in places):
             return self.add("shuffle", tensor, reshape_dims=tuple(places))
         return self.add("shuffle", tensor, inputs={1: self.vector(sizes)}, zero_is_placeholder=False)
 
     def _place(self, tensor: Any, number: int, size: Number) -> Number:
-        """A size for the layer that reshapes: 0 for that of the same dimension before."""
+        """Return a size in the form that the reshaping layer takes: 0 keeps the size of the same dimension."""
         if not isinstance(size, Size) or size.source is None:
             return size
         return 0 if size.source.name == tensor.name and size.dimension == number else size
 
-    # What becomes of it.
+    # The finished network.
 
     @property
     def digest(self) -> str | None:
-        """Return what tells the network from others, or ``None`` if layers were added in ways that are not seen."""
+        """A hash that identifies the network; ``None`` if layers were added to ``definition`` directly."""
         return self._recipe.hexdigest() if self._layers == self.definition.num_layers else None
 
     def node_of(self, words: str) -> Node | None:
-        """The operation of which a layer is mentioned in what TensorRT says."""
-        found = [name for name in self._nodes if name in words]
-        return self._nodes[max(found, key=len)] if found else None
+        """Return the operation with a layer that TensorRT's message ``words`` names, if any."""
+        names = [name for name in self._nodes if name in words]
+        return self._nodes[max(names, key=len)] if names else None
 
     def _constant(self, value: Tensor, dtype: torch.dtype) -> Any:
         key = _key(value, dtype)
@@ -342,11 +343,11 @@ class TensorRTNetwork:
         if (digest := self._digests.get(id(value))) is not None:
             return digest
         if isinstance(value, (tuple, list)):
-            return str([self._describe(one) for one in value])
+            return str([self._describe(part) for part in value])
         return str(value.name) if isinstance(value, library().ITensor) else str(value)
 
     def _layer_name(self) -> str:
-        """A name that leads back to the operation."""
+        """Return a unique name for a layer, by which :meth:`node_of` finds the operation."""
         node = self._node
         assert node is not None
         name, number = f"<{node.name}>", 1
@@ -358,5 +359,5 @@ class TensorRTNetwork:
 
 
 def _key(tensor: Tensor, dtype: torch.dtype) -> tuple[Any, ...]:
-    """Return what tells constants, in a type of elements, from others as long as they live."""
+    """Return a key that identifies a constant in a type of elements, as long as it lives."""
     return (tensor.device, tensor.data_ptr(), tensor.dtype, tuple(tensor.shape), tensor.stride(), dtype)

@@ -1,4 +1,4 @@
-"""What TensorRT's converters ask of shapes, types and constants, and the registry, which the files beside this fill."""
+"""The predicates of TensorRT's converters, and the registry, to which the other modules here add converters."""
 
 from __future__ import annotations
 
@@ -20,11 +20,12 @@ from fx.passes.tensor_metadata import TensorMetadata
 DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.int32, torch.int64, torch.bool)
 """The types of elements that engines work on."""
 FLOATS = DTYPES[:3]
-"""Those of real numbers."""
+"""The floating-point types among them."""
 STORED = (torch.uint8, torch.int8)
-"""Those of quantized programs, which engines store about zero; only converters for these programs know of it."""
+"""The types of quantized programs, which engines store centred about zero; only converters of these programs take
+them."""
 _MOST_DIMENSIONS = 8
-"""What the sizes of a tensor of TensorRT have room for (``Dims::MAX_DIMS``)."""
+"""The most dimensions of a tensor in TensorRT (``Dims::MAX_DIMS``)."""
 _NO_TENSORS = (int, float, bool, torch.Size, torch.dtype)
 
 converters = Converters("tensorrt")
@@ -34,32 +35,32 @@ converters = Converters("tensorrt")
 def register(
     target: Any, build: Callable[..., Any], *predicates: Predicate, counts: bool = True, stored: bool = False
 ) -> None:
-    """Add a converter for ``target``, for operations whose operands are known and that all predicates take.
+    """Register a converter for operations whose operands are known and that all predicates accept.
 
     Args:
         target: the function.
-        build: what adds it to a network.
-        predicates: what else has to be so.
-        counts: whether it counts toward ``min_size``, the operations that a region needs at least.
-        stored: whether it can work on what quantized programs store.
+        build: the function that adds a call of it to a network.
+        predicates: further conditions.
+        counts: whether it counts toward ``min_size``, the least number of operations in a region.
+        stored: whether it takes the 8-bit integers of quantized programs.
     """
-    known = has_known_or_stored_values if stored else has_known_values
-    converters.register(Converter(target, build, all_of(known, *predicates), counts))
+    are_known = has_known_or_stored_values if stored else has_known_values
+    converters.register(Converter(target, build, all_of(are_known, *predicates), counts))
 
 
 @functools.cache
 def setting(kind: str, name: str) -> Any:
-    """A member of one of TensorRT's enumerations, such as ``setting("ActivationType", "RELU")``."""
+    """Return a member of one of TensorRT's enumerations, such as ``setting("ActivationType", "RELU")``."""
     return getattr(getattr(library(), kind), name)
 
 
 def has_known_values(operation: Operation) -> str | None:
-    """Takes operations whose operands and result are tensors of known shape, constants, or sizes."""
+    """Accept an operation if its operands and result are tensors of known shape, constants, or sizes."""
     return has_known_or_stored_values(operation) or _why_stored(operation)
 
 
 def has_known_or_stored_values(operation: Operation) -> str | None:
-    """The same, and values that quantized programs store."""
+    """Accept the same as :func:`has_known_values`, and 8-bit integers of quantized programs."""
     nodes = (*operation.node.all_input_nodes, operation.node)
     return next((why for node in nodes if (why := _why_unknown(node, operation)) is not None), None)
 
@@ -84,8 +85,8 @@ def _why_unknown(node: Node, operation: Operation) -> str | None:
     kind: Any = node.meta.get("type") if node._meta else None
     if kind is None:
         return f"the shape of `%{node}` is not known: give example_inputs"
-    noted: Any = node.meta.get("tensor_meta")
-    if isinstance(noted, (tuple, list)) and all(isinstance(one, TensorMetadata) for one in noted):
+    parts: Any = node.meta.get("tensor_meta")
+    if isinstance(parts, (tuple, list)) and all(isinstance(part, TensorMetadata) for part in parts):
         return None
     if issubclass(kind, _NO_TENSORS):
         return None
@@ -105,7 +106,7 @@ def _why_unfit(node: Node, shape: tuple[int, ...], dtype: torch.dtype, constant:
 
 
 def takes_floats(*arguments: str | int) -> Predicate:
-    """Takes operations of which these arguments are tensors of real numbers."""
+    """Return a predicate for operations with floating-point tensors for these arguments."""
 
     def check(operation: Operation) -> str | None:
         for name in arguments:
@@ -120,14 +121,14 @@ def takes_floats(*arguments: str | int) -> Predicate:
 
 
 def is_one_of(**options: type | tuple[type, ...]) -> Predicate:
-    """Takes operations whose options are of these classes, and not computed by the program."""
+    """Return a predicate for operations whose arguments have these classes, and are not computed by the program."""
 
     def check(operation: Operation) -> str | None:
         for name, kinds in options.items():
-            given = operation.arguments.get(name)
-            if not isinstance(given, kinds):
-                return f"its {name} is {given!r}"
-            if isinstance(given, tuple) and not all(isinstance(one, int) for one in given):
+            value = operation.arguments.get(name)
+            if not isinstance(value, kinds):
+                return f"its {name} is {value!r}"
+            if isinstance(value, tuple) and not all(isinstance(part, int) for part in value):
                 return f"its {name} is not made of numbers"
         return None
 

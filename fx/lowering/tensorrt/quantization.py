@@ -1,7 +1,7 @@
-"""TensorRT's converters for quantized programs in the reference form: layers that quantize, and that undo it.
+"""TensorRT's converters for quantized programs in the reference form: layers that quantize and dequantize.
 
-TensorRT stores int8 about zero, quantized programs uint8 with a zero point: ``whole - zero_point`` is what is stored.
-Programs that were quantized with ``symmetric=True`` fit; others use integers that int8 has not.
+TensorRT stores int8 centred about zero, quantized programs store uint8 with a zero point. An engine stores
+``whole - zero_point``. This fits int8 in programs that were quantized with ``symmetric=True``, but not in others.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _LEAST, _MOST = -128, 127
 
 
 def quantize(network: TensorRTNetwork, input: Any, scale: float, zero_point: int, highest: int = 255) -> Any:
-    """Integers, stored about zero."""
+    """Quantize to integers, which are stored centred about zero."""
     low, high = -zero_point, highest - zero_point
     tensor = network.cast(network.tensor(input), torch.float32)
     if (low, high) != (_LEAST, _MOST):
@@ -32,16 +32,16 @@ def quantize(network: TensorRTNetwork, input: Any, scale: float, zero_point: int
 
 
 def dequantize(network: TensorRTNetwork, input: Any, scale: float, zero_point: int, highest: int = 255) -> Any:
-    """The float values of integers."""
-    made = network.add("dequantize", input, _scale(network, scale), trt_dtype(torch.float32))
-    return network.cast(made, network.working(torch.float32))
+    """Convert integers back to their float values."""
+    result = network.add("dequantize", input, _scale(network, scale), trt_dtype(torch.float32))
+    return network.cast(result, network.working(torch.float32))
 
 
 def dequantize_channels(network: TensorRTNetwork, weight: Any, scale: Any) -> Any:
-    """The float values of a weight, which is stored with a scale for each channel."""
+    """Convert a weight, which is stored with a scale for each channel, back to its float values."""
     stored, steps = network.tensor(weight), network.tensor(scale, torch.float32)
-    made = network.add("dequantize", stored, steps, trt_dtype(torch.float32), axis=0)
-    return network.cast(made, network.working(torch.float32))
+    result = network.add("dequantize", stored, steps, trt_dtype(torch.float32), axis=0)
+    return network.cast(result, network.working(torch.float32))
 
 
 def _scale(network: TensorRTNetwork, scale: float) -> Any:
@@ -49,7 +49,7 @@ def _scale(network: TensorRTNetwork, scale: float) -> Any:
 
 
 def _stores(operation: Operation) -> str | None:
-    """Return whether int8 has all the integers."""
+    """Accept a quantization whose integers, centred about zero, all fit int8."""
     arguments = operation.arguments
     zero_point, highest = arguments["zero_point"], arguments.get("highest", 255)
     if zero_point > -_LEAST or highest - zero_point > _MOST:

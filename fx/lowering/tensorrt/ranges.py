@@ -1,4 +1,4 @@
-"""Sizes that vary from run to run: what the user says of inputs, and what follows for every value of the program."""
+"""Sizes that vary from run to run: the user's ranges for inputs, and the resulting ranges for every value."""
 
 from __future__ import annotations
 
@@ -15,51 +15,51 @@ from fx.passes.shape_prop import ShapeProp
 from fx.passes.tensor_metadata import TensorMetadata
 
 Ranges: TypeAlias = "Mapping[str, Mapping[int, Any]]"
-"""For inputs, by name, and their dimensions the smallest and the largest size: a pair, or a ``torch.export.Dim``."""
+"""The smallest and the largest size, as a pair or as a ``torch.export.Dim``, by name of the input and dimension."""
 
 _NOTE = "tensorrt_sizes"
 
 
 def sizes_of(node: Node) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
-    """The smallest, typical and largest size of a value with a recorded shape."""
+    """Return the smallest, typical and largest sizes of a value with a recorded shape."""
     typical = tuple(node.meta["tensor_meta"].shape)
     least, most = node.meta.get(_NOTE, (typical, typical))
     return least, typical, most
 
 
 def record_ranges(program: GraphModule, example_inputs: Sequence[Any], ranges: Ranges) -> None:
-    """Note for every value of a program how small and how large it can be.
+    """Record the smallest and largest sizes of every value of a program.
 
-    The program runs, without elements, on the smallest inputs and on the largest ones.
+    The program runs on fake tensors, once with the smallest inputs and once with the largest.
 
     Args:
-        program: the program, whose nodes have recorded shapes, those of the example inputs.
+        program: the program, whose nodes have recorded shapes for the example inputs.
         example_inputs: inputs of a typical run.
-        ranges: which sizes vary.
+        ranges: the sizes that vary.
 
     Raises:
-        LoweringError: a range is none, is not of an input, or leaves out the example; or the program cannot run on
+        LoweringError: a range is invalid, is not for an input, or excludes the example; or the program cannot run on
             inputs of such sizes.
     """
     if not ranges:
         return
     recorded = {node: dict(node.meta) for node in program.graph.nodes}
     bounds = [_bounds(program, example_inputs, ranges, end) for end in (0, 1)]
-    found: list[dict[Node, tuple[int, ...]]] = []
+    shapes: list[dict[Node, tuple[int, ...]]] = []
     try:
-        found += (_shapes(program, example_inputs, sizes) for sizes in bounds)
+        shapes += (_shapes(program, example_inputs, sizes) for sizes in bounds)
     finally:
         for node, meta in recorded.items():
             node.meta = meta
-    for node, least in found[0].items():
-        if node in found[1]:
-            node.meta[_NOTE] = (least, found[1][node])
+    for node, least in shapes[0].items():
+        if node in shapes[1]:
+            node.meta[_NOTE] = (least, shapes[1][node])
 
 
 def _bounds(
     program: GraphModule, example_inputs: Sequence[Any], ranges: Ranges, end: int
 ) -> list[tuple[int, ...] | None]:
-    """The size of each input, all varying ones at the lower (0) or upper (1) end of their range."""
+    """Return the size of each input, with all varying ones at the lower (0) or upper (1) end of their range."""
     names = [str(node.target) for node in program.graph.find_nodes(op="placeholder")]
     if unknown := sorted(set(ranges) - set(names)):
         raise LoweringError(
@@ -71,11 +71,11 @@ def _bounds(
             sizes.append(None)
             continue
         size = list(value.shape)
-        for dimension, given in ranges.get(name, {}).items():
-            least, most = _ends(name, dimension, given)
+        for dimension, bounds in ranges.get(name, {}).items():
+            least, most = _ends(name, dimension, bounds)
             if not (-len(size) <= dimension < len(size) and least <= size[dimension] <= most):
                 raise LoweringError(
-                    f"the sizes of dimension {dimension} of the input {name!r} leave out the example",
+                    f"the sizes of dimension {dimension} of the input {name!r} exclude the example",
                     value=f"{least} to {most}, and an example of shape {tuple(value.shape)}",
                 )
             size[dimension] = (least, most)[end]
@@ -83,12 +83,12 @@ def _bounds(
     return sizes
 
 
-def _ends(name: str, dimension: int, given: Any) -> tuple[int, int]:
-    ends: Any = (given.min, given.max) if hasattr(given, "min") and hasattr(given, "max") else given
+def _ends(name: str, dimension: int, bounds: Any) -> tuple[int, int]:
+    ends: Any = (bounds.min, bounds.max) if hasattr(bounds, "min") and hasattr(bounds, "max") else bounds
     if not (isinstance(ends, (tuple, list)) and len(ends) == 2 and all(type(end) is int for end in ends)):
         raise LoweringError(
             f"the sizes of dimension {dimension} of the input {name!r} are not a range",
-            value=repr(given),
+            value=repr(bounds),
             remedy="give the smallest and the largest: (1, 32)",
         )
     least, most = ends
@@ -100,7 +100,7 @@ def _ends(name: str, dimension: int, given: Any) -> tuple[int, int]:
 def _shapes(
     program: GraphModule, example_inputs: Sequence[Any], sizes: Sequence[tuple[int, ...] | None]
 ) -> dict[Node, tuple[int, ...]]:
-    """The shape of every value for inputs of those sizes."""
+    """Return the shape of every value for inputs of these sizes."""
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     with mode:
         inputs = [
@@ -116,5 +116,5 @@ def _shapes(
             why=f"{type(error).__name__}: {error}",
             remedy="give ranges that it runs on",
         ) from error
-    noted = ((node, node.meta.get("tensor_meta")) for node in program.graph.nodes)
-    return {node: tuple(one.shape) for node, one in noted if isinstance(one, TensorMetadata)}
+    pairs = ((node, node.meta.get("tensor_meta")) for node in program.graph.nodes)
+    return {node: tuple(metadata.shape) for node, metadata in pairs if isinstance(metadata, TensorMetadata)}

@@ -53,7 +53,7 @@ def test_a_truncated_engine_file_is_refused(tmp_path: Path, length: int) -> None
 def test_an_engine_file_with_a_changed_byte_is_refused() -> None:
     content = bytearray(engine().to_bytes())
     content[-1] ^= 1
-    with pytest.raises(LoweringError, match="its checksum is not that of what is left of it"):
+    with pytest.raises(LoweringError, match="its checksum does not match its content"):
         TensorRTEngine.from_bytes(bytes(content))
 
 

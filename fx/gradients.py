@@ -30,7 +30,7 @@ def leave_modes(enabled: bool, values: Iterable[Any]) -> None:
 
     Args:
         enabled: true if gradients were recorded when it was called.
-        values: the values that it still holds, including the autocast regions that it is in.
+        values: its live values, including the autocast regions that it has entered.
     """
     for region in reversed([value for value in values if isinstance(value, torch.autocast)]):
         _torch.amp._exit_autocast(region)

@@ -229,8 +229,8 @@ class Graph:
             type_expr: type annotation of the value in generated code.
 
         Raises:
-            GraphError: unknown opcode, a target of the wrong kind, args that are not a tuple, kwargs that are not a
-                dict.
+            GraphError: the opcode is unknown, the target is of the wrong kind, ``args`` is not a tuple, or ``kwargs``
+                is not a dict.
         """
         if args is not None and not isinstance(args, tuple):
             raise refusal("args must be a tuple", args, remedy="(value,) for a single argument")

@@ -64,8 +64,8 @@ def to_aten(graph_module: GraphModule) -> GraphModule:
     """Replace functions and methods of torch by operators of ATen, the inverse of :func:`to_functional`; return it.
 
     If several overloads have the same meaning, the call's former overload is used, or else the one that Python's call
-    of the function uses. Calls of modules stay, and so do calls that are not a single operator. ``canonicalize`` makes
-    functions of modules.
+    of the function uses. Calls of modules stay as they are; ``canonicalize`` turns them into functions. Calls that no
+    single operator computes stay as well.
 
     >>> import torch, fx
     >>> print(to_aten(fx.symbolic_trace(lambda x: torch.relu(x).add(1))).code.strip())

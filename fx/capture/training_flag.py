@@ -186,10 +186,10 @@ class TrainingFlags:
     # Writes.
 
     def write(self, module: torch.nn.Module, frame: FrameType | None) -> None:
-        """Note that the code that runs in ``frame`` is about to set ``module.training``.
+        """Record that the code in ``frame`` is about to set ``module.training``.
 
-        A graph cannot set it. So the program checks the value of the flag of each module on which ``train()`` or
-        ``eval()`` was called, and of each other flag that it reads.
+        A graph cannot set it. So the program checks the flag of every module whose ``train()`` or ``eval()`` was
+        called, and every other flag that it reads.
         """
         paths = self.tracer.submodule_paths or {}
         if (path := paths.get(module)) is None:

@@ -147,7 +147,7 @@ def _check(frame: FrameType, raises_if: bool, offset: int) -> Check | None:
 def _element_check(flow: Dataflow, frame: FrameType, compared: DecidingComparison) -> Check | None:
     """Return the check of a comparison of containers, or of ``value in container``, that now tests one element."""
     comparison_with_sides = flow.branch_on_elements(frame.f_lasti)
-    # From Python 3.13 on, a comparison also tests the truth of its own result here: for example that of a class's
+    # From Python 3.13 on, a comparison also tests the truth of its own result here, such as the result of a class's
     # `__ne__`.
     if comparison_with_sides is None or comparison_with_sides[0] not in _OF_ELEMENTS or compared.operator != "eq":
         return None

@@ -20,7 +20,7 @@ from fx.modules.kept_tensors import KeptTensor
 def run_apart(program: GraphModule, run: Callable[..., Any], args: Sequence[Any], what: str = "the program") -> Any:
     """Return the result of ``run`` for copies of ``args``, without gradients, and leave ``program`` unchanged.
 
-    Its buffers keep their values, and so do parameters to which its operations write.
+    Its buffers keep their values, as do parameters that its operations write to.
 
     Raises:
         QuantizationError: the program does not run; the message calls it ``what``.

@@ -1,8 +1,7 @@
 """Places that hold values: how each kind is read, compared with its saved contents, and written.
 
 A record of a capture reads places and writes back those that have changed. Remnants of a capture are handled by the
-same table: traced values that were not recorded are removed, and replacements in modules that are imported meanwhile
-are undone.
+same table: unrecorded traced values are removed, and replacements in modules imported during the capture are undone.
 """
 
 from __future__ import annotations
@@ -93,7 +92,7 @@ class Kind:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A place in which an object holds values, or a state of its own."""
+    """A place where one object holds values or its own state."""
 
     kind: Kind
     """The kind, which reads and writes it."""

@@ -204,5 +204,5 @@ def _failure(converters: Converters, node: Node, what: str, why: str) -> Lowerin
         where=node.source,
         value=describe(node),
         why=why,
-        remedy='keep the operation out with veto=…, or leave what fails to eager with on_failure="eager"',
+        remedy='exclude the operation with veto=…, or keep failing regions in eager Python with on_failure="eager"',
     )

@@ -113,7 +113,7 @@ def _misfit(graph_module: GraphModule, values: Sequence[Any], number: int, error
         where=node.source,
         value=describe(node),
         why=f"{type(error).__name__}: {str(error).partition(chr(10))[0]}",
-        remedy="give what the program is run on",
+        remedy="give inputs that the program runs on",
     )
 
 

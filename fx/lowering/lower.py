@@ -198,7 +198,7 @@ def _failure(error: Exception, region: Region, backend: Backend) -> LoweringErro
         f"the backend {backend.name!r} cannot build {region.name}, {operations} operations from `%{first}` on",
         where=first.source,
         why=f"{type(error).__name__}: {error}",
-        remedy='keep operations out with veto=…, or leave what fails to eager with on_failure="eager"',
+        remedy='exclude operations with veto=…, or keep failing regions in eager Python with on_failure="eager"',
     )
 
 

@@ -51,7 +51,7 @@ def _other_activation(target: Any) -> Converter | None:
 def _takes_one_tensor(operation: Operation) -> str | None:
     value = operation.arguments.get("input")
     is_unary = isinstance(value, Node) and value.op != "get_attr" and operation.node.all_input_nodes == [value]
-    return None if is_unary else "it is not applied to a computed value alone"
+    return None if is_unary else "its input is not its only computed operand"
 
 
 def _has_no_computed_options(operation: Operation) -> str | None:
@@ -112,7 +112,7 @@ converters.register(
     Converter(
         F.conv2d,
         FusedRegion.convolve,
-        all_of(_is_layer, where(_has_tuples, "its padding or stride has no fixed numbers")),
+        all_of(_is_layer, where(_has_tuples, "its padding or stride is not a tuple of numbers")),
     )
 )
 converters.register(Converter(F.linear, FusedRegion.multiply, all_of(_is_layer, _is_large)))

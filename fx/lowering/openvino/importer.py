@@ -81,7 +81,7 @@ def import_region(region: GraphModule, sizes: Sizes, current: Sizes) -> Imported
             f"OpenVINO's importer does not take the region from `%{operation}` on",
             where=operation.source,
             why=_reason(error),
-            remedy='keep operations out with veto=…, or leave what fails to eager with on_failure="eager"',
+            remedy='exclude operations with veto=…, or keep failing regions in eager Python with on_failure="eager"',
         ) from error
 
 

@@ -184,7 +184,7 @@ class OpenVINORegion(nn.Module):
             "an engine of OpenVINO failed where eager Python does not",
             where=None if first is None else first.source,
             why=f"{type(error).__name__}: {error}",
-            remedy="keep operations out with veto=…",
+            remedy="exclude operations with veto=…",
         ) from error
 
     # Weights.

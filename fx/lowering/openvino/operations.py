@@ -63,7 +63,7 @@ def _why_unknown(operation: Operation, node: Node) -> str | None:
             return f"`%{node}` is not a tensor of the program, or may change in a run"
         if type(tensor) not in (Tensor, torch.nn.Parameter) or not tensor.is_cpu or tensor.layout is not torch.strided:
             return f"`%{node}` is not a plain tensor on the CPU"
-        return None if tensor.dtype in DTYPES else f"`%{node}` is {dtype_name(tensor.dtype)}, which engines do not have"
+        return None if tensor.dtype in DTYPES else f"`%{node}` is {dtype_name(tensor.dtype)}, which engines do not take"
     recorded: Any = node.meta.get("tensor_meta")
     if recorded is None:
         kind = node.meta.get("type")
@@ -74,11 +74,11 @@ def _why_unknown(operation: Operation, node: Node) -> str | None:
             is_static &= all(user.target is operator.getitem and isinstance(user.args[1], int) for user in node.users)
         if kind is int or is_static:
             return None
-        return f"`%{node}` is {with_article(kind.__name__)}, which engines do not have"
+        return f"`%{node}` is {with_article(kind.__name__)}, which engines do not take"
     for leaf in _flat(recorded):
         if not isinstance(leaf, TensorMetadata) or leaf.dtype not in DTYPES or leaf.is_quantized:
             what = dtype_name(leaf.dtype) if isinstance(leaf, TensorMetadata) else "something"
-            return f"`%{node}` is {what}, which engines do not have"
+            return f"`%{node}` is {what}, which engines do not take"
         if 0 in leaf.shape:
             return f"`%{node}` has no elements"
     return None
@@ -151,9 +151,9 @@ def _converts(operation: Operation) -> str | None:
     source = operation.node.args[0]
     dtype = operation.subject.dtype(source) if isinstance(source, Node) else None
     if dtype is None or operation.metadata() is None:
-        return "it converts no tensor"
+        return "it does not convert a tensor"
     if any(operation.arguments.get(name) for name in ("device", "copy", "memory_format", "tensor")):
-        return "it does more than to convert"
+        return "it does more than convert the dtype"
     result = operation.subject.dtype(operation.node)
     keeps = result is dtype or (result is torch.float32 and dtype in _INTEGERS)
     return None if keeps else f"it converts {dtype} to {result}"
@@ -162,7 +162,7 @@ def _converts(operation: Operation) -> str | None:
 def _asks_of_a_tensor(operation: Operation) -> str | None:
     value, name = operation.node.args[:2]
     is_tensor = isinstance(value, Node) and operation.subject.dtype(value) is not None
-    return None if name in ("dtype", "shape") and is_tensor else f"it asks for `{name}`"
+    return None if name in ("dtype", "shape") and is_tensor else f"it reads the attribute `{name}`"
 
 
 def _joins_tensors(operation: Operation) -> str | None:
@@ -178,7 +178,7 @@ def _has_plain_index(operation: Operation) -> str | None:
     places: Any = index if isinstance(index, tuple) else (index,)
     # The source is a tuple, such as `split` returns, not a tensor: its elements are picked when the network is built.
     if isinstance(source, Node) and operation.subject.dtype(source) is None and source.op != "placeholder":
-        return None if isinstance(index, int) else "it takes a part of a tuple"
+        return None if isinstance(index, int) else "it slices a tuple"
     if _is_by_constants(operation, places):
         return None
     for place in places:
@@ -202,7 +202,7 @@ def _is_even(operation: Operation) -> str | None:
     """Refuse windows that reach beyond the padding, over which OpenVINO averages differently, and other divisors."""
     if operation.arguments.get("ceil_mode"):
         return "it rounds the number of windows up"
-    return None if operation.arguments.get("divisor_override") is None else "it divides by a number of its own"
+    return None if operation.arguments.get("divisor_override") is None else "it has a divisor_override"
 
 
 def _has_one_mask(operation: Operation) -> bool:
@@ -228,11 +228,11 @@ _LOGICAL = computes(torch.bool)
 _IN_PLACE = has_values(inplace=False)
 _of_sizes = where(_is_of_sizes, "it is not arithmetic of sizes")
 _of_tensor = where(
-    lambda operation: operation.subject.dtype(operation.node.all_input_nodes[0]) is not None, "it asks no tensor"
+    lambda operation: operation.subject.dtype(operation.node.all_input_nodes[0]) is not None, "its operand is no tensor"
 )
 _is_shape = where(
     lambda operation: not any(isinstance(value, torch.dtype) for value in operation.arguments.values()),
-    "it reads the same memory as another dtype",
+    "it reinterprets memory as another dtype",
 )
 
 # Operations on each element.
@@ -278,7 +278,7 @@ _has_weights = all_of(
     has_constant("bias", optional=True),
     _FLOAT,
     has_numbers("stride", "padding", "dilation"),
-    where(_has_tuples, "its padding or stride has no fixed numbers"),
+    where(_has_tuples, "its padding or stride is not a tuple of numbers"),
 )
 for _dimensions, _layers in enumerate(
     ((F.conv1d, F.conv_transpose1d), (F.conv2d, F.conv_transpose2d), (F.conv3d, F.conv_transpose3d)), 1
@@ -293,7 +293,7 @@ _allow(
     has_values(dropout_p=0.0, enable_gqa=False),
     has_numbers("scale", optional=True),
     has_rank("query", 3, 4),
-    where(_has_one_mask, "it has two masks"),
+    where(_has_one_mask, "it has both attn_mask and is_causal"),
 )
 _has_scale = has_constant("weight", "bias", optional=True)
 _allow((F.batch_norm,), _FLOAT, has_values(training=False), has_constant("running_mean", "running_var"), _has_scale)
@@ -349,7 +349,7 @@ _allow(
     has_numbers("pad"),
     has_numbers("value", optional=True),
     has_values(mode=("constant", "reflect", "replicate")),
-    where(lambda operation: all(width >= 0 for width in operation.arguments["pad"]), "it takes values away"),
+    where(lambda operation: all(width >= 0 for width in operation.arguments["pad"]), "it crops the input"),
     counts=False,
 )
 _allow((torch.permute,), has_numbers("dims"), counts=False)

@@ -120,7 +120,7 @@ def _converts(operation: Operation) -> str | None:
         if not (isinstance(value, Node) and value.meta.get("type") is torch.dtype):
             return f"its {name} is {value!r}"
     recorded = operation.metadata()
-    return None if recorded is not None and recorded.dtype in DTYPES else "engines do not work on such elements"
+    return None if recorded is not None and recorded.dtype in DTYPES else "engines do not support its dtype"
 
 
 # Sizes, and other properties of tensors that programs read.
@@ -143,7 +143,7 @@ def _is_known_attribute(operation: Operation) -> str | None:
     value, name = operation.node.args
     assert isinstance(value, Node)
     is_known = name in ("shape", "ndim") or (name == "dtype" and operation.subject.dtype(value) in DTYPES)
-    return None if is_known else f"engines know nothing of `.{name}`"
+    return None if is_known else f"engines do not support `.{name}`"
 
 
 def _has_sizes(operation: Operation) -> str | None:

@@ -92,5 +92,5 @@ def _failure(network: TensorRTNetwork, words: str) -> LoweringError:
         where=None if node is None else node.source,
         value=None if node is None else describe(node),
         why=words,
-        remedy='keep operations out with veto=…, or leave what fails to eager with on_failure="eager"',
+        remedy='exclude operations with veto=…, or keep failing regions in eager Python with on_failure="eager"',
     )

@@ -102,7 +102,7 @@ def _takes_matrices(operation: Operation) -> str | None:
     for value in operation.arguments.values():
         shape = shape_of(operation, value)
         if shape is None or len(shape) < 2 or operation.subject.dtype(value) not in FLOATS:
-            return f"`%{value}` is not a matrix of real numbers, nor a batch of them"
+            return f"`%{value}` is not a floating-point matrix, nor a batch of them"
     return None
 
 

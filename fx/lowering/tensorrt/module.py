@@ -98,7 +98,7 @@ class TensorRTModule(nn.Module):
                 )
         if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in inputs):
             raise LoweringError(
-                "an engine has no gradients, which an input asks for",
+                "an engine computes no gradients, but an input requires one",
                 value=", ".join(
                     binding.name for binding, tensor in zip(bindings, inputs, strict=True) if tensor.requires_grad
                 ),

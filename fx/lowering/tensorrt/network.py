@@ -126,12 +126,12 @@ class TensorRTNetwork:
         for number, (value, node) in enumerate(zip(outputs, self._results, strict=True)):
             self._node = node
             if isinstance(value, Size) or not isinstance(value, (Tensor, library().ITensor)):
-                raise LoweringError(f"`%{node}` is not a tensor that an engine could return", where=node.source)
+                raise LoweringError(f"`%{node}` is not a tensor, so no engine can return it", where=node.source)
             least, typical, most = sizes_of(node)
             dtype: torch.dtype = node.meta["tensor_meta"].dtype
             tensor = self.tensor(value)
             if tensor.dtype.name == "INT8":
-                raise LoweringError(f"`%{node}` is stored in another way inside the engine", where=node.source)
+                raise LoweringError(f"`%{node}` is stored differently inside the engine", where=node.source)
             tensor = self.cast(tensor, dtype)
             if tensor.name in names:
                 tensor = self.add("identity", tensor)

@@ -69,7 +69,7 @@ def _why_stored(operation: Operation) -> str | None:
     for node in (*operation.node.all_input_nodes, operation.node):
         dtype = operation.subject.dtype(node)
         if dtype is not None and dtype in STORED:
-            return f"`%{node}` is {dtype_name(dtype)}, which engines do not work on"
+            return f"`%{node}` is {dtype_name(dtype)}, which engines do not support"
     return None
 
 
@@ -95,7 +95,7 @@ def _why_unknown(node: Node, operation: Operation) -> str | None:
 
 def _why_unfit(node: Node, shape: tuple[int, ...], dtype: torch.dtype, constant: Tensor | None) -> str | None:
     if dtype not in DTYPES + STORED:
-        return f"`%{node}` is {dtype_name(dtype)}, which engines do not work on"
+        return f"`%{node}` is {dtype_name(dtype)}, which engines do not support"
     if len(shape) > _MOST_DIMENSIONS:
         return f"`%{node}` has {len(shape)} dimensions, engines at most {_MOST_DIMENSIONS}"
     if 0 in shape:
@@ -114,7 +114,7 @@ def takes_floats(*arguments: str | int) -> Predicate:
             if not isinstance(value, Node):
                 return f"its {name} is not a tensor"
             if operation.subject.dtype(value) not in FLOATS:
-                return f"`%{value}` holds no real numbers"
+                return f"`%{value}` is not a floating-point tensor"
         return None
 
     return check

@@ -60,10 +60,10 @@ def _stores(operation: Operation) -> str | None:
 def _is_stored_by_engine(operation: Operation) -> str | None:
     stored = operation.arguments.get("input")
     if not isinstance(stored, Node) or stored.target is not arithmetic.quantize:
-        return "its integers come from elsewhere"
+        return "its integers are not the result of a quantization"
     settings = ("scale", "zero_point", "highest")
     if any(stored.kwargs.get(name) != operation.arguments.get(name) for name in settings):
-        return "its integers were stored in another scale"
+        return "its integers were quantized with another scale or zero point"
     return _stores(operation.subject.operation(stored))
 
 

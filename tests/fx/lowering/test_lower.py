@@ -454,7 +454,7 @@ def test_a_converter_that_raises_is_named_with_the_line_and_its_words() -> None:
         "  fx.lower(fx.symbolic_trace(lambda x: torch.relu(torch.cos(x))), Failing())",
         "  value  %cos = call_function[torch.cos](input=%x)",
         "  why    MemoryError: engine arena: 3 GiB asked for, 2 GiB there",
-        '  try    keep the operation out with veto=…, or leave what fails to eager with on_failure="eager"',
+        '  try    exclude the operation with veto=…, or keep failing regions in eager Python with on_failure="eager"',
     ]
     assert isinstance(caught.value.__cause__, MemoryError)
 

@@ -486,7 +486,7 @@ def why_refused(function: Callable[..., Any], *inputs: Tensor) -> str:
 
 
 REFUSED: dict[str, tuple[Callable[..., Any], Tensor, str]] = {
-    "float64": (lambda x: F.relu(x), torch.randn(2, dtype=torch.float64), "is float64, which engines do not have"),
+    "float64": (lambda x: F.relu(x), torch.randn(2, dtype=torch.float64), "is float64, which engines do not take"),
     "integers": (lambda x: x + 1, torch.ones(2, dtype=torch.int64), "is int64, and only float32 is computed as"),
     "a mask as index": (
         lambda x: x[x > 0].sum(),

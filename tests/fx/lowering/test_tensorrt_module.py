@@ -166,7 +166,10 @@ def test_cuda_graphs_are_left_to_the_library_where_it_can(library: Library) -> N
         ((torch.ones(3),), "the input 'x0' of the engine is of shape (1 to 4, 3), not (3,)"),
         ((torch.ones(2, 3).half(),), "the input 'x0' of the engine is float32, not float16"),
         ((3,), "the input 'x0' of the engine is a tensor, not an int"),
-        ((torch.ones(2, 3, requires_grad=True),), "an engine has no gradients, which an input asks for\n  value  x0"),
+        (
+            (torch.ones(2, 3, requires_grad=True),),
+            "an engine computes no gradients, but an input requires one\n  value  x0",
+        ),
         ((torch.ones(2, 3, device="meta"),), "the inputs of an engine are on one CUDA device\n  value  meta"),
     ],
 )

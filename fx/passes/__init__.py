@@ -1,8 +1,8 @@
-"""Everything that walks a program, one file each: passes that change it and analyses that read it (paper, section 6).
+"""Passes, which change a program, and analyses, which read it: one file each (paper, section 6).
 
 A pass is a callable that takes a :class:`~fx.graph_module.GraphModule`, edits it or makes another one, and returns
-it. Ours are frozen dataclasses: the fields are the options, the docstring is the help, ``name`` is what the registry
-knows it by and ``contract`` what it promises about the numbers.
+it. Ours are frozen dataclasses: the fields are the options, and the docstring is the help. ``name`` is the name in the
+registry, and ``contract`` the promise about the program's numerical results.
 """
 
 from fx.passes.canonicalize import Canonicalize

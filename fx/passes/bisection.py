@@ -1,4 +1,4 @@
-"""Which edit breaks a program: found by running a pipeline with less and less fuel (paper, section 5.5)."""
+"""Bisection: find the edit that breaks a program, by running a pipeline with different fuel (paper, section 5.5)."""
 
 from __future__ import annotations
 
@@ -12,47 +12,50 @@ from fx.passes.pass_report import PipelineListener
 from fx.passes.rewriting import Edit
 
 Predicate = Callable[[GraphModule], object]
-"""Whether a program is still good. It may raise: that means no."""
+"""Returns a true value for a good program; a false value or an exception means that the program is bad."""
 
 Run = Callable[[GraphModule, int | None, PipelineListener], GraphModule]
-"""Runs a pipeline on a program, with so much fuel and somebody who listens, and returns the program."""
+"""Runs a pipeline on a program, with the given fuel (None for all edits) and listener, and returns the program."""
 
 _UNANNOUNCED = Edit("before it announced an edit")
 
 
 @dataclass(frozen=True, slots=True)
 class Culprit:
-    """The edit with which a program goes from good to bad."""
+    """The edit that turns a good program into a bad one."""
 
     pass_name: str
     """Name of the pass that makes it."""
     number: int
-    """Which edit of that pass it is, from 1."""
+    """Number of the edit among those of the pass, from 1."""
     edit: Edit
     """The edit."""
     overall: int
-    """Which edit of the pipeline it is, from 1: the program is good with ``fuel=overall - 1``."""
+    """Number of the edit among those of the pipeline, from 1: the program is good with ``fuel=overall - 1``."""
     error: Exception | None = None
-    """What the pass or the predicate raised with it, if one did."""
+    """The exception that the pass or the predicate raised after this edit, if any."""
 
     def __str__(self) -> str:
         return f"edit {self.number} of {self.pass_name}: {self.edit}"
 
 
 def find_culprit(run: Run, graph_module: GraphModule, predicate: Predicate) -> Culprit | None:
-    """Return what :meth:`fx.passes.pipeline.PassPipeline.bisect` does."""
+    """Implement :meth:`fx.passes.pipeline.PassPipeline.bisect`: return the edit that breaks ``graph_module``, if any.
+
+    Raises :class:`~fx.errors.PassError` if the program is bad before any edit.
+    """
     failing = _probe(run, graph_module, predicate, None)
     if failing.is_good:
         return None
     start = _probe(run, graph_module, predicate, 0)
     if not start.is_good:
-        raised = (
+        reason = (
             f"it raised {type(start.error).__name__}: {start.error}" if start.error else "it returned a false value"
         )
         raise PassError(
             "the program fails before any edit",
             value=f"the predicate {getattr(predicate, '__qualname__', repr(predicate))}",
-            why=raised,
+            why=reason,
             remedy="give a program that the predicate holds for: it is called with the program as its only argument",
         ) from start.error
     low, high = 0, len(failing.edits)
@@ -69,7 +72,7 @@ def find_culprit(run: Run, graph_module: GraphModule, predicate: Predicate) -> C
 
 @dataclass(frozen=True, slots=True)
 class _Probe:
-    """One run on a copy."""
+    """The outcome of one run on a copy."""
 
     is_good: bool
     edits: list[tuple[str, int, Edit]]
@@ -77,7 +80,7 @@ class _Probe:
 
 
 class _EditRecorder(PipelineListener):
-    """Notes the edits, each with the name of its pass and its number within that."""
+    """A listener that records each edit with the name of its pass and its number within that pass."""
 
     def __init__(self) -> None:
         self.edits: list[tuple[str, int, Edit]] = []
@@ -101,7 +104,7 @@ def _probe(run: Run, graph_module: GraphModule, predicate: Predicate, fuel: int 
         if recorder.count == 0 and recorder.name:
             recorder.edit(recorder.name, _UNANNOUNCED)
         if not recorder.edits:
-            raise  # it is the program itself that is refused
+            raise  # the pipeline refuses the program itself
         return _Probe(False, recorder.edits, error)
     try:
         return _Probe(bool(predicate(program)), recorder.edits, None)

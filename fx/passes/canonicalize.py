@@ -19,17 +19,16 @@ from fx.passes.rewriting import Edit, RewritingPass
 @register_pass
 @dataclass(frozen=True, slots=True)
 class Canonicalize(RewritingPass):
-    """Replace calls of modules and methods by calls of functions, each in its one spelling, arguments by keyword.
+    """Replace calls of modules and methods by calls of functions, in one spelling each, with arguments by keyword.
 
-    The rules are those of :mod:`fx.canonical`. Parameters and buffers keep their names, and modules that became
-    functions leave plain containers of them behind. What the program does in training mode is fixed to the mode that
-    its modules are in now.
+    The rules are those of :mod:`fx.canonical`. Parameters and buffers keep their names: a plain container of them
+    replaces each module that became a function. The result is specialized to the current training mode of each module.
     """
 
     keywords: bool = True
-    """Bring calls to one spelling; otherwise modules become functions, and all calls stay as they are written."""
+    """Use one spelling for each call; otherwise modules become functions, and other calls stay as written."""
     leaves: tuple[str, ...] = ()
-    """Paths and class names of modules whose calls stay calls of modules."""
+    """Paths and class names of the modules to keep as module calls."""
     name: ClassVar[str] = "canonicalize"
     contract: ClassVar[Contract] = exact
     may_change: ClassVar[tuple[str, ...]] = ("tracing",)  # torch.Tensor.size and the like take no proxies
@@ -41,7 +40,7 @@ class Canonicalize(RewritingPass):
             yield {"leaves": (path,)}
 
     def rewrites(self, graph_module: GraphModule) -> Iterator[Edit]:
-        """One edit a call."""
+        """Yield one edit a call."""
         graph = graph_module.graph
         called = {str(node.target) for node in graph.find_nodes(op="call_module")}
         canonicalizer = Canonicalizer(graph_module, spell=self.keywords, leaves=self.leaves)
@@ -53,13 +52,13 @@ class Canonicalize(RewritingPass):
 
 
 def _leave_state(graph_module: GraphModule, path: str, used: set[str]) -> None:
-    """Put a container of its parameters and buffers in the place of a module that is not called any more."""
+    """Replace a module that is no longer called by a container of its parameters and buffers."""
     *outer, name = path.split(".")
     owners: list[nn.Module] = [graph_module]
     for atom in outer:
         child = owners[-1]._modules.get(atom)
         if not isinstance(child, Container):
-            return  # the module is inside another one, which may be the user's
+            return  # the enclosing module may be the user's
         owners.append(child)
     module = owners[-1]._modules.get(name)
     if module is None or isinstance(module, Container):
@@ -69,16 +68,19 @@ def _leave_state(graph_module: GraphModule, path: str, used: set[str]) -> None:
         return
     for owner, atom in zip(reversed(owners), reversed((*outer, name)), strict=True):
         del owner._modules[atom]
-        if any(vars(owner)[held] for held in ("_modules", "_parameters", "_buffers")):
+        if any(vars(owner)[kind] for kind in ("_modules", "_parameters", "_buffers")):
             return
 
 
 def _state_of(module: nn.Module, prefix: str, used: set[str]) -> nn.Module | None:
-    """The tensors of ``module`` and what is still used inside of it; the module itself if that is something else."""
+    """Return a container of the tensors and the modules in use of ``module``, or None if it has neither.
+
+    Return ``module`` itself if the program uses an attribute that is neither a tensor nor a module.
+    """
     state = vars(module)
-    held: set[str] = {*state["_modules"], *state["_parameters"], *state["_buffers"]}
+    names: set[str] = {*state["_modules"], *state["_parameters"], *state["_buffers"]}
     below = {path[len(prefix) :].partition(".")[0] for path in used if path.startswith(prefix)}
-    if not below <= held:
+    if not below <= names:
         return module
     container: Any = Container()
     container.training = module.training
@@ -86,7 +88,7 @@ def _state_of(module: nn.Module, prefix: str, used: set[str]) -> nn.Module | Non
         vars(container)[kind].update(state[kind])
     vars(container)["_non_persistent_buffers_set"].update(state["_non_persistent_buffers_set"])
     for name, child in state["_modules"].items():
-        kept = child if child is None or f"{prefix}{name}" in used else _state_of(child, f"{prefix}{name}.", used)
-        if kept is not None:
-            container._modules[name] = kept
+        remaining = child if child is None or f"{prefix}{name}" in used else _state_of(child, f"{prefix}{name}.", used)
+        if remaining is not None:
+            container._modules[name] = remaining
     return container if any(vars(container)[kind] for kind in ("_modules", "_parameters", "_buffers")) else None

@@ -1,4 +1,4 @@
-"""``eliminate-common-subexpressions``: compute once what is computed several times from the same arguments."""
+"""``eliminate-common-subexpressions``: compute each expression once, where it is repeated with the same arguments."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ class Repetition:
     node: str
     """Name of its node."""
     first: str
-    """Name of the node that computes the same before it."""
+    """Name of the earlier node, which computes the same value."""
     merged: bool
-    """Whether the earlier one takes its place."""
+    """True if the earlier call replaces it."""
     reason: str
-    """Why not, or what happens."""
+    """The replacement, or the reason why there is none."""
     where: SourceLocation | None
     """The user's line of the repetition, if known."""
 
@@ -40,20 +40,20 @@ class Repetition:
 @register_pass
 @dataclass(frozen=True, slots=True)
 class EliminateCommonSubexpressions(RewritingPass):
-    """Let one operation do the work of all that call the same function, method or module with the same arguments.
+    """Replace repeated calls of the same function, method or module with the same arguments by the first of them.
 
     Arguments are the same if they are the same values of the program, or literals equal in type and bits. The operands
-    of a sum are not reordered. Left alone are operations with an effect, drawing random numbers included; those whose
-    operands are written to in between, or whose results are written to later; and results that are both returned,
-    which stay two tensors. ``explain`` says why. A module is taken in the mode that it is in.
-    Bodies that the program hands to operators are searched for repetitions of their own.
+    of a sum are not reordered. Operations with an effect, random draws included, are left alone. So are operations
+    whose operands are written to in between, or whose results are written to later. Two results that are both returned
+    stay two tensors. ``explain`` gives the reasons. Each module is taken in its current mode.
+    Bodies that the program passes to operators are searched separately.
     """
 
     name: ClassVar[str] = "eliminate-common-subexpressions"
     contract: ClassVar[Contract] = exact
 
     def rewrites(self, graph_module: GraphModule) -> Iterator[Edit]:
-        """Merge them in the order of the program, those of bodies before others."""
+        """Merge repetitions in the order of the program, those in bodies first."""
         yield from rewrites_inside(self, graph_module)
         for node, first, reason in _repetitions(graph_module):
             if reason is None:
@@ -62,7 +62,10 @@ class EliminateCommonSubexpressions(RewritingPass):
                 graph_module.graph.erase_node(node)
 
     def explain(self, graph_module: GraphModule) -> list[Repetition]:
-        """Return what this pass would do to each repeated call of ``graph_module``, and why. Nothing is changed."""
+        """Report for each repeated call of ``graph_module`` whether this pass would merge it, and why.
+
+        The program is not changed.
+        """
         expect_program(graph_module, f"{type(self).__name__} explains a GraphModule")
         return [
             Repetition(
@@ -73,36 +76,36 @@ class EliminateCommonSubexpressions(RewritingPass):
 
 
 def _repetitions(graph_module: GraphModule) -> list[tuple[Node, Node, str | None]]:
-    """Each call that repeats an earlier one, that one, and why it cannot take its place."""
+    """List each call that repeats an earlier one, with the earlier call and the reason not to merge them, if any."""
     dependences = Dependences(graph_module.graph)
-    known: dict[Hashable, Node] = {}
-    stands_for: dict[Node, Node] = {}
-    found: list[tuple[Node, Node, str | None]] = []
+    latest: dict[Hashable, Node] = {}
+    replacements: dict[Node, Node] = {}
+    repetitions: list[tuple[Node, Node, str | None]] = []
     for node in graph_module.graph.nodes:
         if node.op in ("placeholder", "output"):
             continue
-        key = _key(node, stands_for)
-        first = known.setdefault(key, node)
+        key = _key(node, replacements)
+        first = latest.setdefault(key, node)
         if first is node:
             continue
         reason = dependences.why_not_merge(first, node)
-        found.append((node, first, reason))
+        repetitions.append((node, first, reason))
         if reason is None:
-            stands_for[node] = first
+            replacements[node] = first
             dependences.merged(first, node)
         else:
-            known[key] = node  # what comes later may have more in common with this one
-    return found
+            latest[key] = node  # later calls are more likely to merge with this one
+    return repetitions
 
 
-def _key(node: Node, stands_for: dict[Node, Node]) -> Hashable:
-    """Return what two calls have in common if they are the same."""
+def _key(node: Node, replacements: dict[Node, Node]) -> Hashable:
+    """Return a key that is equal for calls of the same target with the same arguments."""
     target: Any = node.target if isinstance(node.target, str) else id(node.target)
 
     def leaf(value: Any) -> Hashable:
         kind: Any = type(value)
         if kind is Node:
-            return stands_for.get(value, value)
+            return replacements.get(value, value)
         if kind in _PLAIN:
             return kind, value
         if kind is float:

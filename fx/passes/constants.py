@@ -19,23 +19,23 @@ from fx.node import Node, map_arg
 from fx.operators.tensor_queries import names_of
 
 _AUTOGRAD = names_of("autograd") | {"grad", "grad_fn"}
-"""Attributes of tensors that tell how they were computed, not what they are."""
+"""Attributes of tensors that depend on how they were computed, not on their values."""
 _MODES: frozenset[Any] = frozenset({torch.is_grad_enabled, torch.is_autocast_enabled, torch.initial_seed})
-"""Functions that tell what is set when the program runs."""
+"""Functions that read a setting at run time."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Refusal:
-    """Why an operation has no constant value."""
+    """The reason why an operation has no constant value."""
 
     reason: str
 
 
 class Constants:
-    """What those operations compute that have constant operands only, and why some of them stay as they are.
+    """The values of operations whose operands are all constant, and the reasons why some of them are not folded.
 
-    A constant is a tensor that the program fetches and does not write to, or what a pure operation makes of constants
-    and literals. Operations are tried on tensors without memory first, so that what is too large is never made.
+    A constant is a tensor that the program fetches and does not write to, or the result of a pure operation on
+    constants and literals. Operations run on meta tensors first, so that too large a result is never allocated.
 
     >>> import torch, fx
     >>> graph = fx.Graph()
@@ -48,18 +48,18 @@ class Constants:
 
     def __init__(self, graph_module: GraphModule, freeze: bool, max_bytes: int) -> None:
         self.foldable: list[tuple[Node, Any]] = []
-        """The operations to replace by their values, and these: tensors and immediate values, in order."""
+        """The operations to replace, in order, each with its value: a tensor or an immediate value."""
         self.refused: dict[Node, str] = {}
-        """The operations with constant operands that stay, and why."""
+        """The operations with constant operands that are not replaced, each with the reason."""
         self._graph_module = graph_module
         self._freeze = freeze
         self._max_bytes = max_bytes
         self._dependences = Dependences(graph_module.graph)
         self._values: dict[Node, Any] = {}
         self._justified: dict[Node, int] = {}  # bytes of each value that come from tensors of the module
-        self._trained: dict[Node, str] = {}  # what depends on elements of parameters that require gradients: on which
-        # Not torch.inference_mode, which a Python function leaves: an exception of a signal's handler can be raised
-        # there.
+        # The path of a parameter that requires gradients, for each node that depends on its elements.
+        self._trained: dict[Node, str] = {}
+        # Not torch.inference_mode: its exit is a Python function, in which a signal handler could raise.
         with torch._C._InferenceMode(False):
             without_gradients(self._visit_all)
         self._choose()
@@ -69,7 +69,7 @@ class Constants:
             self._visit(node)
 
     def _visit(self, node: Node) -> None:
-        """Find the value of one operation, if it is constant."""
+        """Compute and record the value of one operation, if it is constant."""
         values = self._values
         if node.op == "get_attr":
             if self._dependences.why_state_varies(node) is None:
@@ -87,12 +87,12 @@ class Constants:
                 values[node] = value
 
     def _compute(self, node: Node) -> Any:
-        """The value of an operation on constants, or why it is none."""
+        """Return the value of an operation on constants, or the reason why it is not constant."""
         dependences = self._dependences
         if (reason := dependences.why_not_constant(node)) is not None:
             return _Refusal(reason)
         if node.target in _MODES or (node.target is getattr and node.args[1] in _AUTOGRAD):
-            return _Refusal(f"`%{node}` tells what gradients, modes or seeds are when the program runs")
+            return _Refusal(f"`%{node}` reads gradients, modes or seeds, which are known only when the program runs")
         args, kwargs = (map_arg(part, self._values.__getitem__) for part in (node.args, node.kwargs))
         justified = sum(self._justified.get(used, 0) for used in node.all_input_nodes)
         call = _callable(self._graph_module, node)
@@ -111,30 +111,30 @@ class Constants:
         return value
 
     def _trained_parameter(self, node: Node) -> str | None:
-        """The path of a parameter that is trained, if the operands of ``node`` depend on one, or its module has one."""
-        found = next((self._trained[used] for used in node.all_input_nodes if used in self._trained), None)
-        if found is None and node.op == "call_module":
-            named = self._graph_module.get_submodule(str(node.target)).named_parameters()
-            found = next((f"{node.target}.{name}" for name, parameter in named if parameter.requires_grad), None)
-        return found
+        """Return the path of a parameter that requires gradients, if the operands or the module of ``node`` use one."""
+        path = next((self._trained[used] for used in node.all_input_nodes if used in self._trained), None)
+        if path is None and node.op == "call_module":
+            parameters = self._graph_module.get_submodule(str(node.target)).named_parameters()
+            path = next((f"{node.target}.{name}" for name, parameter in parameters if parameter.requires_grad), None)
+        return path
 
     def _choose(self) -> None:
-        """Of the operations with constant values, find those that others need, last to first."""
-        gone: set[Node] = set()
+        """Choose, from last to first, the constant values that operations which stay need."""
+        erasable: set[Node] = set()
         for node in reversed(self._values):
-            if node.op == "get_attr" or gone.issuperset(node.users):
-                gone.add(node)
+            if node.op == "get_attr" or erasable.issuperset(node.users):
+                erasable.add(node)
                 continue
             reason = self._why_not_replace(node, self._values[node])
             if reason is None:
-                gone.add(node)
+                erasable.add(node)
                 self.foldable.append((node, self._values[node]))
             else:
                 self.refused[node] = reason
         self.foldable.reverse()
 
     def _why_not_replace(self, node: Node, value: Any) -> str | None:
-        """Return why a constant value cannot take the place of its operation."""
+        """Return why a constant value cannot replace its operation, or None if it can."""
         if node in self._trained and not self._freeze:
             return f"`%{node}` depends on the parameter `{self._trained[node]}`, which is trained unless freeze=True"
         if _is_immediate(value):
@@ -147,12 +147,12 @@ class Constants:
 
 
 def size_in_bytes(value: Any) -> int:
-    """Return how much memory the tensors in ``value`` span, gaps between their elements included."""
+    """Return the bytes that the tensors in ``value`` span in memory, gaps between their elements included."""
     return sum(_span(leaf) * leaf.itemsize for leaf in tree_leaves(value) if isinstance(leaf, torch.Tensor))
 
 
 def own_copy(value: torch.Tensor) -> torch.Tensor:
-    """``value`` in memory of its own, with the strides that it has."""
+    """Return a copy of ``value`` that keeps its strides."""
     value = value.detach()
     if value.layout is not torch.strided or value.is_quantized or value.is_conj() or value.is_neg() or value.is_meta:
         return value.clone()
@@ -161,7 +161,7 @@ def own_copy(value: torch.Tensor) -> torch.Tensor:
 
 
 def _span(tensor: torch.Tensor) -> int:
-    """The number of elements from the first to the last one in memory."""
+    """Return the number of elements from the first to the last one in memory."""
     if tensor.layout is not torch.strided or tensor.numel() == 0:
         return tensor.numel()
     steps = zip(tensor.shape, tensor.stride(), strict=True)
@@ -169,14 +169,14 @@ def _span(tensor: torch.Tensor) -> int:
 
 
 def _is_immediate(value: Any) -> bool:
-    """Return whether ``value`` can be an argument as it is: numbers, names, sizes and tuples of them."""
+    """Return whether ``value`` can be an immediate argument: a number, a name, a size or a tuple of them."""
     if type(value) is tuple:
         return all(map(_is_immediate, value))
     return isinstance(value, NUMBERS)
 
 
 def _callable(graph_module: GraphModule, node: Node) -> Callable[..., Any]:
-    """Return what ``node`` calls, as a function of its arguments."""
+    """Return a function of the arguments of ``node`` that makes its call."""
     if node.op == "call_module":
         return graph_module.get_submodule(str(node.target))
     target: Any = node.target
@@ -186,19 +186,19 @@ def _callable(graph_module: GraphModule, node: Node) -> Callable[..., Any]:
 
 
 def _thawed(args: Any) -> tuple[Any, ...]:
-    """Positional arguments with plain lists."""
+    """Return positional arguments with plain lists in place of frozen ones."""
     return tuple([list(arg) if isinstance(arg, list) else arg for arg in args])
 
 
 def _tried_without_memory(call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-    """Return what ``call`` returns for tensors without memory; an ellipsis where it needs their elements."""
+    """Return the result of ``call`` on meta tensors, or an ellipsis if it cannot run on them."""
 
-    def emptied(leaf: Any) -> Any:
+    def to_meta(leaf: Any) -> Any:
         return leaf.to("meta") if isinstance(leaf, torch.Tensor) else leaf
 
     try:
         with torch.device("meta"):
-            kwargs = {**tree_map(emptied, dict(kwargs)), **({"device": "meta"} if "device" in kwargs else {})}
-            return call(*tree_map(emptied, _thawed(args)), **kwargs)
+            kwargs = {**tree_map(to_meta, dict(kwargs)), **({"device": "meta"} if "device" in kwargs else {})}
+            return call(*tree_map(to_meta, _thawed(args)), **kwargs)
     except Exception:  # no such kernel, or it asks for elements
         return ...

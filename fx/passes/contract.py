@@ -1,4 +1,4 @@
-"""What a pass promises about the numbers that a program computes: the verifier holds it to that."""
+"""Contracts: a pass's promise about the numerical results of the program, which the verifier checks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fx.errors import PassError
 def _is_finite(number: object) -> bool:
     try:
         return isinstance(number, Real) and math.isfinite(number)
-    except OverflowError:  # an integer that no float holds
+    except OverflowError:  # an integer too large for a float
         return False
 
 
@@ -34,10 +34,9 @@ class Exact(Contract):
 class Close(Contract):
     """Outputs are equal up to rounding (paper, section 6.2).
 
-    In float64 they agree within ``rtol`` and ``atol``. In the working dtype they are no further from the float64
-    output than a small factor of eager's own error: a bound on two float32 runs would either refuse correct passes
-    or hide wrong ones. Tolerances that are wider than the usual ones hold in the working dtype, too, where they allow
-    more than that.
+    In float64 they agree within ``rtol`` and ``atol``. In the working dtype their distance from the float64 output is
+    at most a small factor of eager's own error. A bound on two float32 runs would either refuse correct passes or hide
+    wrong ones. Tolerances wider than the default ones also apply in the working dtype, where they allow more than that.
     """
 
     rtol: float = 1e-5
@@ -45,12 +44,12 @@ class Close(Contract):
     atol: float = 1e-8
     """Absolute tolerance between the two programs in float64, in units of the output."""
     error_factor: float = 8.0
-    """How many times eager's own error the program may have in the working dtype.
+    """Largest allowed error in the working dtype, in multiples of eager's own error.
 
-    Two correct orders of the same arithmetic round differently. Over 66 random ResNets, folding batch norms made the
-    largest error of 1,000 outputs 0.95 to 1.3 times eager's, of 80 outputs 0.3 to 3.1 times, of 10 outputs 0.5 to 5.8
-    times. The factor leaves three bits. What it is there to catch, precision lost in half-precision or TF32 steps,
-    costs 2**10 times and more; faults of any size in the formulas are caught in float64.
+    Two correct orders of the same arithmetic round differently. We folded batch norms in 66 random ResNets: the largest
+    error of 1,000 outputs was 0.95 to 1.3 times eager's, of 80 outputs 0.3 to 3.1 times, of 10 outputs 0.5 to 5.8
+    times. The factor leaves three bits. It is meant to catch precision lost in half-precision or TF32 steps, which
+    costs a factor of 2**10 and more; errors of any size in the formulas are caught in float64.
     """
 
     def __post_init__(self) -> None:
@@ -66,7 +65,7 @@ class Close(Contract):
 
     @property
     def in_working_dtype(self) -> tuple[float, float]:
-        """The tolerances ``rtol`` and ``atol`` that hold in the working dtype: those wider than the usual, or 0."""
+        """``rtol`` and ``atol`` for the working dtype: each as given if wider than the default, otherwise 0."""
         return self.rtol if self.rtol > close.rtol else 0.0, self.atol if self.atol > close.atol else 0.0
 
     def __str__(self) -> str:
@@ -76,10 +75,10 @@ class Close(Contract):
 
 @dataclass(frozen=True, slots=True)
 class Approximate(Contract):
-    """Outputs are near enough by signal-to-noise ratio, as a quantized program's are (section 6.2.1)."""
+    """Outputs keep a minimal signal-to-noise ratio, as those of a quantized program do (section 6.2.1)."""
 
     sqnr_db: float
-    """Smallest allowed ratio of signal to quantization noise of each output, in decibels."""
+    """Smallest allowed signal-to-quantization-noise ratio of each output, in decibels."""
 
     def __post_init__(self) -> None:
         if not _is_finite(self.sqnr_db):
@@ -109,12 +108,12 @@ def approximate(sqnr_db: float) -> Approximate:
 def contract_of(pass_: object) -> Contract:
     """Return the contract that ``pass_`` carries in its attribute ``contract``, or :data:`close` if it carries none.
 
-    Raises :class:`~fx.errors.PassError` if that attribute is something else than a contract.
+    Raises :class:`~fx.errors.PassError` if that attribute is not a contract.
     """
     contract = getattr(pass_, "contract", close)
     if not isinstance(contract, Contract):
         raise PassError(
-            "a pass carries a contract that is none",
+            "the contract of a pass is not a Contract",
             where=pass_,
             value=shown(contract),
             remedy="set `contract` to `exact`, `close` or `approximate(sqnr_db=…)` of fx.passes",

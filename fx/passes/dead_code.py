@@ -1,4 +1,4 @@
-"""``remove-dead-code``: drop operations whose value nothing uses and whose effects nobody can see."""
+"""``remove-dead-code``: drop operations whose value is unused and whose effects are not observable."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from fx.provenance import SourceLocation
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """An operation that nothing uses, and that stays."""
+    """An operation that stays although its value is unused."""
 
     node: str
     """Name of its node."""
     reason: str
-    """What it does, and who would miss that."""
+    """Its effect, and who could observe it."""
     where: SourceLocation | None
     """The user's line that calls it, if known."""
 
@@ -33,19 +33,20 @@ class Kept:
 @register_pass
 @dataclass(frozen=True, slots=True)
 class RemoveDeadCode(RewritingPass):
-    """Drop operations whose value nothing uses, unless they have an effect, as :mod:`fx.analysis.dependence` sees it.
+    """Drop operations whose value is unused, unless :mod:`fx.analysis.dependence` finds an effect.
 
-    Writes to memory that nothing reads afterwards go too, if it is the program's own: not the caller's, not the
-    module's, not part of what is returned. Checks, random numbers, running statistics and functions that are not known
-    to be pure stay; ``explain`` says why; :func:`fx.operators.effects.declare_pure` lets a function be dropped.
-    Programs that this one calls or fetches are cleaned as well.
+    Writes to memory that nothing reads afterwards are dropped too, if the program owns the memory: it is not the
+    caller's, not the module's, and not part of the result. Checks, random draws, updates of running statistics and
+    functions that are not known to be pure stay. ``explain`` gives the reasons, and
+    :func:`fx.operators.effects.declare_pure` allows a function to be dropped. Programs that this one calls or fetches
+    are cleaned as well.
     """
 
     name: ClassVar[str] = "remove-dead-code"
     contract: ClassVar[Contract] = exact
 
     def rewrites(self, graph_module: GraphModule) -> Iterator[Edit]:
-        """Drop them, last to first, those of called programs before others."""
+        """Drop dead operations from last to first, those of called programs first."""
         yield from rewrites_inside(self, graph_module, ("get_attr", "call_module"))
         dead, _ = _examine(graph_module)
         for node in dead:
@@ -53,11 +54,13 @@ class RemoveDeadCode(RewritingPass):
             graph_module.graph.erase_node(node)
 
     def explain(self, graph_module: GraphModule) -> list[Kept]:
-        """Return why each operation stays that nothing uses. Nothing is changed, and called programs are not entered.
+        """Report the unused operations that stay, each with the reason, in the order of the program.
+
+        The program is not changed, and called programs are not searched.
 
         >>> import fx
         >>> program = fx.symbolic_trace(lambda x: (x.add_(1), x * 2)[1])
-        >>> [kept.reason.partition(",")[0] for kept in RemoveDeadCode().explain(program)]
+        >>> [operation.reason.partition(",")[0] for operation in RemoveDeadCode().explain(program)]
         ['`%add_` writes to `%x`']
         """
         expect_program(graph_module, f"{type(self).__name__} explains a GraphModule")
@@ -65,19 +68,19 @@ class RemoveDeadCode(RewritingPass):
 
 
 def _examine(graph_module: GraphModule) -> tuple[list[Node], list[Kept]]:
-    """Return what is dead, and what is not though nothing uses it, both last to first."""
+    """Return the dead operations, and the unused ones that stay, both from last to first."""
     dependences = Dependences(graph_module.graph)
     dead: list[Node] = []
-    kept: list[Kept] = []
-    gone: set[Node] = set()
+    staying: list[Kept] = []
+    erased: set[Node] = set()
     for node in reversed(graph_module.graph.nodes):
-        if node.op in ("placeholder", "output") or not gone.issuperset(node.users):
+        if node.op in ("placeholder", "output") or not erased.issuperset(node.users):
             continue
         reason = dependences.why_not_drop(node)
         if reason is None:
             dependences.dropped(node)
             dead.append(node)
-            gone.add(node)
+            erased.add(node)
         else:
-            kept.append(Kept(node.name, reason, node.source))
-    return dead, kept
+            staying.append(Kept(node.name, reason, node.source))
+    return dead, staying

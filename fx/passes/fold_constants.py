@@ -1,4 +1,4 @@
-"""``fold-constants``: compute once and for all what depends on no input."""
+"""``fold-constants``: replace values that depend on no input by constants."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from fx.provenance import SourceLocation, inherit
 
 @dataclass(frozen=True, slots=True)
 class Folding:
-    """What becomes of one operation whose operands depend on no input."""
+    """The decision about one operation whose operands depend on no input."""
 
     node: str
     """Name of its node."""
     folded: bool
-    """Whether a constant takes its place."""
+    """True if a constant replaces it."""
     reason: str
-    """What it becomes, or why it is left alone."""
+    """The constant, or the reason why the operation is left alone."""
     where: SourceLocation | None
     """The user's line that calls it, if known."""
 
@@ -35,25 +35,27 @@ class Folding:
 @register_pass
 @dataclass(frozen=True, slots=True)
 class FoldConstants(RewritingPass):
-    """Replace what depends on no input, as operations on buffers and arithmetic with fixed sizes, by its value.
+    """Replace operations that depend on no input by their values: operations on buffers, arithmetic on fixed sizes.
 
-    A tensor becomes a buffer ``_folded_0``, a number or size an argument of its users. The buffers hold copies and are
-    not part of the ``state_dict``, which stays as it was: loading other weights afterwards does not change them, nor do
-    other modes, such as autocast around the program. Left alone, with a reason that ``explain`` gives, is what has an
-    effect, draws random numbers, reads memory that the program writes to, is returned itself, follows an operation that
-    sets a mode, cannot be computed, or depends on parameters that require gradients, hence are trained.
+    A tensor becomes a buffer ``_folded_0``, a number or size an argument of its users. The buffers are copies outside
+    of the ``state_dict``, which stays as it was. So they change neither with weights loaded afterwards nor with a mode
+    such as autocast around the program.
+
+    An operation is left alone if it has an effect, draws random numbers, reads memory that the program writes to, or
+    follows an operation that sets a mode. So is one that is itself returned, cannot be computed, or depends on
+    parameters that require gradients and are therefore trained. ``explain`` gives the reasons.
     """
 
     freeze: bool = False
-    """Also fold what depends on parameters that require gradients, which are no longer trained through it."""
+    """Also fold operations on parameters that require gradients; gradients no longer reach the parameters this way."""
     max_bytes: int = 1 << 24
-    """How much larger than the tensors it is computed from a result may be, in bytes."""
+    """Largest allowed growth, in bytes, of a result over the tensors that it is computed from."""
 
     name: ClassVar[str] = "fold-constants"
     contract: ClassVar[Contract] = exact
 
     def rewrites(self, graph_module: GraphModule) -> Iterator[Edit]:
-        """Fold in the order of the program, each time what goes into something that is not constant."""
+        """Fold, in the order of the program, the constant values that non-constant operations use."""
         numbers = (number for number in itertools.count() if not hasattr(graph_module, f"_folded_{number}"))
         for node, value in Constants(graph_module, self.freeze, self.max_bytes).foldable:
             is_tensor = isinstance(value, torch.Tensor)
@@ -71,7 +73,10 @@ class FoldConstants(RewritingPass):
             _erase_unused(node)
 
     def explain(self, graph_module: GraphModule) -> list[Folding]:
-        """Return what this pass would do to each operation on constants, and why. Nothing is changed."""
+        """Report for each operation on constants whether this pass would fold it, and why.
+
+        The program is not changed.
+        """
         expect_program(graph_module, f"{type(self).__name__} explains a GraphModule")
         constants = Constants(graph_module, self.freeze, self.max_bytes)
         folded = [
@@ -87,10 +92,10 @@ def _described(value: Any) -> str:
 
 
 def _erase_unused(node: Node) -> None:
-    """Erase ``node``, and what was computed or fetched for it alone."""
-    waiting = [node]
-    while waiting:
-        unused = waiting.pop()
-        if not unused.users and not unused._erased:  # it may wait for two that it was computed for
-            waiting += unused.all_input_nodes
-            unused.graph.erase_node(unused)
+    """Erase ``node`` if it is unused, and then the operands that this leaves unused."""
+    pending = [node]
+    while pending:
+        candidate = pending.pop()
+        if not candidate.users and not candidate._erased:  # an operand of two erased nodes is listed twice
+            pending += candidate.all_input_nodes
+            candidate.graph.erase_node(candidate)

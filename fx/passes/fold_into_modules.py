@@ -1,4 +1,4 @@
-"""``fold-into-modules``: give functions with weights back the modules that readers know (paper, section 5.1)."""
+"""``fold-into-modules``: replace functions with weights by calls of ``torch.nn`` modules (paper, section 5.1)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from fx.passes.weighted_layers import TENSORS
 _Settings = dict[str, Any]
 _Tensors = dict[str, Tensor]
 _Build = Callable[[Any, _Settings, _Tensors], nn.Module]
-"""Makes a module of a class without tensors, by its settings and the tensors that it is to get."""
+"""Builds a module on the meta device from its class, its settings, and the tensors that it will get."""
 
 
 def _convolution(kind: Any, settings: _Settings, tensors: _Tensors) -> nn.Module:
@@ -69,14 +69,14 @@ _BUILDERS: dict[str | type[nn.Module], _Build] = {
     nn.LayerNorm: _layer_norm,
     nn.GroupNorm: _group_norm,
 }
-"""For families of operators, or single classes."""
+"""The function that builds a module, by family of operators or by class."""
 
 
 def _builders(target: Any) -> dict[type[nn.Module], _Build]:
-    """The classes of modules that call a function, and how to make one without tensors."""
+    """Return the classes of modules that call the function ``target``, each with the function that builds one."""
     row = find_operator(target)
-    found = {} if row is None else {kind: _BUILDERS.get(row.family, _BUILDERS.get(kind)) for kind in row.modules}
-    return {kind: build for kind, build in found.items() if build is not None and kind is not nn.SyncBatchNorm}
+    candidates = {} if row is None else {kind: _BUILDERS.get(row.family, _BUILDERS.get(kind)) for kind in row.modules}
+    return {kind: build for kind, build in candidates.items() if build is not None and kind is not nn.SyncBatchNorm}
 
 
 @register_pass
@@ -84,18 +84,18 @@ def _builders(target: Any) -> dict[type[nn.Module], _Build]:
 class FoldIntoModules(RewritingPass):
     """Replace functions by modules where all their tensors are attributes of one path, as after ``canonicalize``.
 
-    Linear layers, convolutions, embeddings and normalizations become calls of the classes of ``torch.nn`` under the
-    path of their tensors, so that the names in the ``state_dict`` stay. A call is left alone if its other arguments
-    are computed, if its tensors are used elsewhere too, or if they are none of a module's: computed, missing, or
-    beside others. Batch norms become modules only where they are in evaluation mode and the node knows the class that
-    it came from. Activations, pooling and the like stay functions: nothing in them belongs into a module.
+    Linear layers, convolutions, embeddings and normalizations become modules of ``torch.nn`` at the path of their
+    tensors, so the names in the ``state_dict`` stay. A call is left alone if another argument is computed, or if its
+    tensors have other uses, are computed or missing, or share their path with other attributes. A batch norm becomes a
+    module only in evaluation mode, and only if its node records the original class. Activations, pooling and other
+    functions without weights stay functions.
     """
 
     name: ClassVar[str] = "fold-into-modules"
     contract: ClassVar[Contract] = exact
 
     def rewrites(self, graph_module: GraphModule) -> Iterator[Edit]:
-        """One edit a call."""
+        """Yield one edit a call."""
         speller = CallSpeller(graph_module)
         uses = _uses(graph_module)
         for node in graph_module.graph.find_nodes(op="call_function"):
@@ -110,17 +110,17 @@ class _Folding:
     """A call that can become a module."""
 
     path: str
-    """Where the module will be."""
+    """Path of the new module."""
     module: nn.Module
     """The module."""
     source: Node
-    """What it is applied to."""
+    """Its input."""
     fetched: list[Node]
     """The nodes that fetch its tensors."""
 
 
 def _uses(graph_module: GraphModule) -> Counter[int]:
-    """Return how often each tensor is used, by id, under whatever names."""
+    """Count the uses of each tensor, by id, under all its names."""
     uses: Counter[int] = Counter()
     for node in graph_module.graph.nodes:
         if node.op == "get_attr":
@@ -144,7 +144,7 @@ def _find_folding(graph_module: GraphModule, node: Node, speller: CallSpeller, u
         return None
     tensors: _Tensors = {name: fetch_attribute(graph_module, str(n.target)) for name, n in fetched.items()}
     owner = _owner(graph_module, path, tensors)
-    # F.batch_norm is that of BatchNorm1d, 2d and 3d: only the notes of the node say which.
+    # BatchNorm1d, 2d and 3d all call F.batch_norm: only the node's metadata tells them apart.
     kind = _original_class(node, path) if len(builders) > 1 else next(iter(builders))
     if owner is None or kind not in builders or any(uses[id(tensor)] != 1 for tensor in tensors.values()):
         return None
@@ -153,7 +153,7 @@ def _find_folding(graph_module: GraphModule, node: Node, speller: CallSpeller, u
 
 
 def _common_path(fetched: dict[str, Any]) -> str | None:
-    """The path that all tensors are attributes of, each under its own name."""
+    """Return the path whose attributes all tensors are, each under its own name, or None."""
     paths: set[str] = set()
     for name, node in fetched.items():
         if not isinstance(node, Node) or node.op != "get_attr":
@@ -167,23 +167,25 @@ def _common_path(fetched: dict[str, Any]) -> str | None:
 
 def _has_nodes(settings: _Settings) -> bool:
     return any(
-        isinstance(one, Node)
+        isinstance(part, Node)
         for value in settings.values()
-        for one in (value if isinstance(value, (tuple, list)) else (value,))
+        for part in (value if isinstance(value, (tuple, list)) else (value,))
     )
 
 
 def _owner(graph_module: GraphModule, path: str, tensors: _Tensors) -> Container | None:
-    """The container at ``path``, if a module with these tensors holds all that it holds."""
+    """Return the container at ``path``, if these tensors are all that it holds."""
     owner = fetch_attribute(graph_module, path)
     if not isinstance(owner, Container) or any(child is not None for child in owner._modules.values()):
         return None
-    names = {name for held in (owner._parameters, owner._buffers) for name, value in held.items() if value is not None}
+    names = {
+        name for state in (owner._parameters, owner._buffers) for name, value in state.items() if value is not None
+    }
     return owner if names - {"num_batches_tracked"} == tensors.keys() else None
 
 
 def _original_class(node: Node, path: str) -> Any:
-    """The class of the module at ``path`` that the node was captured in."""
+    """Return the class of the module at ``path`` in which the node was captured, or None."""
     stack: dict[str, tuple[str, Any]] = node.meta.get("nn_module_stack", {})
     return next((kind for at, kind in reversed(stack.values()) if at == path), None)
 
@@ -191,13 +193,15 @@ def _original_class(node: Node, path: str) -> Any:
 def _with_tensors(
     kind: Any, build: _Build, settings: _Settings, owner: Container, tensors: _Tensors
 ) -> nn.Module | None:
-    """The module with the tensors of ``owner``, or None where they do not have the shapes of such a module's."""
+    """Return a module of class ``kind`` with the tensors of ``owner``, or None if they do not fit such a module."""
     try:
         module = build(kind, settings, tensors)
     except (TypeError, ValueError, IndexError, KeyError, RuntimeError):
-        return None  # no such module can be made: F.conv2d takes what nn.Conv2d refuses
+        return None  # F.conv2d accepts arguments that nn.Conv2d refuses
     own = {**module._parameters, **module._buffers}
-    if any((held := own.get(name)) is None or held.shape != tensor.shape for name, tensor in tensors.items()):
+    if any(
+        (placeholder := own.get(name)) is None or placeholder.shape != tensor.shape for name, tensor in tensors.items()
+    ):
         return None
     kinds: list[tuple[dict[str, Any], dict[str, Any]]] = [
         (owner._parameters, module._parameters),
@@ -217,5 +221,5 @@ def _fold(graph_module: GraphModule, node: Node, folding: _Folding) -> None:
     node.op, node.target = "call_module", folding.path
     node.args, node.kwargs = (folding.source,), {}
     for fetched in folding.fetched:
-        if not fetched.users:  # a weight may be the input, too
+        if not fetched.users:  # the same node may also be the input
             graph_module.graph.erase_node(fetched)

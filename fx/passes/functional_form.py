@@ -1,4 +1,4 @@
-"""Operations that write in place, as operations that return a new value, where nobody can tell the difference."""
+"""Functionalization: replace in-place operations by ones that return a new value, where this is not observable."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from fx.operators.facts import Family
 from fx.operators.families import find_in_place
 
 _COMPUTED: tuple[Family, ...] = ("activation", "function", "arithmetic")
-"""Families whose result in place is that of the same operator, written over its first operand."""
+"""Families whose in-place operators compute the same as the operator itself, and write it to the first operand."""
 
 
 def make_functional(graph_module: GraphModule, keeps_dtype: Callable[[Node], bool]) -> list[Node]:
-    """Replace activations, functions and arithmetic in place by what returns new values, in a canonical program.
+    """Replace in-place activations, functions and arithmetic by operations that return new values.
 
-    What comes after one of them uses the new value in the place of what was written to. Left as they are: writes to
-    inputs, to the program's own tensors, and to what is seen through other values, such as a view taken before.
+    Later operations use the new value in place of the tensor that was written to. Writes to inputs, to tensors of the
+    program, and to memory that is read through another value, such as an earlier view, stay.
 
     Args:
         graph_module: a program in canonical form, which is edited.
-        keeps_dtype: says of an operation whether its result has the dtype of what it writes to also if it is a new
-            value: a write keeps the dtype, a new value has the wider one of the operands.
+        keeps_dtype: returns whether an operation would return the same dtype as a new value. An in-place operation
+            keeps the dtype of its first operand; a new value has the promoted dtype of the operands.
 
     Returns:
-        The operations that return a new value now.
+        The operations that now return a new value.
 
     >>> import fx, torch
     >>> from fx.canonical import canonical_form
@@ -45,15 +45,15 @@ def make_functional(graph_module: GraphModule, keeps_dtype: Callable[[Node], boo
         return mul_
     """
     replaced: list[Node] = []
-    while found := _replace_some(graph_module, keeps_dtype):
-        replaced += found  # what they wrote to is seen through fewer values now
+    while batch := _replace_some(graph_module, keeps_dtype):
+        replaced += batch  # fewer values share the memory now, so that more writes may be replaced
     if replaced:
         graph_module.recompile()
     return replaced
 
 
 def written_operand(node: Node) -> Node | None:
-    """The value that an activation, a function or arithmetic in place writes to, or None where ``node`` is none."""
+    """Return the value that an in-place activation, function or arithmetic writes to; None for other nodes."""
     if node.op != "call_function":
         return None
     if node.kwargs.get("inplace") is not True and not _is_in_place(node.target):
@@ -75,7 +75,7 @@ def _method_name(target: Any) -> str | None:
 
 
 def _replace_some(graph_module: GraphModule, keeps_dtype: Callable[[Node], bool]) -> list[Node]:
-    """Replace those that can be as the program is now."""
+    """Replace the in-place operations that can be replaced in the current program, and return them."""
     dependences = Dependences(graph_module.graph)
     position = dependences.aliases.position
     members: dict[int, list[Node]] = {}
@@ -88,7 +88,7 @@ def _replace_some(graph_module: GraphModule, keeps_dtype: Callable[[Node], bool]
         group = None if written is None else dependences.memory(written)
         if written is None or group is None or dependences._owner(group) is not None:
             continue
-        if keeps_dtype(node) and _is_seen_through_it_alone(node, written, members[group], position):
+        if keeps_dtype(node) and _is_read_only_through(node, written, members[group], position):
             writes.append(node)
     speller = CallSpeller(graph_module)
     for node in writes:
@@ -96,8 +96,11 @@ def _replace_some(graph_module: GraphModule, keeps_dtype: Callable[[Node], bool]
     return writes
 
 
-def _is_seen_through_it_alone(node: Node, written: Node, sharing: list[Node], position: dict[Node, int]) -> bool:
-    """Return whether what is written is looked at afterwards only as the value of ``node`` or as what it writes to."""
+def _is_read_only_through(node: Node, written: Node, sharing: list[Node], position: dict[Node, int]) -> bool:
+    """Return whether later operations read the memory only through ``node`` or ``written``, not through another value.
+
+    ``sharing`` lists the values that share this memory.
+    """
     at = position[node]
     return not any(
         position[user] > at
@@ -108,8 +111,8 @@ def _is_seen_through_it_alone(node: Node, written: Node, sharing: list[Node], po
 
 
 def _replace(node: Node, speller: CallSpeller, position: dict[Node, int]) -> None:
-    """Let ``node`` return a new value, and what comes after it use that in the place of what was written to."""
-    written = written_operand(node)  # perhaps another value than before, itself a new one
+    """Make ``node`` return a new value, and let later operations use it in place of the operand it wrote to."""
+    written = written_operand(node)  # an earlier replacement may have changed this operand
     assert written is not None
     for user in list(written.users):
         if position[user] > position[node]:

@@ -136,11 +136,11 @@ REFUSED: list[tuple[Make, str]] = [
     ),
     (
         plus(call(getattr, fetch("table"), "requires_grad")),
-        "`%getattr_1` tells what gradients, modes or seeds are when the program runs",
+        "`%getattr_1` reads gradients, modes or seeds, which are known only when the program runs",
     ),
     (
         plus(call(torch.is_grad_enabled)),
-        "`%is_grad_enabled` tells what gradients, modes or seeds are when the program runs",
+        "`%is_grad_enabled` reads gradients, modes or seeds, which are known only when the program runs",
     ),
     (
         lambda graph, x: graph.call_function(sum, (graph.call_method("chunk", (graph.get_attr("table"), 2)), x)),

@@ -29,7 +29,7 @@ def test_anything_else_as_a_contract_is_refused() -> None:
     def careless() -> None: ...
 
     careless.contract = "exact"  # type: ignore[attr-defined]
-    with pytest.raises(PassError, match="a pass carries a contract that is none") as caught:
+    with pytest.raises(PassError, match="the contract of a pass is not a Contract") as caught:
         contract_of(careless)
     assert "value  'exact'" in str(caught.value)
     assert "try    set `contract` to `exact`" in str(caught.value)

@@ -27,14 +27,14 @@ _FOLDED_INTO: tuple[Family, ...] = ("linear", "convolution", "transposed convolu
 
 @dataclass(frozen=True, slots=True)
 class Fusion:
-    """What becomes of one batch norm."""
+    """The decision about one batch norm."""
 
     node: str
     """Name of its node."""
     fused: bool
-    """Whether it is folded."""
+    """True if it is folded."""
     reason: str
-    """Into what it is folded, or why it is left alone."""
+    """The layer that it is folded into, or the reason why it is left alone."""
     where: SourceLocation | None
     """The user's line that calls it, if known."""
 
@@ -44,15 +44,17 @@ class Fusion:
 class FuseConvBN(RewritingPass):
     """Fold batch norms in evaluation mode into the convolution or linear layer before them.
 
-    Left alone are batch norms in training mode or without running statistics, and those whose layer has other users,
-    shares tensors, has hooks or is a subclass, or where a tensor of either is an input or computed; ``explain`` says
-    which and why. The traced module's tensors are never written to. Batch norm normalizes dimension 1, which is a
-    linear layer's features in a matrix and a ``Conv1d``'s channels in a batch: where the program does not tell, record
-    shapes first (:mod:`fx.passes.shape_prop`).
+    A batch norm is left alone if it is in training mode or has no running statistics. So is one whose layer has other
+    users, shares tensors, has hooks or is a subclass, or where a tensor of either is an input or computed. ``explain``
+    lists them with the reasons. The traced module's tensors are never written to.
+
+    Batch norm normalizes dimension 1. That is the features of a linear layer only for a matrix, and the channels of a
+    ``Conv1d`` only for a batch. Where the number of dimensions is not known, record shapes first
+    (:mod:`fx.passes.shape_prop`).
     """
 
     checked: bool = True
-    """Fold also where the number of dimensions is not known, with a check that fails if it is another one."""
+    """Also fold where the number of dimensions is not known, with a check that fails for any other number."""
 
     name: ClassVar[str] = "fuse-conv-bn"
     contract: ClassVar[Contract] = close
@@ -62,11 +64,11 @@ class FuseConvBN(RewritingPass):
         yield from ({"checked": checked} for checked in (True, True, False))
 
     def rewrites(self, graph_module: GraphModule) -> Iterator[Edit]:
-        """Fold one batch norm after the other."""
+        """Fold the batch norms one by one."""
         layers = Layers(graph_module)
         folds = deque(fold for _, fold in self._plan(graph_module, layers) if isinstance(fold, _Fold))
         layers.forget_dependences()
-        while folds:  # what is done is forgotten, with the tensors that it replaced
+        while folds:  # popped, so that the replaced tensors are freed
             fold = folds.popleft()
             norm = fold.norm
             yield Edit(f"{norm.label} into {fold.layer.label}", norm.node.source)
@@ -77,13 +79,16 @@ class FuseConvBN(RewritingPass):
             layers.remove(norm)
 
     def explain(self, graph_module: GraphModule) -> list[Fusion]:
-        """Return what this pass would do to each batch norm of ``graph_module``, and why. Nothing is changed."""
+        """Report for each batch norm of ``graph_module`` whether this pass would fold it, and why.
+
+        The program is not changed.
+        """
         expect_program(graph_module, f"{type(self).__name__} explains a GraphModule")
         plan = self._plan(graph_module, Layers(graph_module))
         return [Fusion(norm.node.name, isinstance(fold, _Fold), str(fold), norm.node.source) for norm, fold in plan]
 
     def _plan(self, graph_module: GraphModule, layers: Layers) -> list[tuple[WeightedLayer, _Fold | str]]:
-        """Each batch norm with what folds it, or why it is left alone."""
+        """Return each batch norm with its fold, or with the reason why it is left alone."""
         ranks = Ranks(graph_module)
         plan: list[tuple[WeightedLayer, _Fold | str]] = []
         for node in graph_module.graph.nodes:
@@ -92,7 +97,7 @@ class FuseConvBN(RewritingPass):
             if norm is not None and norm.is_batch_norm:
                 plan.append((norm, fold := self._examine(norm, layers, ranks, graph_module.training)))
                 if isinstance(fold, _Fold) and fold.checked is not None:
-                    ranks.known[node] = fold.checked  # from here on
+                    ranks.known[node] = fold.checked  # later nodes can rely on the check
         return plan
 
     def _examine(self, norm: WeightedLayer, layers: Layers, ranks: Ranks, training: bool) -> _Fold | str:
@@ -105,8 +110,8 @@ class FuseConvBN(RewritingPass):
             return "it is in training mode, where it normalizes with the statistics of each batch"
         if not norm.tensors.keys() >= {"running_mean", "running_var"}:
             return "it keeps no running statistics"
-        known = [tensor for tensor in norm.tensors.values() if isinstance(tensor, Tensor)]  # others are nodes
-        if training and norm.module is None and any(tensor.requires_grad for tensor in known):
+        tensors = [tensor for tensor in norm.tensors.values() if isinstance(tensor, Tensor)]  # others are nodes
+        if training and norm.module is None and any(tensor.requires_grad for tensor in tensors):
             return "the program is in training mode, and its weight and bias are trained"
         layer = layers.get(norm.source)
         if layer is None or not is_one_of(layer.kind, *_FOLDED_INTO):
@@ -126,16 +131,16 @@ class FuseConvBN(RewritingPass):
 
 @dataclass(frozen=True, slots=True)
 class _Fold:
-    """A layer that can do the work of a batch norm too, and the rank to check, if any."""
+    """A layer that can replace itself and the batch norm after it, and the rank to check at run time, if any."""
 
     layer: WeightedLayer
     norm: WeightedLayer
     checked: int | None
 
     def tensors(self) -> dict[str, Tensor]:
-        """The tensors with which the layer does that. They take as much memory as its own, and are made when needed."""
+        """Compute the folded weight and bias: on demand, as they take as much memory as the layer's own."""
         folded = without_gradients(lambda: _folded(self.layer, self.norm))
-        assert not isinstance(folded, str), "was looked at before"
+        assert not isinstance(folded, str), "checked when the fold was planned"
         return folded
 
     def __str__(self) -> str:
@@ -144,7 +149,7 @@ class _Fold:
 
 
 def _fold(layer: WeightedLayer, norm: WeightedLayer, checked: int | None) -> _Fold | str:
-    """Return what lets ``layer`` compute what ``norm`` makes of its result, or why nothing does."""
+    """Return the fold of ``norm`` into ``layer``, or the reason why it cannot be folded."""
     weight = layer.tensors["weight"]
     transposed, groups = _grouped(layer)
     channels = groups * weight.shape[1] if transposed else weight.shape[0]
@@ -158,13 +163,13 @@ def _fold(layer: WeightedLayer, norm: WeightedLayer, checked: int | None) -> _Fo
 
 
 def _grouped(layer: WeightedLayer) -> tuple[bool, int]:
-    """Return whether a layer is transposed, and into how many groups its weight divides the output channels."""
+    """Return whether a layer is transposed, and the number of groups into which its weight divides the channels."""
     transposed = is_one_of(layer.kind, "transposed convolution")
     return transposed, layer.settings["groups"] if transposed else 1
 
 
 def _folded(layer: WeightedLayer, norm: WeightedLayer) -> dict[str, Tensor] | str:
-    """The weight scaled and the bias shifted, or why the dtype has no such numbers."""
+    """Return the scaled weight and the shifted bias, or the reason why the dtype cannot represent the weight."""
     weight, bias = layer.tensors["weight"], layer.tensors.get("bias")
     transposed, groups = _grouped(layer)
     wide = torch.promote_types(weight.dtype, torch.float32)
@@ -179,7 +184,7 @@ def _folded(layer: WeightedLayer, norm: WeightedLayer) -> dict[str, Tensor] | st
         size = product.abs().amax([dim for dim, length in enumerate(factor.shape) if length == 1], keepdim=True)
         if bool(((folded.to(wide) - product).abs() > size * torch.finfo(weight.dtype).eps).any()):
             return f"the folded weight of `%{layer.node}` would be too large or too small for {weight.dtype}"
-    # A layer without a bias gets that of the norm, which is trained if the norm was.
+    # The bias that a layer without one gets is trained if that of the norm was.
     trained = bias if bias is not None else offset
     tensors = {"weight": folded.flatten(0, 1), "bias": shift.to(weight.dtype)}
     if layer.module is not None or isinstance(weight, nn.Parameter):

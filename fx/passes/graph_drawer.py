@@ -1,6 +1,6 @@
-"""``FxGraphDrawer``: programs as graphs for Graphviz, in ``torch.fx``'s classes and methods (paper, section 6.3).
+"""``FxGraphDrawer``: programs as Graphviz graphs, with the classes and methods of ``torch.fx`` (paper, section 6.3).
 
-It needs neither pydot nor Graphviz to make and write the text; :func:`fx.draw` makes pictures without either.
+Making and writing the text needs neither pydot nor Graphviz; :func:`fx.draw` makes pictures without either.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ _TARGET_FILLS = (
     "CadetBlue1 Coral DarkOliveGreen1 DarkSeaGreen1 GhostWhite Khaki1 LavenderBlush1 LightSkyBlue MistyRose1 "
     "PaleTurquoise2 PeachPuff1 Salmon Thistle1 Wheat1"
 ).split()
-"""Fills of calls, so that the same function has the same."""
+"""Fill colors of calls; the target's name selects one, so equal targets have equal colors."""
 _LONGEST_LIST = 8
 
 
 class FxGraphDrawer:
-    """Draws a program, and the programs that it calls as modules, as graphs of Graphviz.
+    """A drawing of a program, and of the programs that it calls as modules, as Graphviz graphs.
 
     >>> import fx
     >>> program = fx.symbolic_trace(torch.nn.Sequential(torch.nn.Linear(4, 5)))
@@ -64,9 +64,9 @@ class FxGraphDrawer:
         Args:
             graph_module: the program.
             name: name of the graph.
-            ignore_getattr: leave out what fetches attributes.
+            ignore_getattr: leave out ``get_attr`` nodes.
             ignore_parameters_and_buffers: leave out the parameters and buffers of modules.
-            skip_node_names_in_args: of the arguments show only those that are not nodes.
+            skip_node_names_in_args: show only arguments that are not nodes.
             parse_stack_trace: show the user's file and line.
             dot_graph_shape: Graphviz's shape of nodes; ``"record"`` by default.
             normalize_args: show arguments by the names of the signature, with defaults.
@@ -88,30 +88,30 @@ class FxGraphDrawer:
                 self._dot_graphs[inner_name] = DotGraph(inner_name, self._statements(inner))
 
     def get_dot_graph(self, submod_name: str | None = None) -> DotGraph:
-        """The graph of the program, or of the program at the path ``submod_name`` in it."""
+        """Return the graph of the program, or of the program at the path ``submod_name`` in it."""
         return self.get_main_dot_graph() if submod_name is None else self.get_submod_dot_graph(submod_name)
 
     def get_main_dot_graph(self) -> DotGraph:
-        """The graph of the program."""
+        """Return the graph of the program."""
         return self._dot_graphs[self._name]
 
     def get_submod_dot_graph(self, submod_name: str) -> DotGraph:
-        """The graph of the program at a path in it.
+        """Return the graph of the program at the path ``submod_name`` in the drawn one.
 
         Raises:
             MissingDrawingError: the program calls no ``GraphModule`` at that path.
         """
-        found = self._dot_graphs.get(f"{self._name}_{submod_name}")
-        if found is None:
-            known = [name.removeprefix(f"{self._name}_") for name in self._dot_graphs if name != self._name]
+        graph = self._dot_graphs.get(f"{self._name}_{submod_name}")
+        if graph is None:
+            paths = [name.removeprefix(f"{self._name}_") for name in self._dot_graphs if name != self._name]
             raise MissingDrawingError(
                 f"there is no drawing of a program at {submod_name!r}",
-                why=f"programs are at {', '.join(known)}" if known else "the program calls no GraphModule",
+                why=f"programs are at {', '.join(paths)}" if paths else "the program calls no GraphModule",
             )
-        return found
+        return graph
 
     def get_all_dot_graphs(self) -> dict[str, DotGraph]:
-        """All graphs, by name: that of the program, and ``name_path`` for programs in it."""
+        """Return all graphs by name: the program has the drawing's name, a program inside it ``name_path``."""
         return self._dot_graphs
 
     def _statements(self, graph_module: GraphModule) -> Iterator[str]:
@@ -120,7 +120,7 @@ class FxGraphDrawer:
         clusters: dict[str, list[str]] = {}
         for node in nodes:
             statement = f"{quoted(node.name)}{attributes(self._look(graph_module, node))};"
-            # Notes of TorchInductor: the buffer that a node is computed into, with others where it fuses them.
+            # TorchInductor records the buffer that a node is computed into; fused nodes share one.
             buffer: Any = node.meta.get("buf_meta")
             if buffer is not None and buffer.n_origin > 1:
                 clusters.setdefault(str(buffer.name), []).append(statement)
@@ -144,7 +144,7 @@ class FxGraphDrawer:
         return self._box(self._label(graph_module, node), fill)
 
     def _box(self, fields: Iterable[str], fill: str) -> dict[str, str]:
-        """The attributes of a node with these fields."""
+        """Return the Graphviz attributes of a box with these fields."""
         texts = [text.encode(errors="replace").decode() for text in fields if text]
         is_record = self.dot_graph_shape in ("record", "Mrecord")
         label = '"{' + "|".join(map(_spelled_field, texts)) + '}"' if is_record else quoted("\n".join(texts))
@@ -157,7 +157,7 @@ class FxGraphDrawer:
         }
 
     def _label(self, graph_module: GraphModule, node: Node) -> Iterator[str]:
-        """The fields of a node's box."""
+        """Yield the fields of a node's box."""
         yield f"name=%{node.name}"
         yield f"op_code={node.op}"
         if node.op == "call_module":
@@ -191,7 +191,7 @@ class FxGraphDrawer:
         return [text for text in texts if not (self._skip_names and "%" in text)]
 
     def _tensors(self, graph_module: GraphModule, node: Node) -> Iterator[str]:
-        """Nodes and edges for the parameters and buffers of a module."""
+        """Yield statements for the parameters and buffers of the module that ``node`` calls."""
         module = find_attribute(graph_module, str(node.target), MISSING)
         if not isinstance(module, torch.nn.Module) or isinstance(module, GraphModule):
             return
@@ -204,38 +204,38 @@ class FxGraphDrawer:
 
 
 def _normalized(graph_module: GraphModule, node: Node) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Arguments by name; as they are where the signature, or which of several it is, cannot be told."""
+    """Return the arguments by name, or as they are if the signature is unknown or ambiguous."""
     try:
-        found = node.normalized_arguments(graph_module, normalize_to_only_use_kwargs=True)
+        normalized = node.normalized_arguments(graph_module, normalize_to_only_use_kwargs=True)
     except GraphError:
-        found = None
-    return (node.args, node.kwargs) if found is None else (found.args, found.kwargs)
+        normalized = None
+    return (node.args, node.kwargs) if normalized is None else (normalized.args, normalized.kwargs)
 
 
 def _spelled_field(text: str) -> str:
-    """One field of a record, whose lines stand below each other."""
+    """Return ``text`` as one field of a record, its lines one below the other."""
     return "\\n".join(record_field(line).replace('"', '\\"') for line in text.split("\n"))
 
 
 def _short(argument: Any) -> str:
-    """An argument as text; of long lists only the beginning."""
+    """Return an argument as text, a long list cut short."""
     if isinstance(argument, (list, tuple)) and len(argument) > _LONGEST_LIST:
         return f"[{', '.join(map(_short, argument[:_LONGEST_LIST]))}, ...]"
     return format_argument(argument)
 
 
 def _tensor_fields(value: Any) -> Iterator[str]:
-    """The fields of what is known of a value."""
-    for one in pytree.tree_leaves(value, is_leaf=lambda leaf: isinstance(leaf, TensorMetadata)):
-        if not isinstance(one, (TensorMetadata, torch.Tensor)):
+    """Yield the fields for the recorded metadata of a value."""
+    for tensor in pytree.tree_leaves(value, is_leaf=lambda leaf: isinstance(leaf, TensorMetadata)):
+        if not isinstance(tensor, (TensorMetadata, torch.Tensor)):
             continue
-        stride = one.stride if isinstance(one, TensorMetadata) else one.stride()
-        yield f"dtype={one.dtype}"
-        yield f"shape={tuple(one.shape)}"
-        yield f"requires_grad={one.requires_grad}"
+        stride = tensor.stride if isinstance(tensor, TensorMetadata) else tensor.stride()
+        yield f"dtype={tensor.dtype}"
+        yield f"shape={tuple(tensor.shape)}"
+        yield f"requires_grad={tensor.requires_grad}"
         yield f"stride={tuple(stride)}"
-        if isinstance(one, TensorMetadata) and one.is_quantized:
+        if isinstance(tensor, TensorMetadata) and tensor.is_quantized:
             names = {"qscheme": "qscheme", "scale": "q_scale", "zero_point": "q_zero_point", "axis": "q_axis"}
-            for name, shown in names.items():
-                if name in one.qparams:
-                    yield f"{shown}={one.qparams[name]}"
+            for name, label in names.items():
+                if name in tensor.qparams:
+                    yield f"{label}={tensor.qparams[name]}"

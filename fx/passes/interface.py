@@ -1,4 +1,4 @@
-"""What callers of a program rely on: its inputs, the structure of its result, and what it writes to."""
+"""The interface of a program to its callers: its inputs, the structure of its result, and the memory it writes to."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ _WRITING = frozenset({"write", "unknown", "state"})
 
 @dataclass(frozen=True, slots=True)
 class Interface:
-    """The interface of one program, as it was when this was made."""
+    """The interface of a program at one point in time."""
 
     output: Node | None
     """Its output node."""
     inputs: dict[str, Any]
-    """The default of each input by name, stars included; an ellipsis where it has none."""
+    """The default of each input, by name with stars; an ellipsis for an input without one."""
     convention: tuple[Any, ...]
-    """How callers' arguments become inputs: class of the code generator, and what it flattens."""
+    """The calling convention: the class of the code generator, and the pytrees that it flattens."""
     result: Any
-    """The structure of what it returns: containers, with its kind for each computed value."""
+    """The structure of the result: containers, with a ``_Computed`` for each computed value."""
     writes: dict[str, str]
-    """What it surely writes to: inputs and its own state, each with the operation that does."""
+    """The inputs and state that it definitely writes to, each with the operation that writes."""
     may_write: frozenset[str]
-    """What it may write to, as far as the analysis can tell."""
+    """The inputs and state that it may write to, by a conservative analysis."""
 
     @classmethod
     def of(cls, graph: Graph) -> Interface:
-        """The interface of the program ``graph``."""
+        """Return the interface of the program ``graph``."""
         last = graph._root._prev
         output = last if last._op == "output" else None
         codegen = graph._codegen
@@ -58,28 +58,28 @@ class Interface:
 
 
 def signature_is_kept(before: Interface, after: Interface) -> Violation | None:
-    """Callers pass the same inputs: names, order, defaults, and how they are flattened."""
+    """Check that callers pass the same inputs: names, order, defaults, and calling convention."""
     if list(before.inputs) != list(after.inputs):
-        shown = " instead of ".join(f"({', '.join(interface.inputs)})" for interface in (after, before))
+        difference = " instead of ".join(f"({', '.join(interface.inputs)})" for interface in (after, before))
         return Violation(
-            f"the program's inputs are {shown}",
+            f"the program's inputs are {difference}",
             remedy="keep every placeholder, also one that nothing uses any more",
         )
     for name, default in before.inputs.items():
         if not _is_same(default, after.inputs[name]):
-            shown = " instead of ".join("none" if i is ... else repr(i) for i in (after.inputs[name], default))
-            return Violation(f"the default of input {name!r} is {shown}")
+            difference = " instead of ".join("none" if i is ... else repr(i) for i in (after.inputs[name], default))
+            return Violation(f"the default of input {name!r} is {difference}")
     if not _is_same(before.convention, after.convention):
         return Violation(
-            "the program takes its inputs in another way",
-            why="its code generator is another one, or flattens them differently",
+            "the program's calling convention differs",
+            why="its code generator has another class, or flattens inputs differently",
             remedy="carry it over: new_graph.set_codegen(graph._codegen)",
         )
     return None
 
 
 def result_is_kept(before: Interface, after: Interface) -> Violation | None:
-    """Callers get a result of the same structure, as far as the output node shows it."""
+    """Check that callers get a result of the same structure, as far as the output node determines it."""
     if before.result is not None and after.output is None:
         return Violation("the graph has no output any more", remedy="end it with graph.output(value)")
     difference = _difference(before.result, after.result, "the result")
@@ -87,7 +87,7 @@ def result_is_kept(before: Interface, after: Interface) -> Violation | None:
 
 
 def writes_are_kept(before: Interface, after: Interface) -> Violation | None:
-    """Check that the program still writes to what others can see of what it wrote to."""
+    """Check that every externally visible write is still made, and that no new one is."""
     for written, writer in before.writes.items():
         if written not in after.may_write:
             return Violation(
@@ -110,20 +110,23 @@ class _Computed:
     """A value that the program computes."""
 
     is_tensor: bool
-    """Whether it is known to be one tensor, not a container."""
+    """True if it is known to be one tensor, not a container."""
 
 
 def _structure(value: Any, aliases: Aliases) -> Any:
     if isinstance(value, Node):
-        is_given = value.op in ("placeholder", "get_attr")  # which may be a container of tensors
+        is_given = value.op in ("placeholder", "get_attr")  # may be a container of tensors
         return _Computed(aliases.kinds[aliases.position[value]] == "tensor" and not is_given)
     return map_parts(lambda part: _structure(part, aliases), value)
 
 
 def _difference(before: Any, after: Any, what: str) -> str | None:
-    """Return how two structures differ; a computed value may be anything that is computed."""
+    """Describe how two structures differ, or return None if they may be the same.
+
+    Two computed values count as equal, and one that may be no tensor matches any structure.
+    """
     computed = [isinstance(value, _Computed) for value in (before, after)]
-    # What is computed and not surely a tensor may be a number or a tuple when the program runs.
+    # A computed value that is not known to be a tensor may turn out to be a number or a tuple.
     if all(computed) or any(isinstance(value, _Computed) and not value.is_tensor for value in (before, after)):
         return None
     kinds = ["tensor" if isinstance(value, _Computed) else type(value).__name__ for value in (after, before)]
@@ -138,12 +141,12 @@ def _difference(before: Any, after: Any, what: str) -> str | None:
     if len(parts[0]) != len(parts[1]):
         return f"{what} has {len(parts[1])} elements instead of {len(parts[0])}"
     pairs = zip(labels[0], parts[0], parts[1], strict=True)
-    found = (_difference(old, new, f"element {label!r} of {what}") for label, old, new in pairs)
-    return next((difference for difference in found if difference is not None), None)
+    differences = (_difference(old, new, f"element {label!r} of {what}") for label, old, new in pairs)
+    return next((difference for difference in differences if difference is not None), None)
 
 
 def _is_same(before: Any, after: Any) -> bool:
-    """Return whether two constants are the same, also where they are nan, or copies of one tensor."""
+    """Return whether two constants are the same; NaN equals NaN, and copies of a tensor are the same."""
     return before is after or (type(before) is type(after) and repr(before) == repr(after))
 
 
@@ -159,7 +162,7 @@ def _sure_writes(writers: list[int], aliases: Aliases) -> Iterator[tuple[str, st
         arguments: Any = node.args if isinstance(effect.written, int) else node.kwargs
         try:
             written = arguments[effect.written]
-        # It is passed in another way than the effect says, or is a default: not sure.
+        # The argument is a default, or passed by name instead of by position or the reverse: no definite write.
         except (IndexError, KeyError):
             continue
         owner = _memory_of(written, aliases)
@@ -173,7 +176,7 @@ def _name_operation(node: Node) -> str:
 
 
 def _memory_of(value: Any, aliases: Aliases) -> Node | None:
-    """The input or attribute whose memory ``value`` surely is."""
+    """Return the input or attribute that ``value`` definitely shares memory with, or None."""
     while isinstance(value, Node):
         if value.op in ("placeholder", "get_attr"):
             return value
@@ -187,7 +190,7 @@ def _memory_of(value: Any, aliases: Aliases) -> Node | None:
 
 
 def _is_element(node: Node) -> bool:
-    """Return whether it is ``x[…]`` with numbers and slices, which is not a copy."""
+    """Return whether ``node`` is ``x[…]`` with numbers and slices, which returns a view."""
     if node.target is not operator.getitem:
         return False
     parts: Any = node.args[1] if isinstance(node.args[1], tuple) else (node.args[1],)
@@ -195,17 +198,17 @@ def _is_element(node: Node) -> bool:
 
 
 def _possible_writes(writers: list[int], aliases: Aliases) -> frozenset[str]:
-    """The labels of everything from which the memory that ``writers`` may write to can come."""
+    """Return the labels of all inputs and state that ``writers`` may write to."""
     pending: list[int] = list(aliases.kept)
-    found: set[str] = set()
+    labels: set[str] = set()
     for index in writers:
         node, effect = aliases.nodes[index], aliases.effects[index]
         is_write = effect is not None and effect.kind == "write"
         pending += aliases.written_inputs(index) if is_write else aliases.inputs[index]
         if not is_write or (node.op == "call_module" and aliases.writes_state(index)):
-            found.add(_STATE)
+            labels.add(_STATE)
     sources = (aliases.nodes[index] for index in reached(pending, aliases.shared.__getitem__))
-    return frozenset(found.union(_label(node) for node in sources if node.op in ("placeholder", "get_attr")))
+    return frozenset(labels.union(_label(node) for node in sources if node.op in ("placeholder", "get_attr")))
 
 
 def _label(node: Node) -> str:

@@ -1,4 +1,4 @@
-"""``CapabilityBasedPartitioner``: what a backend takes becomes submodules, as client code of torch.fx asks for it."""
+"""``CapabilityBasedPartitioner``: make submodules of the nodes that a backend supports, with torch.fx's interface."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ class Partition:
         del self.nodes[node]
 
     def size(self) -> int:
-        """Return how many nodes it has."""
+        """Return the number of nodes."""
         return len(self.nodes)
 
 
 class CapabilityBasedPartitioner:
-    """Divides a program into what a backend takes and the rest, by :func:`~fx.passes.partition.find_regions`.
+    """A partitioner that makes submodules of supported nodes, by :func:`~fx.passes.partition.find_regions`.
 
     >>> import torch, fx
     >>> from fx.passes.operator_support import OperatorSupport
@@ -66,10 +66,11 @@ class CapabilityBasedPartitioner:
 
         Args:
             graph_module: the program.
-            operator_support: says which nodes the backend takes.
+            operator_support: decides which nodes the backend supports.
             allows_single_node_partition: also make partitions of one call.
-            non_compute_ops: names of functions that are no reason for a partition, besides ``"_operator.getitem"``.
-            allowed_single_node_partition_ops: names of functions that may be a partition alone all the same.
+            non_compute_ops: names of functions that compute nothing, so that a partition needs others; in addition to
+                ``"_operator.getitem"`` and ``"torch.ops.aten.view"``.
+            allowed_single_node_partition_ops: names of functions that may form a partition alone in any case.
         """
         expect_program(graph_module, "a CapabilityBasedPartitioner divides a GraphModule")
         if not hasattr(operator_support, "is_node_supported"):
@@ -85,7 +86,9 @@ class CapabilityBasedPartitioner:
         """Return the partitions, each with its nodes in the order of the program."""
         modules, graph = dict(self.graph_module.named_modules()), self.graph_module.graph
         calls = [node for node in graph.nodes if node.op in CALLABLE_NODE_OPS]
-        regions = find_regions(graph, [one for one in calls if self.operator_support.is_node_supported(modules, one)])
+        regions = find_regions(
+            graph, [call for call in calls if self.operator_support.is_node_supported(modules, call)]
+        )
         return [Partition(number, nodes) for number, nodes in enumerate(filter(self._is_worth_it, regions))]
 
     def _is_worth_it(self, nodes: Sequence[Node]) -> bool:
@@ -99,7 +102,7 @@ class CapabilityBasedPartitioner:
         return [node for node in nodes if _function_name(node) not in self.non_compute_ops]
 
     def remove_bookend_non_compute_ops(self, partitions: Iterable[Partition]) -> None:
-        """Take functions that compute nothing out of partitions, where nothing before them does, or nothing behind."""
+        """Remove leading and trailing functions that compute nothing from the partitions."""
         for partition in partitions:
             nodes = partition.nodes
             computing = self._computing(nodes)
@@ -114,7 +117,7 @@ class CapabilityBasedPartitioner:
             PassError: a partition cannot run as a whole.
         """
         named = ((Region(f"{prefix}{number}"), partition) for number, partition in enumerate(partitions))
-        regions = Regions(self.graph_module, {node: region for region, one in named for node in one.nodes})
+        regions = Regions(self.graph_module, {node: region for region, partition in named for node in partition.nodes})
         divided = regions.build(regions.in_program_order(-1), Spelling())
         for region in regions.regions:
             self.graph_module.add_submodule(region.name, divided.get_submodule(region.name))
@@ -122,7 +125,7 @@ class CapabilityBasedPartitioner:
         return self.graph_module
 
     def partition_and_fuse(self, prefix: str = "fused_") -> GraphModule:
-        """Make the partitions that :meth:`propose_partitions` returns submodules of the program, and return it."""
+        """Make submodules of the partitions that :meth:`propose_partitions` returns, and return the program."""
         return self.fuse_partitions(self.propose_partitions(), prefix)
 
 

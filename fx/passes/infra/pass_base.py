@@ -1,4 +1,4 @@
-"""``PassBase`` and ``PassResult``: a pass as a class with conditions before and after, and what it returns."""
+"""``PassBase`` and ``PassResult``: a pass as a class with pre- and postconditions, and its result."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from fx.graph_module import GraphModule
 
 
 class PassResult(NamedTuple):
-    """What a pass returns."""
+    """The result of a pass."""
 
     graph_module: torch.nn.Module
-    """The program, which may be the one that the pass was given."""
+    """The program, which may be the same object as the input."""
     modified: bool
-    """Whether the pass changed it."""
+    """True if the pass changed it."""
 
 
 def program_in(returned: Any) -> Any:
-    """Return the program that a ``PassResult``, or what is like one, holds; anything else as it is."""
-    # A module with an attribute of that name does more than the program.
-    held = None if isinstance(returned, torch.nn.Module) else getattr(returned, "graph_module", None)
-    return held if isinstance(held, GraphModule) else returned
+    """Return the ``graph_module`` of a ``PassResult`` or a similar object, and any other value as it is."""
+    # A module that holds a program under this name may do more than the program.
+    program = None if isinstance(returned, torch.nn.Module) else getattr(returned, "graph_module", None)
+    return program if isinstance(program, GraphModule) else returned
 
 
 class PassBase(ABC):
-    """A pass that implements ``call``, and may check programs before and after; called like a function.
+    """Base of passes that implement ``call`` and may check programs before and after it; called like a function.
 
     >>> import torch, fx
     >>> class Relu6(PassBase):
@@ -42,7 +42,7 @@ class PassBase(ABC):
     """
 
     def __call__(self, graph_module: GraphModule) -> PassResult | None:
-        """Check what the pass requires, run it, and check what it ensures."""
+        """Check the preconditions, run the pass, and check the postconditions."""
         self.requires(graph_module)
         result = self.call(graph_module)
         self.ensures(graph_module)
@@ -53,7 +53,7 @@ class PassBase(ABC):
         """Run the pass on a program."""
 
     def requires(self, graph_module: GraphModule) -> None:  # noqa: B027 - a check that a pass may have
-        """Raise where the program is not what the pass can be given."""
+        """Raise an exception if the pass cannot run on the program."""
 
     def ensures(self, graph_module: GraphModule) -> None:  # noqa: B027 - a check that a pass may have
-        """Raise where the program is not what the pass promises to leave."""
+        """Raise an exception if the program breaks a promise of the pass."""

@@ -18,11 +18,11 @@ from fx.graph_module import GraphModule
 from fx.passes.infra.pass_base import PassResult
 
 Constraint = Callable[[Callable[..., Any], Callable[..., Any]], bool]
-"""Whether a pass may stand before another one."""
+"""Returns whether the first pass may run before the second."""
 
 
 def pass_result_wrapper(fn: Callable[..., Any]) -> Callable[..., PassResult | None]:
-    """Return a pass that gives a ``PassResult``, which says that the program was changed, where ``fn`` gives none."""
+    """Return a pass that calls ``fn`` and returns a ``PassResult``, with ``modified=True`` if ``fn`` returns none."""
 
     @functools.wraps(fn)
     def wrapped(graph_module: torch.nn.Module) -> PassResult | None:
@@ -35,12 +35,12 @@ def pass_result_wrapper(fn: Callable[..., Any]) -> Callable[..., PassResult | No
 
 
 def this_before_that_pass_constraint(this: Callable[..., Any], that: Callable[..., Any]) -> Constraint:
-    """Return a constraint: ``that`` does not stand before ``this``."""
+    """Return the constraint that ``that`` may not run before ``this``."""
     return lambda a, b: a != that or b != this
 
 
-def _name_of(one: Callable[..., Any]) -> str:
-    return one.__name__ if inspect.isfunction(one) else type(one).__name__
+def _name_of(pass_: Callable[..., Any]) -> str:
+    return pass_.__name__ if inspect.isfunction(pass_) else type(pass_).__name__
 
 
 class PassSchedule:
@@ -52,7 +52,7 @@ class PassSchedule:
         self._validated = False
 
     def add_pass(self, _pass: Callable[..., Any]) -> None:
-        """Add a pass behind the others."""
+        """Append a pass."""
         self.passes.append(_pass)
         self._validated = False
 
@@ -62,10 +62,14 @@ class PassSchedule:
         self._validated = False
 
     def validate_constraints(self) -> None:
-        """Raise :class:`PassError`, with the names of two passes, unless all constraints allow the order."""
+        """Check the order of the passes.
+
+        Raises:
+            PassError: a constraint forbids it; the message names the two passes.
+        """
         pairs = itertools.combinations(enumerate(self.passes), 2)
         for (first, a), (second, b) in pairs if not self._validated else ():
-            if not all(may_stand_before(a, b) for may_stand_before in self.constraints):
+            if not all(may_precede(a, b) for may_precede in self.constraints):
                 what = f"pass schedule constraint violated: {_name_of(b)} has to run before {_name_of(a)}"
                 places = f"{_name_of(a)} is number {first} of the passes, {_name_of(b)} number {second}"
                 raise PassError(what, value=places, remedy="change their order, or drop the constraint")
@@ -73,7 +77,7 @@ class PassSchedule:
 
 
 class PassManager(PassSchedule):
-    """Runs passes in an order that all constraints allow, ``steps`` times at most, until they change nothing more."""
+    """A manager that runs passes in an order that all constraints allow, up to ``steps`` times or to a fixed point."""
 
     def __init__(
         self,
@@ -83,14 +87,15 @@ class PassManager(PassSchedule):
         run_checks_after_each_pass: bool = False,
         suppress_check_failures: bool = False,
     ) -> None:
-        """Passes to be run.
+        """Set the passes and their constraints.
 
         Args:
             passes: each takes a module and returns a ``PassResult``.
             constraints: see :func:`this_before_that_pass_constraint`.
-            steps: how often all passes are run at most, while they change something.
-            run_checks_after_each_pass: run the check, and ``Graph.lint``, after each pass, not only before all.
-            suppress_check_failures: warn where a check fails.
+            steps: largest number of runs of all passes; a run that changes nothing is the last.
+            run_checks_after_each_pass: run the check and ``Graph.lint`` after each pass, not only the check at the
+                start.
+            suppress_check_failures: warn if a check fails, instead of raising.
         """
         super().__init__(passes, constraints)
         self.steps = steps or 1
@@ -99,7 +104,7 @@ class PassManager(PassSchedule):
         self._check: Callable[[torch.nn.Module], object] = lambda module: None
 
     def add_checks(self, check: Callable[[torch.nn.Module], object]) -> None:
-        """Let ``check``, which raises where a module is not in order, run around passes."""
+        """Set the function that checks a module, and raises an exception if the module is invalid."""
         if len(inspect.signature(check).parameters) != 1:
             raise PassError("a check of a PassManager takes one argument, the module", value=shown(check))
         self._check = check
@@ -114,7 +119,11 @@ class PassManager(PassSchedule):
             warnings.warn(f"a check of a PassManager failed: {error}", stacklevel=2)
 
     def solve_constraints(self) -> None:
-        """Put the passes into an order that all constraints allow: first those that none has to run before."""
+        """Sort the passes topologically, so that all constraints hold.
+
+        Raises:
+            PassError: the constraints form a cycle; the message names its passes.
+        """
         before: graphlib.TopologicalSorter[int] = graphlib.TopologicalSorter(dict.fromkeys(range(len(self.passes)), ()))
         for a, b in itertools.permutations(range(len(self.passes)), 2) if self.constraints else ():
             if not all(allowed(self.passes[a], self.passes[b]) for allowed in self.constraints):
@@ -127,19 +136,19 @@ class PassManager(PassSchedule):
         self._validated = True
 
     def __call__(self, module: torch.nn.Module) -> PassResult:
-        """Run the passes; an error that one raises gets a note with its name."""
+        """Run the passes; an exception from one of them gets a note with its name."""
         if not self._validated:
             self.solve_constraints()
         self.check(module)
         modified = False
         for _ in range(self.steps):
             changed = False
-            for number, one in enumerate(self.passes):
+            for number, pass_ in enumerate(self.passes):
                 try:
-                    result = self._run(one, module)
+                    result = self._run(pass_, module)
                 except Exception as error:
                     earlier = ", ".join(map(_name_of, self.passes[:number])) or "none"
-                    add_note(error, f"while the pass {_name_of(one)} ran, after the passes: {earlier}")
+                    add_note(error, f"while the pass {_name_of(pass_)} ran, after the passes: {earlier}")
                     raise
                 module, changed = result.graph_module, changed or bool(result.modified)
             modified = modified or changed
@@ -147,10 +156,10 @@ class PassManager(PassSchedule):
                 break
         return PassResult(module, modified)
 
-    def _run(self, one: Callable[..., Any], module: torch.nn.Module) -> PassResult:
-        result = one(module)
+    def _run(self, pass_: Callable[..., Any], module: torch.nn.Module) -> PassResult:
+        result = pass_(module)
         if not hasattr(result, "graph_module"):
-            what = f"the pass {_name_of(one)} returns no PassResult"
+            what = f"the pass {_name_of(pass_)} returns no PassResult"
             raise PassError(what, value=shown(result), remedy="wrap it: pass_result_wrapper(the_pass)")
         if isinstance(result.graph_module, GraphModule):
             result.graph_module.recompile()

@@ -49,7 +49,7 @@ def test_another_way_to_take_inputs_is_seen() -> None:
     assert signature_is_kept(before, Interface.of(copy.deepcopy(flattened).graph)) is None
     flattened.graph.set_codegen(fx.CodeGen())
     violation = signature_is_kept(before, Interface.of(flattened.graph))
-    assert violation is not None and violation.what == "the program takes its inputs in another way"
+    assert violation is not None and violation.what == "the program's calling convention differs"
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""``merge-parallel-layers``: layers that read the same value become one, as with the projections of attention."""
+"""``merge-parallel-layers``: merge layers that read the same value, such as the projections of attention."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ _LAYOUT = names_of("memory").union(
     "as_strided is_non_overlapping_and_dense numpy tolist untyped_storage view view_as view_as_complex _unsafe_view "
     "sym_stride sym_storage_offset".split()
 )
-"""Operations whose result, or whether they work at all, depends on how a tensor lies in memory."""
+"""Operations whose result or validity depends on the memory layout of a tensor."""
 
 
 @dataclass(frozen=True, slots=True)
 class Merging:
-    """What becomes of one of several layers that read the same value."""
+    """The decision about one of several layers that read the same value."""
 
     node: str
     """Name of its node."""
     merged: bool
-    """Whether it becomes part of another one."""
+    """True if it is merged with others."""
     reason: str
-    """With which layers it is merged, or why it is left alone."""
+    """The layers that it is merged with, or the reason why it is left alone."""
     where: SourceLocation | None
     """The user's line that calls it, if known."""
 
@@ -49,21 +49,21 @@ class Merging:
 @register_pass
 @dataclass(frozen=True, slots=True)
 class MergeParallelLayers(RewritingPass):
-    """Make one layer of several linear layers, or several convolutions, that read the same value.
+    """Merge several linear layers, or several convolutions, that read the same value into one layer.
 
-    The weights are put one behind the other, and the result is split: one large product in the place of small ones.
-    Convolutions must agree in kernel, stride, padding and dilation and have one group. Where only some have a bias, the
-    others get one of zeros, which training would change. The merged layer runs where the first of them stood, and has
-    new tensors; the traced module's are never written to.
+    The weights are concatenated and the result is split: one large product replaces several small ones. Convolutions
+    must agree in kernel, stride, padding and dilation and have one group. Where only some layers have a bias, the
+    others get one of zeros, which training would change. The merged layer runs in the place of the first and has new
+    tensors; the traced module's are never written to.
 
-    The parts of the result are views of it. So layers are left alone whose results are written to or returned, or
-    used by something that may depend on how they lie in memory, such as ``view`` unless it only divides the features
-    of a linear layer. Left alone are subclasses and layers with hooks or shared tensors too; ``explain`` says why. Fold
-    batch norms first: what is behind a part of a merged layer cannot be folded into it.
+    The parts of the result are views of it. So a layer is left alone if its result is written to or returned, or used
+    by an operation that may depend on the memory layout. An example is ``view``, unless it only divides the features of
+    a linear layer. Subclasses and layers with hooks or shared tensors are left alone too. ``explain`` gives the
+    reasons. Fold batch norms first: one that follows a part of a merged layer cannot be folded into it.
     """
 
     least: int = 2
-    """How many layers have to come together for a merge to be worth it; two at least."""
+    """Smallest number of layers to merge; at least two."""
 
     name: ClassVar[str] = "merge-parallel-layers"
     contract: ClassVar[Contract] = close
@@ -79,7 +79,7 @@ class MergeParallelLayers(RewritingPass):
         yield from ({"least": least} for least in (2, 2, 3))
 
     def rewrites(self, graph_module: GraphModule) -> Iterator[Edit]:
-        """Merge one group of layers after the other."""
+        """Merge the groups of layers one by one."""
         layers = Layers(graph_module)
         for group in self._plan(graph_module, layers)[0]:
             names = ", ".join(layer.label for layer in group[1:])
@@ -87,7 +87,10 @@ class MergeParallelLayers(RewritingPass):
             _merge(graph_module, layers, group)
 
     def explain(self, graph_module: GraphModule) -> list[Merging]:
-        """Return what this pass would do to each layer that reads what another one reads, and why. Nothing changes."""
+        """Report for each layer that shares its input with another whether this pass would merge it, and why.
+
+        The program is not changed.
+        """
         expect_program(graph_module, f"{type(self).__name__} explains a GraphModule")
         groups, reasons = self._plan(graph_module, Layers(graph_module))
         report = dict.fromkeys(reasons, False)
@@ -101,11 +104,11 @@ class MergeParallelLayers(RewritingPass):
     def _plan(
         self, graph_module: GraphModule, layers: Layers
     ) -> tuple[list[list[WeightedLayer]], dict[WeightedLayer, str]]:
-        """Groups to be merged, and of each other layer that reads what another one reads why it is in none."""
+        """Return the groups to merge, and for every other layer that shares its input the reason why it is in none."""
         beside: dict[Node, list[WeightedLayer]] = {}
         for layer in layers:
             if layer.is_batch_norm or is_one_of(layer.kind, "transposed convolution"):
-                continue  # which nobody expects to be merged
+                continue  # not a candidate, so not reported
             if isinstance(layer.source, Node) and "weight" in layer.tensors:
                 beside.setdefault(layer.source, []).append(layer)
         several = [together for together in beside.values() if len(together) > 1]
@@ -128,7 +131,7 @@ class MergeParallelLayers(RewritingPass):
 def _group(
     together: Sequence[WeightedLayer], layers: Layers, dependences: Dependences, reasons: dict[WeightedLayer, str]
 ) -> list[list[WeightedLayer]]:
-    """Divide layers that read one value into those that can be merged; fills ``reasons`` for those that cannot."""
+    """Group the layers that can be merged, among those that read one value; add the others to ``reasons``."""
     groups: list[list[WeightedLayer]] = []
     latest: dict[Any, list[WeightedLayer]] = {}
     for layer in together:
@@ -153,7 +156,7 @@ def _group(
     return groups
 
 
-# What stands against it.
+# Obstacles.
 
 
 def _why_no_view(layer: WeightedLayer, dependences: Dependences) -> str | None:
@@ -163,15 +166,15 @@ def _why_no_view(layer: WeightedLayer, dependences: Dependences) -> str | None:
         return f"{why_impure(writers[0]) or f'`%{writers[0]}` uses it up'}, which may be memory of its result"
     if aliases.returned[aliases.position[layer.node]]:
         return "its result is returned or kept, and must not be part of another tensor"
-    reached, seen = [layer.node], {layer.node}
-    for value in reached:  # which grows
+    reached, visited = [layer.node], {layer.node}
+    for value in reached:  # grows during the loop
         for user in value.users:
             if user.op == "call_method" and user.target == "contiguous" and len(user.args) == 1 and not user.kwargs:
-                continue  # a copy, however the value lies
+                continue  # contiguous for any layout of the value
             if _is_layout_dependent(user) and not (value is layer.node and _divides_features(layer, user)):
                 return f"`%{user}` may depend on how its result lies in memory"
-            if user not in seen and aliases.may_share(user, value):
-                seen.add(user)
+            if user not in visited and aliases.may_share(user, value):
+                visited.add(user)
                 reached.append(user)
     return None
 
@@ -191,7 +194,7 @@ def _is_layout_dependent(user: Node) -> bool:
 
 
 def _divides_features(layer: WeightedLayer, user: Node) -> bool:
-    """Return whether ``user`` is a ``view`` that leaves the dimensions of a linear layer's result before the last."""
+    """Return whether ``user`` is a ``view`` that only divides the last dimension of a linear layer's result."""
     sizes: Sequence[Any] = user.args[1:]
     if layer.dims or user.op != "call_method" or user.target != "view" or user.kwargs:
         return False
@@ -208,11 +211,11 @@ def _divides_features(layer: WeightedLayer, user: Node) -> bool:
     return False
 
 
-# Which layers are of one kind.
+# Layers of the same kind.
 
 
 def _kind_of(layer: WeightedLayer) -> Any:
-    """Return what layers must have in common to be merged, or why this one cannot be."""
+    """Return a key that is equal for layers that can be merged, or as text the reason why this layer cannot be."""
     weight = layer.tensors["weight"]
     settings = _settings(layer)
     if any(isinstance(setting, Node) for setting in settings.values()):
@@ -220,7 +223,7 @@ def _kind_of(layer: WeightedLayer) -> Any:
     if settings.get("groups", 1) != 1:
         return f"it has {settings['groups']} groups, each with inputs of its own"
     if weight.numel() == 0:
-        return "its weight is empty, which torch's kernels do not agree on what to make of"
+        return "its weight is empty, which torch's kernels treat differently"
     bias = layer.tensors.get("bias")
     if bias is not None and (bias.dtype, bias.device) != (weight.dtype, weight.device):
         return "its weight and its bias differ in dtype or device"
@@ -231,18 +234,18 @@ def _kind_of(layer: WeightedLayer) -> Any:
 
 
 def _settings(layer: WeightedLayer) -> dict[str, Any]:
-    """The settings of a convolution, under the names of its arguments."""
+    """Return the settings of a convolution, by the names of its arguments."""
     if not layer.dims:
         return {}
     if layer.module is not None:
         return {name: getattr(layer.module, name) for name in (*_SETTINGS, "padding_mode")}
-    given = dict(zip(layer.parameters, layer.node.args, strict=False))
-    given.update(layer.node.kwargs)
-    return {name: given.get(name, default) for name, default in _SETTINGS.items()}
+    arguments = dict(zip(layer.parameters, layer.node.args, strict=False))
+    arguments.update(layer.node.kwargs)
+    return {name: arguments.get(name, default) for name, default in _SETTINGS.items()}
 
 
 def _spread(value: Any, dimensions: int) -> Any:
-    """A setting of a convolution for each of its dimensions, though one number may stand for all."""
+    """Expand a setting of a convolution to one number per dimension."""
     if isinstance(value, int):
         return (value,) * dimensions
     if isinstance(value, (tuple, list)):
@@ -263,34 +266,34 @@ def _merge(graph_module: GraphModule, layers: Layers, group: Sequence[WeightedLa
         merged = call(graph_module, layers, first, weight, bias)
         dim = -1 - first.dims  # without counting a batch dimension, which may be missing
         parts = graph.call_function(torch.split, (merged, sizes), {"dim": dim})
-        taken = [graph.call_function(operator.getitem, (parts, number)) for number in range(len(group))]
+        elements = [graph.call_function(operator.getitem, (parts, number)) for number in range(len(group))]
     for node in (merged, parts):
         inherit(node, [layer.node for layer in group])
-    for layer, part in zip(group, taken, strict=True):
+    for layer, part in zip(group, elements, strict=True):
         layer.node.replace_all_uses_with(part)
         layers.remove(layer)
 
 
 def _stack(group: Sequence[WeightedLayer]) -> tuple[Tensor, Tensor | None]:
-    """The weights and biases of several layers behind one another, parameters if those of the first layer are."""
+    """Concatenate the weights and biases of several layers, as parameters if those of the first layer are."""
     weights = [layer.tensors["weight"] for layer in group]
     biases = [layer.tensors.get("bias") for layer in group]
-    given = [bias for bias in biases if bias is not None]
-    weight = torch.cat([one.detach() for one in weights])
+    present = [bias for bias in biases if bias is not None]
+    weight = torch.cat([tensor.detach() for tensor in weights])
     bias = None
-    if given:
-        zeros = (one.new_zeros(one.shape[0]) for one in weights)
+    if present:
+        zeros = (tensor.new_zeros(tensor.shape[0]) for tensor in weights)
         bias = torch.cat([zero if own is None else own.detach() for own, zero in zip(biases, zeros, strict=True)])
     if isinstance(weights[0], nn.Parameter):
         weight = nn.Parameter(weight, weights[0].requires_grad)
-        bias = None if bias is None else nn.Parameter(bias, any(one.requires_grad for one in given))
+        bias = None if bias is None else nn.Parameter(bias, any(tensor.requires_grad for tensor in present))
     return weight, bias
 
 
 def _call_module(
     graph_module: GraphModule, layers: Layers, first: WeightedLayer, weight: Tensor, bias: Tensor | None
 ) -> Node:
-    """Call a new module with these tensors, which stands beside the one of ``first``."""
+    """Call a new module with these tensors, added beside the module of ``first``."""
     module = copy_with(cast("nn.Module", first.module), {"weight": weight, "bias": bias})
     setattr(module, "out_channels" if first.dims else "out_features", weight.shape[0])
     prefix, _, name = str(first.node.target).rpartition(".")
@@ -301,7 +304,7 @@ def _call_module(
 def _call_function(
     graph_module: GraphModule, layers: Layers, first: WeightedLayer, weight: Tensor, bias: Tensor | None
 ) -> Node:
-    """Call the function of ``first`` with these tensors, which become attributes beside its own."""
+    """Call the function of ``first`` with these tensors, added as attributes beside its own."""
     graph = graph_module.graph
     prefix = str(first.fetched["weight"].target).rpartition(".")[0]
     fetched = [
@@ -312,6 +315,6 @@ def _call_function(
 
 
 def _input(layer: WeightedLayer) -> tuple[Node]:
-    """Return what the layer is applied to now: merging others may have changed that."""
+    """Return the layer's current input: merging other layers may have changed it."""
     node = layer.node
     return (cast("Node", node.args[0] if node.args else node.kwargs["input"]),)

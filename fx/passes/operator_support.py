@@ -1,4 +1,4 @@
-"""Which nodes a backend takes, as client code of torch.fx says it. Those of :func:`fx.lower` say it by converters."""
+"""Operator support: the nodes that a backend can run, with torch.fx's interface. :func:`fx.lower` uses converters."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from fx.passes.tools_common import CALLABLE_NODE_OPS, get_node_target
 
 Modules = Mapping[str, torch.nn.Module]
 Dtypes = tuple[Sequence[Sequence[torch.dtype] | None], Mapping[str, Sequence[torch.dtype]]] | None
-"""Dtypes that each argument may have, by position and by name; None for any."""
+"""The supported dtypes of each argument, by position and by name; None for any dtype."""
 
 
 class OperatorSupportBase(ABC):
-    """Says of nodes whether a backend takes them."""
+    """Decides whether a backend supports a node."""
 
     @abstractmethod
     def is_node_supported(self, submodules: Modules, node: Node) -> bool:
-        """Return whether the backend takes a node of a program with these modules."""
+        """Return whether the backend supports ``node``; ``submodules`` are the modules of its program by path."""
 
 
 class OperatorSupport(OperatorSupportBase):
-    """Takes the calls that a table lists, by the names that :func:`~fx.passes.tools_common.get_node_target` returns.
+    """Support for the calls in a table, by the names that :func:`~fx.passes.tools_common.get_node_target` returns.
 
     >>> import torch, fx
     >>> program = fx.symbolic_trace(lambda x: torch.relu(x).neg())
@@ -36,14 +36,14 @@ class OperatorSupport(OperatorSupportBase):
     """
 
     def __init__(self, support_dict: Mapping[str, Dtypes] | None = None) -> None:
-        """A table: names of calls, each with the dtypes that its arguments may have, if not any."""
+        """Set the table: names of calls, each with the supported dtypes of its arguments, or None for any."""
         self._support_dict: Mapping[str, Dtypes] = support_dict or {}
 
     def is_node_supported(self, submodules: Modules, node: Node) -> bool:
-        """Return whether the table lists a call for its dtypes; True for nodes that call nothing.
+        """Return whether the table lists the call with the dtypes of its arguments; True for nodes that call nothing.
 
         Raises:
-            PassError: the dtype of an argument matters, and ``ShapeProp`` has not noted it.
+            PassError: the dtype of an argument matters, and ``ShapeProp`` has not recorded it.
         """
         if node.op not in CALLABLE_NODE_OPS:
             return True
@@ -54,12 +54,13 @@ class OperatorSupport(OperatorSupportBase):
             *((node.kwargs.get(name), by_name[name]) for name in by_name),
         ]
         return target in self._support_dict and all(
-            allowed is None or not isinstance(given, Node) or _dtype_of(given) in allowed for given, allowed in checked
+            allowed is None or not isinstance(argument, Node) or _dtype_of(argument) in allowed
+            for argument, allowed in checked
         )
 
 
 def create_op_support(is_node_supported: Callable[[Modules, Node], bool]) -> OperatorSupportBase:
-    """Return what asks a function, which is given the modules of the program and a node."""
+    """Return an operator support that calls a function with the modules of the program and a node."""
 
     class FunctionSupport(OperatorSupportBase):
         def is_node_supported(self, submodules: Modules, node: Node) -> bool:
@@ -69,35 +70,39 @@ def create_op_support(is_node_supported: Callable[[Modules, Node], bool]) -> Ope
 
 
 def chain(*op_support: OperatorSupportBase) -> OperatorSupportBase:
-    """Return what takes the nodes that all of several take."""
-    return create_op_support(lambda modules, node: all(one.is_node_supported(modules, node) for one in op_support))
+    """Return the operator support for nodes that all of ``op_support`` support."""
+    return create_op_support(
+        lambda modules, node: all(support.is_node_supported(modules, node) for support in op_support)
+    )
 
 
 def any_chain(*op_support: OperatorSupportBase) -> OperatorSupportBase:
-    """Return what takes the nodes that one of several takes."""
-    return create_op_support(lambda modules, node: any(one.is_node_supported(modules, node) for one in op_support))
+    """Return the operator support for nodes that at least one of ``op_support`` supports."""
+    return create_op_support(
+        lambda modules, node: any(support.is_node_supported(modules, node) for support in op_support)
+    )
 
 
 class OpSupports:
-    """What takes most nodes, to be put together with others by :func:`chain`."""
+    """Operator supports that decline a few nodes, to be combined with others by :func:`chain`."""
 
     @classmethod
     def decline_if_input_dtype(cls, dtype: torch.dtype) -> OperatorSupportBase:
-        """Return what takes nodes without an input of a dtype, which ``ShapeProp`` has to have noted."""
+        """Return an operator support that declines nodes with an input of ``dtype``, as ``ShapeProp`` recorded it."""
         return create_op_support(lambda _, node: dtype not in map(_dtype_of, node.all_input_nodes))
 
     @classmethod
     def decline_if_node_in_names(cls, disallow_set: Iterable[str]) -> OperatorSupportBase:
-        """Return what takes nodes with other names."""
+        """Return an operator support that declines the nodes with these names."""
         names = frozenset(disallow_set)
         return create_op_support(lambda _, node: node.name not in names)
 
 
 def _dtype_of(node: Node) -> Any:
-    """Return what ``ShapeProp`` has noted: the dtype of a tensor, or the class of another value."""
-    noted = getattr(node.meta.get("tensor_meta"), "dtype", node.meta.get("type"))
-    if noted is None:
-        what = f"a backend takes a call by the dtype of `%{node}`, which is not recorded"
+    """Return the dtype of a tensor, or the class of another value, as ``ShapeProp`` has recorded it."""
+    recorded = getattr(node.meta.get("tensor_meta"), "dtype", node.meta.get("type"))
+    if recorded is None:
+        what = f"whether a backend supports a call depends on the dtype of `%{node}`, which is not recorded"
         remedy = "run the program first: fx.passes.ShapeProp(program).propagate(*inputs)"
         raise PassError(what, where=node.source, value=node.format_node(), remedy=remedy)
-    return noted
+    return recorded

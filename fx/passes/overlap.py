@@ -1,4 +1,4 @@
-"""``overlap``: what a program waits for is started early and waited for late, and the rest runs meanwhile (6.2.3)."""
+"""``overlap``: start asynchronous operations early, wait for them late, and run the rest meanwhile (section 6.2.3)."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from fx.passes.waiting_calls import EarlyOrder, WaitingCall, find_waiting_calls
 from fx.provenance import SourceLocation
 
 _HARMLESS = frozenset({"write", "random", "check"})
-"""Effects that a call which is independent of others may pass, where they concern other memory than its own."""
+"""Effects that an independent call may be reordered with, unless they write to memory that it reads."""
 
 
 @dataclass(frozen=True, slots=True)
 class Overlap:
-    """What becomes of one operation that waits for something else."""
+    """The schedule of one asynchronous operation."""
 
     node: str
     """Name of its node."""
     operations: tuple[str, ...]
-    """Names of the nodes that run while it does, in order, other waiting calls aside."""
+    """Names of the nodes that run beside it, in order, without other asynchronous operations."""
     where: SourceLocation | None
     """The user's line that calls it, if known."""
 
@@ -38,26 +38,26 @@ class Overlap:
 @register_pass
 @dataclass(frozen=True, slots=True)
 class OverlapCommunication(RewritingPass):
-    """Start what a program waits for as early as its inputs allow, and wait for it just before its first use.
+    """Start asynchronous operations as early as their inputs allow, and wait for each just before its first use.
 
     Operations are those registered by :func:`~fx.operators.asynchronous.register_async`, ``rpc_sync`` of
-    ``torch.distributed.rpc``, and collectives of ``torch.ops._c10d_functional``. What computes their arguments, without
-    any effect, moves up with the start as far as that needs; nothing else moves. Promises:
+    ``torch.distributed.rpc``, and collectives of ``torch.ops._c10d_functional``. The pure operations that compute their
+    arguments move up with the start as far as needed; nothing else moves. Guarantees:
 
-    - The results are the same bit for bit: an operation passes only what it commutes with, and no memory that it reads
-      is written to while it runs.
-    - Operations through the same channel (a server, a process group) start in the order of the program, which depends
-      on the program alone: ranks that run the same one never wait for each other in a circle.
-    - At most ``in_flight`` operations run beside the program at a time, and values take at most ``memory`` times the
-      bytes that they took at the worst moment of the original, if sizes are recorded (``meta["val"]`` or
-      ``meta["tensor_meta"]``, see :class:`~fx.passes.shape_prop.ShapeProp`); without sizes each value counts as one.
+    - Results are bitwise equal: only operations that commute are reordered, and no memory that an operation reads is
+      written to while it runs.
+    - Operations on the same channel (a server, a process group) start in the order of the program. The order depends
+      on the program alone, so ranks that run the same program cannot deadlock.
+    - At most ``in_flight`` operations run beside the program at a time.
+    - Peak memory is at most ``memory`` times that of the original, in bytes if sizes are recorded (``meta["val"]`` or
+      ``meta["tensor_meta"]``, see :class:`~fx.passes.shape_prop.ShapeProp`). Without sizes each value counts as one.
     - An error surfaces at the wait, which has the user's line of the original call.
     """
 
     in_flight: int = 4
-    """How many operations may run at a time."""
+    """Largest number of operations that run at a time."""
     memory: float = 2.0
-    """How much the values may take at the worst moment, in parts of what they took in the original."""
+    """Largest allowed peak memory of the values, in multiples of the original peak."""
 
     name: ClassVar[str] = "overlap"
     contract: ClassVar[Contract] = exact
@@ -65,30 +65,30 @@ class OverlapCommunication(RewritingPass):
     def __post_init__(self) -> None:
         if self.in_flight < 1 or not self.memory >= 1:
             raise PassError(
-                "overlap lets one operation run at a time, or more, in the memory of the original, or more",
+                "overlap needs an in_flight and a memory of at least 1",
                 value=f"in_flight={self.in_flight}, memory={self.memory}",
                 remedy="leave both out",
             )
 
     def options_for(self, graph_module: GraphModule) -> Iterator[dict[str, float]]:
-        """Yield options to test, whatever the program: without limits that matter, and with narrow ones."""
+        """Yield options to test, whatever the program: generous limits, the defaults, and narrow limits."""
         yield from ({"memory": 100.0}, {}, {"in_flight": 1, "memory": 100.0}, {"in_flight": 2, "memory": 1.0})
 
     def rewrites(self, graph_module: GraphModule) -> Iterator[Edit]:
-        """Divide or move one operation after the other."""
+        """Split or move the operations one by one."""
         schedule = _Schedule(graph_module, self)
-        left: list[WaitingCall] = []
+        unmoved: list[WaitingCall] = []
         for call in schedule.calls:
             if not call.moves:
-                left.append(call)
+                unmoved.append(call)
                 continue
             yield Edit(f"{call.node} beside {len(schedule.beside(call))} operation(s)", call.node.source)
-            for each in (*left, call):  # what others start behind keeps its place among them
+            for each in (*unmoved, call):  # calls that do not move are put in place too, as others are ordered by them
                 schedule.apply(each)
-            left.clear()
+            unmoved.clear()
 
     def explain(self, graph_module: GraphModule) -> list[Overlap]:
-        """Return what would run beside each operation that waits for something. Nothing is changed."""
+        """Report the operations that would run beside each asynchronous operation. The program is not changed."""
         expect_program(graph_module, f"{type(self).__name__} explains a GraphModule")
         schedule = _Schedule(graph_module, self)
         return [
@@ -98,7 +98,7 @@ class OverlapCommunication(RewritingPass):
 
 
 class _Schedule:
-    """Where the calls of a program go. All other nodes, ``others``, keep an order in which arguments are early."""
+    """The new places of a program's waiting calls among the other nodes, ``others``, which compute arguments early."""
 
     def __init__(self, graph_module: GraphModule, limits: OverlapCommunication) -> None:
         self._graph = graph_module.graph
@@ -106,14 +106,14 @@ class _Schedule:
         self.calls = find_waiting_calls(graph_module.graph)
         order = self._early_order(limits.memory)
         self._early = order.moved
-        """What computes arguments of calls, and moves up with those that move before it."""
+        """Nodes that compute arguments of calls, and move up with calls that move before them."""
         self.others: list[Node] = []
         self._gap_of: list[int] = []
-        """The gap in which the halves are that go before each of the others: the one before what does not move."""
+        """For each of the others, the gap of the halves that go before it: the gap before the next fixed node."""
         self._gaps: dict[int, list[tuple[tuple[int, int], Node]]] = {}
-        """Halves that are where they go, by gap: what they are sorted by, and the nodes."""
+        """Halves at their new place, by gap, each with its sort key."""
         self._waiting: dict[int, dict[Node, tuple[int, int]]] = {}
-        """Halves that are where they were, by gap, each with its place, and that among all nodes."""
+        """Halves still at their old place, by gap, each with its place among the others and among all nodes."""
         self._collect(order)
         self._depends = [self._dependencies(call) for call in self.calls]
         self._limits = OverlapLimits(order, self.others, self.calls, limits.in_flight, limits.memory)
@@ -129,7 +129,7 @@ class _Schedule:
         self._interleave()
 
     def _early_order(self, memory: float) -> EarlyOrder:
-        """The order in which arguments are as early as the memory allows, those of the first calls first."""
+        """Return the order with arguments as early as the memory limit allows, preferring those of the first calls."""
         graph, calls = self._graph, self.calls
         nodes = list(graph.nodes)
         sizes = sizes_of(nodes)
@@ -148,14 +148,14 @@ class _Schedule:
         return order
 
     def _collect(self, order: EarlyOrder) -> None:
-        """Tell the calls from the other nodes."""
+        """Separate the calls from the other nodes, and record the original place of each half."""
         starts = {call.node: call for call in self.calls}
         waits = {call.wait: call for call in self.calls if call.wait is not None}
         halves: list[tuple[int, Node, int]] = []
         for position, node in enumerate(order.nodes):
             place = len(self.others)
             while place and self.others[place - 1] in self._early and node < self.others[place - 1]:
-                place -= 1  # in the program it stands before what could be earlier
+                place -= 1  # in the program it comes before these nodes, which were moved up
             if (call := waits.get(node)) is not None:
                 call.last, call.places, call.order = place, (call.first, place), (call.order[0], position)
             elif (call := starts.get(node)) is not None:
@@ -174,13 +174,13 @@ class _Schedule:
             self._waiting.setdefault(self._gap_of[place], {})[node] = (place, position)
 
     def beside(self, call: WaitingCall) -> list[Node]:
-        """Return the operations that run while ``call`` does."""
+        """Return the operations that run while ``call`` is in flight."""
         return [node for node in self.others[call.first : call.last] if node.op.startswith("call")]
 
-    # What may pass what.
+    # Reordering.
 
     def _passes(self, call: WaitingCall, other: Node) -> bool:
-        """Return whether a half of ``call`` may stand on the other side of ``other``."""
+        """Return whether a half of ``call`` may move to the other side of ``other``."""
         if call.result in other.all_input_nodes:
             return False
         if not call.halves.independent:
@@ -193,7 +193,7 @@ class _Schedule:
         return self._dependences.writes(other).isdisjoint(self._dependences.reads(call.node))
 
     def _dependencies(self, call: WaitingCall) -> list[WaitingCall]:
-        """The earlier calls that have to be over before ``call`` starts."""
+        """Return the earlier calls that have to finish before ``call`` starts."""
         return [other for other in self.calls[: call.number] if self._follows(call, other)]
 
     def _follows(self, call: WaitingCall, other: WaitingCall) -> bool:
@@ -203,10 +203,10 @@ class _Schedule:
             return False
         return self._dependences.why_not_swap(other.node, call.node) is not None
 
-    # Where the halves go.
+    # Places of the halves.
 
     def _hoist(self, call: WaitingCall) -> None:
-        """Let ``call`` start as early as it can."""
+        """Move the start of ``call`` as early as possible."""
         earlier = self.calls[: call.number]
         earliest = max((other.last for other in self._depends[call.number]), default=0)
         earliest = max([earliest, *(other.first for other in earlier if other.shares_channel(call))])
@@ -218,7 +218,7 @@ class _Schedule:
             self._limits.count(call, range(call.first, call.first + 1))
 
     def _sink(self, call: WaitingCall) -> None:
-        """Let ``call`` be waited for as late as it can."""
+        """Move the wait for ``call`` as late as possible."""
         followers = (other for other in self.calls[call.number + 1 :] if call in self._depends[other.number])
         latest = min((other.first for other in followers), default=len(self.others) - 1)
         while call.last < latest and self._limits.admit(call, call.last):
@@ -229,10 +229,10 @@ class _Schedule:
             call.last += 1
 
     def _interleave(self) -> None:
-        """Rank the halves of each gap: a start moves up past waits that it does not need, while the limits allow it.
+        """Rank the halves of each gap: a start moves up past waits that it does not depend on, within the limits.
 
-        Of eight calls that one operation uses, of which four may run at a time, the fifth starts once the first is
-        there, and not when all four are::
+        Suppose that one operation uses eight calls, and four may run at a time. Then the fifth starts as soon as the
+        first is finished, and not when all four are::
 
             wait 0, start 4, wait 1, start 5, wait 2, start 6, wait 3, start 7, wait 4, ...
         """
@@ -255,7 +255,7 @@ class _Schedule:
                     call.is_interleaved = True  # others start in between
 
     def _earliest_among(self, call: WaitingCall, events: Sequence[Event], together: GapLimits) -> int:
-        """Return how many of ``events``, which come before the start of ``call`` in its gap, have to."""
+        """Return how many of ``events``, which precede the start of ``call`` in its gap, have to precede it."""
         earliest = len(events)
         for place in reversed(range(len(events))):
             other, starts = events[place]
@@ -270,7 +270,7 @@ class _Schedule:
     # The edits.
 
     def apply(self, call: WaitingCall) -> None:
-        """Put ``call`` where it goes; those before it are there, and those behind it where they were."""
+        """Put ``call`` at its new place; earlier calls are at theirs already, later ones still at their old places."""
         node, graph = call.node, self._graph
         for place, half in zip(call.places, (node, call.wait), strict=True):
             if half is not None:
@@ -289,17 +289,17 @@ class _Schedule:
             graph.erase_node(node)
         self._put(call.first, call.ranks[0], call.order[0], start)
         self._put(call.last, call.ranks[1], call.order[1], wait)
-        # What computes arguments stands where the program has it, perhaps behind the place to which a half has moved.
+        # Nodes that compute arguments are still at their old places, perhaps after the new place of a half.
         for place, half in ((call.first, start), (call.last, wait)) if call.moves else ():
             for argument in self.others[:place]:
                 if argument in self._early and half < argument:
                     half.prepend(argument)
 
     def _put(self, place: int, rank: int, order: int, node: Node) -> None:
-        """Put a half into a gap: behind those of smaller ranks, before what was behind it and is not where it goes.
+        """Put a half into a gap: after the halves of smaller rank, before later nodes that are at their old places.
 
-        So starts move up only, beside waits, and waits down. A program that waits for what another rank starts later
-        than it did would wait forever.
+        So starts only move up, relative to waits, and waits only move down. Otherwise a program could wait for an
+        operation that another rank starts later than in the original, and so wait forever.
         """
         number = self._gap_of[place]
         gap = self._gaps.setdefault(number, [])

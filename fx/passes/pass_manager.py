@@ -1,4 +1,4 @@
-"""``PassManager`` for passes that return the program itself, as client code of torch.fx has them."""
+"""``PassManager`` for passes that return the program itself, with torch.fx's interface."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["PassManager", "inplace_wrapper", "log_hook", "loop_pass", "these_bef
 
 
 def inplace_wrapper(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a pass that gives its first argument, which ``fn`` changes in place, whatever ``fn`` gives."""
+    """Return a pass that runs ``fn`` and returns its first argument, which ``fn`` changes in place."""
 
     @functools.wraps(fn)
     def wrapped(changed: Any, *args: Any, **kwargs: Any) -> Any:
@@ -28,7 +28,7 @@ def inplace_wrapper(fn: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def log_hook(fn: Callable[..., Any], level: int = logging.INFO) -> Callable[..., Any]:
-    """Return a pass that logs what ``fn`` gives; use it inside of :func:`inplace_wrapper`."""
+    """Return a pass that runs ``fn`` and logs its result; use it inside :func:`inplace_wrapper`."""
 
     @functools.wraps(fn)
     def logged(*args: Any, **kwargs: Any) -> Any:
@@ -40,7 +40,7 @@ def log_hook(fn: Callable[..., Any], level: int = logging.INFO) -> Callable[...,
 
 
 def loop_pass(base_pass: Any, n_iter: int | None = None, predicate: Callable[[Any], bool] | None = None) -> Any:
-    """Return a pass that runs ``base_pass`` ``n_iter`` times, or while ``predicate`` says so of the program.
+    """Return a pass that runs ``base_pass`` ``n_iter`` times, or while ``predicate`` is true for the program.
 
     Raises:
         PassError: both are given or none, or ``n_iter`` is not a positive number.
@@ -63,12 +63,12 @@ def loop_pass(base_pass: Any, n_iter: int | None = None, predicate: Callable[[An
 
 
 def these_before_those_pass_constraint(these: Callable[..., Any], those: Callable[..., Any]) -> Constraint:
-    """Return a constraint: no pass that wraps ``those`` stands before one that wraps ``these``."""
+    """Return the constraint that no pass that wraps ``those`` may run before one that wraps ``these``."""
     return lambda a, b: inspect.unwrap(a) != those or inspect.unwrap(b) != these
 
 
 class PassManager(PassSchedule):
-    """Runs passes, each on what the one before returned, in an order that has to meet the constraints."""
+    """A manager that runs passes in the given order, which must meet the constraints, each on the previous result."""
 
     @classmethod
     def build_from_passlist(cls, passes: list[Callable[..., Any]]) -> PassManager:
@@ -77,19 +77,19 @@ class PassManager(PassSchedule):
 
     def remove_pass(self, _passes: list[str] | None) -> None:
         """Remove the passes of these names."""
-        self.passes = [one for one in self.passes if one.__name__ not in (_passes or ())]
+        self.passes = [pass_ for pass_ in self.passes if pass_.__name__ not in (_passes or ())]
         self._validated = False
 
     def replace_pass(self, _target: Callable[..., Any], _replacement: Callable[..., Any]) -> None:
-        """Put a pass in the place of those with the name of ``_target``."""
-        self.passes = [_replacement if one.__name__ == _target.__name__ else one for one in self.passes]
+        """Replace the passes with the name of ``_target`` by ``_replacement``."""
+        self.passes = [_replacement if pass_.__name__ == _target.__name__ else pass_ for pass_ in self.passes]
         self._validated = False
 
     def validate(self) -> None:
-        """Check that the order is one that all constraints allow."""
+        """Check that the order meets all constraints."""
         self.validate_constraints()
 
     def __call__(self, source: Any) -> Any:
-        """Run the passes on a program, and return what the last one does."""
+        """Run the passes on a program, and return the result of the last one."""
         self.validate()
-        return functools.reduce(lambda result, one: one(result), self.passes, source)
+        return functools.reduce(lambda result, pass_: pass_(result), self.passes, source)

@@ -1,4 +1,4 @@
-"""How many dimensions values have, as far as the program itself shows it."""
+"""The ranks of values (numbers of dimensions), as far as the program determines them."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from fx.operators.families import find_operator
 
 
 class Ranks:
-    """The number of dimensions of each value where it is known.
+    """The rank of each value where it is known.
 
-    It is known from recorded shapes, after ``flatten(1)``, ``view`` and ``reshape`` to sizes that are counted, and
-    behind layers, normalization, pooling, activations, dropout and other functions of such values.
+    It is known from recorded shapes, and after ``flatten(1)`` and a ``view`` or ``reshape`` to a list of sizes. Layers,
+    normalization, pooling, activations, dropout and other functions that keep the rank pass it on.
     """
 
     def __init__(self, graph_module: GraphModule) -> None:
@@ -26,7 +26,7 @@ class Ranks:
         self._graph_module = graph_module
 
     def visit(self, node: Node) -> None:
-        """Find out about ``node``; call in the order of the graph."""
+        """Record the rank of ``node`` if it is known; call in the order of the graph."""
         rank = _recorded_rank(node)
         if rank is None:
             rank = _reshaped_rank(self._graph_module, node)
@@ -38,7 +38,7 @@ class Ranks:
 
 
 def find_ranks(graph_module: GraphModule) -> dict[Node, int]:
-    """Return what ``Ranks`` knows of a whole program."""
+    """Return the known ranks of all values of a program, see :class:`Ranks`."""
     ranks = Ranks(graph_module)
     for node in graph_module.graph.nodes:
         ranks.visit(node)
@@ -46,7 +46,7 @@ def find_ranks(graph_module: GraphModule) -> dict[Node, int]:
 
 
 def insert_rank_check(folded: Node, into: Node, rank: int, pass_name: str) -> None:
-    """Let the program fail unless the result of ``into`` has ``rank`` dimensions, on which the folding relies."""
+    """Insert a check that the result of ``into`` has ``rank`` dimensions, as the folding of ``folded`` assumes."""
     graph = into.graph
     with graph.inserting_before(folded):
         dim = graph.call_method("dim", (into,))
@@ -63,7 +63,7 @@ def _recorded_rank(node: Node) -> int | None:
 
 
 def _reshaped_rank(graph_module: GraphModule, node: Node) -> int | None:
-    """The rank after an operation that sets it."""
+    """Return the rank of the result of an operation that sets it, or None."""
     if node.op == "call_method" and node.target in ("view", "reshape") and not node.kwargs:
         sizes: tuple[Any, ...] = node.args[1:]
         if len(sizes) == 1 and isinstance(sizes[0], (tuple, list)):
@@ -74,8 +74,8 @@ def _reshaped_rank(graph_module: GraphModule, node: Node) -> int | None:
         is_flat = type(module) is nn.Flatten and (module.start_dim, module.end_dim) == (1, -1)
         return 2 if is_flat else None
     if node.target is torch.flatten or (node.op == "call_method" and node.target == "flatten"):
-        given = {**dict(zip(("start_dim", "end_dim"), node.args[1:], strict=False)), **node.kwargs}
-        return 2 if (given.get("start_dim"), given.get("end_dim", -1)) == (1, -1) else None
+        arguments = {**dict(zip(("start_dim", "end_dim"), node.args[1:], strict=False)), **node.kwargs}
+        return 2 if (arguments.get("start_dim"), arguments.get("end_dim", -1)) == (1, -1) else None
     return None
 
 

@@ -1,4 +1,4 @@
-"""Regions: sets of a program's nodes that become submodules, and the program that is left around them."""
+"""Regions: sets of a program's nodes that become submodules, and the outer program that calls them."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from fx.modules.containers import Container
 from fx.node import KEYWORD_ONLY, Node, map_arg
 
 _DESCRIBING_THE_VALUE = ("example_value", "tensor_meta", "type", "val")
-"""Entries of ``meta`` that hold of a value whichever node hands it on."""
+"""Entries of ``meta`` that describe the value, so that they are valid for any node that returns it."""
 
 _SHOWN = 6
-"""How many steps of a cycle an error shows."""
+"""Largest number of steps of a cycle in an error message."""
 
 _LIKE_MEMORY = (DRAWS, CHECKS, UNKNOWN, SETS_MODES)
-"""What operations do that orders others as a write to one piece of memory would."""
+"""Effects that order operations as a write to a memory of its own would."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -42,35 +42,35 @@ class Region:
 
 
 Item: TypeAlias = "Region | Node"
-"""What the outer program runs as one step: a region, or a node that is in none."""
+"""One step of the outer program: a region, or a node outside all regions."""
 
 
 class _Link(NamedTuple):
-    """Why one item has to run after another one."""
+    """A reason why one item has to run after another."""
 
     earlier: Node
     later: Node
     uses: bool
-    """Whether the later one uses the earlier one's value; otherwise one of them has an effect."""
+    """True if ``later`` uses the value of ``earlier``; False if an effect of one of them orders the two."""
 
 
 @dataclass(frozen=True, slots=True)
 class Spelling:
-    """How nodes and inputs of the submodules are named, and what the submodules return."""
+    """The naming of nodes and inputs in submodules, and the form of their results."""
 
     keep_node_names: bool = True
     """Nodes keep their names; otherwise they are named for what they call."""
     keep_input_names: bool = True
-    """Inputs are called like the values they get; otherwise ``arg_0``, ``arg_1``, …"""
+    """Inputs have the names of the values passed to them; otherwise ``arg_0``, ``arg_1``, …"""
     always_tuple: bool = False
     """A submodule with a single result returns it in a tuple as well."""
 
 
 class Regions:
-    """A program divided into regions, with what each needs before it can run.
+    """A program divided into regions, with the dependences between them.
 
-    A ``get_attr`` node that only one region uses goes with that region. Values that several regions, or a region and
-    the outer program, share are passed from one to the other.
+    A ``get_attr`` node that only one region uses becomes part of that region. Values that several regions, or a region
+    and the outer program, share are passed between them.
     """
 
     def __init__(self, graph_module: GraphModule, home: dict[Node, Region]) -> None:
@@ -78,7 +78,7 @@ class Regions:
 
         Args:
             graph_module: the program, which is only read.
-            home: the region of each node that is in one. The lists of the regions are filled here.
+            home: the region of each node inside one. This fills the lists of the regions.
         """
         self._graph_module = graph_module
         self._graph = graph_module.graph
@@ -94,8 +94,8 @@ class Regions:
 
     def _take_attributes(self) -> None:
         home = self._home
-        # A parameter that is fetched outside would be passed to the submodule as an argument at each call, and be none
-        # of the parameters of the submodule that alone works with it.
+        # A parameter fetched outside would be an argument of each call of the submodule that alone uses it, and not be
+        # one of its parameters.
         for node in self._graph.find_nodes(op="get_attr"):
             if node not in home and node.users:
                 first, *others = {home.get(user) for user in node.users}
@@ -126,20 +126,20 @@ class Regions:
         return self._home.get(node, node)
 
     def names_outside(self) -> dict[str, Node]:
-        """The attributes of the program itself that the nodes outside of regions use or look into."""
+        """Return the attributes of the program whose name starts the target of a node outside all regions."""
         outside = (node for node in self._graph.nodes if node not in self._home)
         return {str(node.target).partition(".")[0]: node for node in outside if node.op in ("get_attr", "call_module")}
 
-    # In which order the items run.
+    # The order of the items.
 
     def in_program_order(self, place: int) -> list[Item]:
-        """All items, inputs first, each where it stands in the program as far as what it needs allows.
+        """Return all items, inputs first, each at its place in the program as far as its dependences allow.
 
         Args:
-            place: the node in whose place a region would like to run: 0 for its first, -1 for its last.
+            place: index of the node of a region that determines the region's place: 0 for its first, -1 for its last.
 
         Raises:
-            PassError: there is no such order; the message names the nodes that are in the way.
+            PassError: there is no such order; the message names the nodes of a cycle.
         """
         done: dict[Item, None] = dict.fromkeys(self._graph.find_nodes(op="placeholder"))
         for node in self._graph.nodes:
@@ -149,7 +149,7 @@ class Regions:
         return list(done)
 
     def _append(self, item: Item, done: dict[Item, None]) -> None:
-        """Append ``item`` and, before it, whatever it needs that is not done yet."""
+        """Append ``item`` to ``done``, after the missing items among its dependences."""
         open_items: dict[Item, Iterator[Item]] = {item: self._missing(item, done)}
         while open_items:
             current, missing = next(reversed(open_items.items()))
@@ -168,17 +168,20 @@ class Regions:
         return iter(sorted(needed, key=lambda other: other.nodes[0] if isinstance(other, Region) else other))
 
     def last_come_first_served(self) -> list[Item]:
-        """The nodes outside of regions, then the regions: always the one that was ready last, as in ``torch.fx``.
+        """Return the nodes outside, then the regions: always the one that was ready last, as in ``torch.fx``.
 
-        No use of the program needs this order rather than another: ``split_module`` calls the submodules in it unless
-        asked to keep the original order, and whoever comes from ``torch.fx`` gets the same program here.
+        No caller needs this order in particular. ``split_module`` uses it by default, so that users of ``torch.fx`` get
+        the same program here.
 
-        The regions must hold all nodes but inputs, attributes and the output.
+        The regions must contain all nodes except inputs, attributes and the output.
 
         Raises:
-            PassError: there is no such order; the message names the nodes that are in the way.
+            PassError: there is no such order; the message names the nodes of a cycle.
         """
-        waiting = {one: {item for item in self._needs.get(one, ()) if isinstance(item, Region)} for one in self.regions}
+        waiting = {
+            region: {item for item in self._needs.get(region, ()) if isinstance(item, Region)}
+            for region in self.regions
+        }
         followers: dict[Region, dict[Region, None]] = {region: {} for region in self.regions}
         for node in self._graph.nodes:
             follower = self._home.get(node)
@@ -204,7 +207,7 @@ class Regions:
         return [*(node for node in outside if node.op != "output"), *chosen, *results]
 
     def _cycle_error(self, path: Sequence[Item]) -> PassError:
-        """``path`` holds items of which each needs the next one, and the last one the first."""
+        """Make the error for a cycle: each item of ``path`` needs the next one, and the last one needs the first."""
         links = [self._needs[item][needed] for item, needed in zip(path, [*path[1:], path[0]], strict=True)]
         links.reverse()
         start = links.index(min((link for link in links if link.earlier in self._home), key=lambda link: link.earlier))
@@ -217,8 +220,8 @@ class Regions:
         if len(regions) == 1:
             what = f"{regions[0]} cannot be one submodule: a path leaves it and comes back"
         dependences = Dependences(self._graph)
-        kept = (dependences.why_not_swap(link.earlier, link.later) for link in links if not link.uses)
-        reasons = dict.fromkeys(reason for reason in kept if reason is not None)
+        obstacles = (dependences.why_not_swap(link.earlier, link.later) for link in links if not link.uses)
+        reasons = dict.fromkeys(reason for reason in obstacles if reason is not None)
         return PassError(
             what,
             where=next((link.later.source for link in reversed(links) if link.later.source is not None), None),
@@ -231,10 +234,10 @@ class Regions:
         region = self._home.get(node)
         return f"%{node}" if region is None else f"%{node} ({region.name})"
 
-    # The program that results.
+    # The new program.
 
     def build(self, order: Sequence[Item], spelling: Spelling) -> GraphModule:
-        """Return a new program that runs the items in ``order``; it shares tensors and modules with the given one.
+        """Return a new program that runs the items in ``order``; it shares tensors and modules with the original.
 
         Raises:
             PassError: a region has the name of an attribute that the outer program uses.
@@ -271,7 +274,7 @@ class Regions:
         for number, used in enumerate(region.inputs):
             values[used] = graph.placeholder(used.name if spelling.keep_input_names else f"arg_{number}", used.type)
             _copy_notes(used, values[used])
-            values[used].meta.pop(KEYWORD_ONLY, None)  # the call of the submodule gives it by position
+            values[used].meta.pop(KEYWORD_ONLY, None)  # the submodule is called with positional arguments
         for node in region.nodes:
             _copy(graph, node, values, spelling.keep_node_names)
         results = tuple(values[node] for node in region.outputs)
@@ -283,9 +286,10 @@ class Regions:
 def find_constraints(graph: Graph) -> Iterator[tuple[Node, Node]]:
     """Yield pairs of operations of which the first has to run before the second, in linear time.
 
-    Any order of the operations that respects these pairs, and computes values before they are used, computes what the
-    program does. They are neighbours: a write and the reads since the write before it, a read and the last write. What
-    :mod:`fx.analysis.dependence` says of random numbers, checks, unknown calls and modes is put in the same terms.
+    Any order of the operations that respects these pairs, and computes values before their uses, gives the results of
+    the program. Only direct pairs are listed: a write after the reads since the previous write, and a read after the
+    last write. The rules of :mod:`fx.analysis.dependence` on random numbers, checks, unknown calls and modes are
+    expressed in the same way.
     """
     aliases = Aliases(graph)
     accesses = Accesses(aliases)
@@ -317,7 +321,7 @@ def _blank_like(graph: Graph) -> Graph:
 
 
 def _copy(graph: Graph, node: Node, values: dict[Node, Node], keep_name: bool) -> None:
-    """Copy ``node`` to the end of ``graph``, in terms of ``values``, to which the copy is added."""
+    """Copy ``node`` to the end of ``graph``, with its operands mapped by ``values``, and add the copy to ``values``."""
     args, kwargs = map_arg(node.args, values.__getitem__), map_arg(node.kwargs, values.__getitem__)
     values[node] = graph.create_node(node.op, node.target, args, kwargs, node.name if keep_name else None, node.type)
     _copy_notes(node, values[node])
@@ -345,7 +349,7 @@ def _call(graph: Graph, region: Region, values: dict[Node, Node], spelling: Spel
 
 
 def _take_constants(graph: Graph, other: Graph) -> None:
-    """Let ``other`` have those of the constants of ``graph`` that it uses."""
+    """Give ``other`` the constants of ``graph`` that it uses."""
     if graph.constants:
         targets = (str(node.target) for node in other.find_nodes(op="get_attr"))
         other.constants = {name: graph.constants[name] for name in targets if name in graph.constants}

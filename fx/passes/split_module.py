@@ -1,4 +1,4 @@
-"""``split``, ``split_module`` and ``split_by_nodes``: a program as a chain of smaller ones (paper, section 6.2.3)."""
+"""``split``, ``split_module`` and ``split_by_nodes``: divide a program into submodules (paper, section 6.2.3)."""
 
 from __future__ import annotations
 
@@ -36,29 +36,30 @@ def split_module(
     partition_affix: str | None = None,
     tuple_return: bool = False,
 ) -> GraphModule:
-    """Divide a program into partitions, each a submodule called ``submod_N``, by asking where each operation goes.
+    """Divide a program into partitions, each a submodule ``submod_N``; a callback assigns each operation to one.
 
-    The outer program only calls the submodules and hands values from one to the next. Parameters and modules are
-    shared with ``m``, which stays as it is, and keep their paths inside the submodule that uses them; a parameter
-    that several partitions fetch stays outside and is passed to them. Writes, checks and random numbers keep their
-    order against what they could affect.
+    The outer program only calls the submodules and passes values from one to the next. Parameters and modules are
+    shared with ``m``, which stays as it is, and keep their paths inside the submodule that uses them. A parameter that
+    several partitions fetch stays outside and is passed to them. Writes, checks and random draws keep their order
+    relative to the operations that they could affect.
 
     Args:
         m: the program.
-        root_m: not used; there because ``torch.fx`` has it.
-        split_callback: says which partition an operation belongs to, a number or anything with a distinct ``str``.
-            It is asked once for each node but inputs, attributes and the output, in order.
-        qualname_map: filled with the path of each module and attribute in the submodules, and the one it had in ``m``.
+        root_m: not used; exists for compatibility with ``torch.fx``.
+        split_callback: returns the partition of an operation, a number or any value with a distinct ``str``.
+            It is called once for each node except inputs, attributes and the output, in order.
+        qualname_map: filled with the path of each module and attribute in the submodules, and its path in ``m``.
         keep_original_order: partitions run in the order of their first operations as far as possible; otherwise, as
             in ``torch.fx``, the one whose inputs were ready last goes first.
-        keep_original_node_name: nodes keep their names; otherwise they are named anew in each submodule.
-        keep_original_input_name: inputs of submodules are called like the values they get, otherwise ``arg_0``, ….
+        keep_original_node_name: nodes keep their names; otherwise they get new names in each submodule.
+        keep_original_input_name: inputs of submodules have the names of the values passed to them; otherwise
+            ``arg_0``, ….
         partition_affix: names the submodules ``submod_<affix>_N``.
-        tuple_return: submodules return a tuple also where they have a single result.
+        tuple_return: a submodule with a single result also returns a tuple.
 
     Raises:
-        PassError: partitions need each other's values, or a write of one would pass a read of the other; the message
-            names the nodes. Or a submodule's name is taken, or not possible.
+        PassError: partitions need each other's values, or a write of one and a read of the other would be reordered;
+            the message names the nodes. Or a submodule's name is taken or invalid.
 
     >>> import torch, fx
     >>> program = fx.symbolic_trace(torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.ReLU()))
@@ -88,7 +89,7 @@ def split_module(
 
 
 def _ask(m: GraphModule, split_callback: Callable[[Node], Any], prefix: str) -> dict[Node, Region]:
-    """The region of each node that ``split_callback`` is asked about."""
+    """Return the region of each node, by the answers of ``split_callback``."""
     regions: dict[str, Region] = {}
     home: dict[Node, Region] = {}
     for node in m.graph.nodes:
@@ -97,7 +98,7 @@ def _ask(m: GraphModule, split_callback: Callable[[Node], Any], prefix: str) -> 
         try:
             name = f"{prefix}{split_callback(node)}"
         except Exception as error:
-            add_note(error, f"while split_callback was asked about {node.format_node()}")
+            add_note(error, f"while split_callback was called on {node.format_node()}")
             raise
         if name not in regions:
             if "." in name:
@@ -105,7 +106,7 @@ def _ask(m: GraphModule, split_callback: Callable[[Node], Any], prefix: str) -> 
                     f"a submodule cannot be called {name!r}",
                     where=node.source,
                     value=node.format_node(),
-                    why="dots divide the names of modules in a path",
+                    why="dots separate the names of modules in a path",
                     remedy="let split_callback return numbers",
                 )
             regions[name] = Region(name)
@@ -116,10 +117,10 @@ def _ask(m: GraphModule, split_callback: Callable[[Node], Any], prefix: str) -> 
 def split_by_nodes(graph_module: GraphModule, sets: Iterable[Iterable[Node]]) -> GraphModule:
     """Make each of several sets of nodes one submodule, and leave everything else where it is.
 
-    The submodules are called ``submod_0``, ``submod_1``, … in the order of ``sets``, or the next free name, and run
-    where their last node stands, or earlier where something else needs them. Nodes keep their names, metadata, lines
-    and origins. A submodule returns the values that are used outside of it: one as it is, otherwise a tuple, which
-    may be empty. A ``get_attr`` node that only one of the sets uses goes with it. Tensors and modules are shared with
+    The submodules are called ``submod_0``, ``submod_1``, … in the order of ``sets``, or by the next free name. Each
+    runs at the place of its last node, or earlier if another node needs it. Nodes keep their names, metadata, lines and
+    origins. A submodule returns the values that are used outside: a single value directly, others as a tuple, which may
+    be empty. A ``get_attr`` node that only one of the sets uses becomes part of it. Tensors and modules are shared with
     ``graph_module``, which stays as it is.
 
     Args:
@@ -130,8 +131,8 @@ def split_by_nodes(graph_module: GraphModule, sets: Iterable[Iterable[Node]]) ->
         The new program; ``meta["partition_names"]`` holds the names of the submodules.
 
     Raises:
-        PassError: a node is in two sets, of another graph, an input or the output; or a set cannot run as a whole,
-            as a path leaves it and comes back or a write would pass a read: the message names the nodes on the way.
+        PassError: a node is in two sets, of another graph, an input or the output. Or a set cannot run as a whole: a
+            path leaves it and comes back, or a write and a read would be reordered. The message names the nodes.
 
     >>> import torch, fx
     >>> program = fx.symbolic_trace(lambda x: torch.relu(x).neg().exp())
@@ -156,7 +157,7 @@ def split_by_nodes(graph_module: GraphModule, sets: Iterable[Iterable[Node]]) ->
 
 
 def _free_names(graph_module: GraphModule) -> Iterator[str]:
-    """Names for submodules that the program does not use."""
+    """Return an iterator over names for submodules that the program does not use."""
     used = {str(node.target).partition(".")[0] for node in graph_module.graph.nodes if isinstance(node.target, str)}
     return (name for name in map("submod_{}".format, itertools.count()) if name not in used)
 
@@ -181,12 +182,12 @@ class Split:
     """Cut the program before the first operation of each of the named modules, into ``submod_0``, ``submod_1``, ….
 
     ``Split(at=("layer3",))``, or ``split{at=layer3}`` as text, makes a ResNet's stem and first two stages one
-    submodule and the rest another. The result is a new program, which shares tensors and modules with the given one;
-    without a place to cut, the given one is returned.
+    submodule and the rest another. The result is a new program, which shares tensors and modules with the original;
+    without a place to cut, the original is returned.
     """
 
     at: tuple[str, ...] | str = ()
-    """Paths of modules of the traced model, or names of nodes; a single one may be given as a string."""
+    """Paths of modules of the traced model, or names of nodes; a single one may be a string."""
 
     name: ClassVar[str] = "split"
     contract: ClassVar[Contract] = exact
@@ -201,10 +202,10 @@ class Split:
         yield from ({"at": tuple(places[start : start + count])} for start in range(len(places)) for count in (1, 2))
 
     def __call__(self, graph_module: GraphModule) -> GraphModule:
-        """Return the program in parts.
+        """Return the program divided at the places.
 
         Raises:
-            PassError: nothing comes from one of the places; the message lists the nearest names.
+            PassError: no operation comes from one of the places; the message lists the nearest names.
         """
         expect_program(graph_module, "Split runs on a GraphModule")
         if not self.at:
@@ -215,8 +216,8 @@ class Split:
         for node in graph_module.graph.nodes:
             if node.op in _NOT_DIVIDED:
                 continue
-            if wanted and (found := wanted.intersection(_places(node))):
-                wanted -= found
+            if wanted and (matches := wanted.intersection(_places(node))):
+                wanted -= matches
                 count += bool(part)
             part[node] = count
         if wanted:
@@ -225,7 +226,7 @@ class Split:
 
 
 def _places(node: Node) -> Iterator[str]:
-    """The names under which ``node`` can be asked for: its own, and the paths of the modules that it comes from."""
+    """Yield the places that ``node`` belongs to: its own name, and the paths of the modules that it comes from."""
     yield node.name
     stack: dict[str, tuple[str, Any]] = node.meta.get("nn_module_stack", {}) if node._meta else {}
     paths = [path for path, _ in stack.values()]
@@ -236,10 +237,10 @@ def _places(node: Node) -> Iterator[str]:
 
 
 def _no_such_place(graph_module: GraphModule, place: str) -> PassError:
-    known = {name: None for node in graph_module.graph.nodes if node.op not in _NOT_DIVIDED for name in _places(node)}
-    nearest = difflib.get_close_matches(place, known, n=3, cutoff=0.5)
+    places = {name: None for node in graph_module.graph.nodes if node.op not in _NOT_DIVIDED for name in _places(node)}
+    nearest = difflib.get_close_matches(place, places, n=3, cutoff=0.5)
     return PassError(
         f"cannot split at {place!r}: no operation comes from a module of that path or has that name",
-        value=None if nearest else f"modules and nodes: {', '.join(list(known)[:20])}",
+        value=None if nearest else f"modules and nodes: {', '.join(list(places)[:20])}",
         remedy=f"did you mean {' or '.join(map(repr, nearest))}?" if nearest else None,
     )

@@ -1,4 +1,4 @@
-"""What client code of torch.fx asks of nodes: the name of what they call, and an order that their values allow."""
+"""Functions of torch.fx for client code: the name of a node's target, and a topological sort of the nodes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TensorOrTensors = torch.Tensor | Tensors
 
 
 def get_node_target(submodules: Mapping[str, torch.nn.Module], node: Node) -> str:
-    """Return the name of what a node calls: of a function, of the class of a module, or of a method.
+    """Return the name of a node's target: of a function, of the class of a module, or of a method.
 
     Args:
         submodules: the modules of the program by their paths, ``dict(graph_module.named_modules())``.
@@ -34,7 +34,7 @@ def get_node_target(submodules: Mapping[str, torch.nn.Module], node: Node) -> st
         PassError: it calls nothing.
     """
     if node.op not in CALLABLE_NODE_OPS:
-        remedy = f"ask nodes whose op is {', '.join(sorted(CALLABLE_NODE_OPS))}"
+        remedy = f"pass a node whose op is {', '.join(sorted(CALLABLE_NODE_OPS))}"
         what = f"`%{node}` calls nothing, so it has no target that a table of operators could list"
         raise PassError(what, where=node.source, value=node.format_node(), remedy=remedy)
     target: Any = node.target
@@ -45,13 +45,13 @@ def get_node_target(submodules: Mapping[str, torch.nn.Module], node: Node) -> st
 
 
 def is_node_output_tensor(node: Node) -> bool:
-    """Return whether a node's value is a tensor, as :class:`~fx.passes.shape_prop.ShapeProp` has noted it."""
+    """Return whether a node's value is a tensor, as :class:`~fx.passes.shape_prop.ShapeProp` has recorded it."""
     kind = node.meta.get("type")
     return isinstance(kind, type) and issubclass(kind, torch.Tensor)
 
 
 def stable_topological_sort(gm: GraphModule) -> GraphModule:
-    """Move nodes behind those whose values they use, and leave them where they are as far as possible.
+    """Move each node after the nodes whose values it uses; otherwise keep the order of the graph.
 
     Raises:
         GraphError: nodes use each other's values.

@@ -1,4 +1,4 @@
-"""The calls of a program that wait for something else, and an order in which what computes their arguments is early."""
+"""The asynchronous calls of a program, and an order of its nodes in which their arguments are computed early."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fx.operators.asynchronous import Halves, channel_of, halves_begun_by, halve
 
 
 class WaitingCall:
-    """An operation that waits, and the gaps its halves go to: the one before ``others[place]`` has number ``place``."""
+    """An asynchronous operation, and the gaps of its two halves: gap ``place`` is the one before ``others[place]``."""
 
     def __init__(self, number: int, node: Node, wait: Node | None, halves: Halves) -> None:
         self.number = number
@@ -24,37 +24,37 @@ class WaitingCall:
         self.halves = halves
         self.first = self.last = 0
         self.places: tuple[int, int] = (0, 0)
-        """Where its halves are in the original."""
+        """The original gaps of its halves."""
         self.order: tuple[int, int] = (0, 0)
-        """Where they are there among all nodes."""
+        """The original positions of its halves among all nodes."""
         self.ranks: tuple[int, int] = (0, 0)
-        """Where its halves are among all in their gaps."""
+        """The positions of its halves among all halves in their gaps."""
         self.is_interleaved = False
-        """Whether it starts before the program waits for others in the gap that has both its halves."""
+        """True if both halves are in one gap, and it starts before waits for other calls in that gap."""
         args = node.args[1:] if wait is not None and halves.on_thread else node.args
         try:
             self.channel: Hashable = channel_of(halves, args, node.kwargs)
-        except Exception as error:  # of the user's function
-            add_note(error, f"the channel of `%{node}` is asked for, {node.source}: register_async has the function")
+        except Exception as error:  # from the user's function
+            add_note(error, f"raised by the function in register_async for the channel of `%{node}`, {node.source}")
             raise
 
     @property
     def moves(self) -> bool:
-        """Return whether a half goes elsewhere."""
+        """True if a half moves to another place."""
         return (self.first, self.last) != self.places or self.is_interleaved
 
     @property
     def result(self) -> Node:
-        """The node of its value."""
+        """The node whose value is the result."""
         return self.node if self.wait is None else self.wait
 
     def shares_channel(self, other: WaitingCall) -> bool:
-        """Return whether both go through one channel, or may."""
+        """Return whether both calls use the same channel, or may use the same one."""
         return self.channel is None or other.channel is None or self.channel == other.channel
 
 
 def find_waiting_calls(graph: Graph) -> list[WaitingCall]:
-    """Return the calls that wait, in the order of the program, whole or in two halves."""
+    """Return the asynchronous calls in the order of the program, blocking ones and pairs of start and wait."""
     calls: list[WaitingCall] = []
     for node in graph.find_nodes(op="call_function"):
         if (halves := halves_of(node.target)) is not None:
@@ -70,9 +70,9 @@ def find_waiting_calls(graph: Graph) -> list[WaitingCall]:
 
 
 class EarlyOrder:
-    """The nodes of a program, those that only compute arguments of waiting calls as early as they may stand.
+    """An order of a program's nodes, with those that only compute arguments of waiting calls as early as possible.
 
-    Any place between that one and the one in the program is as good for each of these nodes, wherever the others are.
+    Each of these nodes may also be at any later place up to its original one, independently of the others.
     """
 
     def __init__(
@@ -91,14 +91,13 @@ class EarlyOrder:
         halves = {half for call in calls for half in (call.node, call.result)}
         for node in sorted(_arguments(dependences, moving, halves)):
             behind = dependences.last_to_stay_behind(node, passed)
-            used = (slots.get(one, at[one]) for one in node.all_input_nodes)
+            used = (slots.get(value, at[value]) for value in node.all_input_nodes)
             slots[node] = max([inputs, -1 if behind is None else at[behind], *used])
-        # Behind the node that stands at their slot; those of one slot as they stand in the program.
+        # Each goes after the node that is originally at its slot; those with the same slot keep their order.
         self.nodes = sorted(original, key=lambda node: (slots.get(node, at[node]), node in slots, at[node]))
-        """All of them."""
+        """All nodes in the new order."""
         self.moved: dict[Node, Node] = {}
-        """Those that stand earlier than in the program, each with the node that it follows there, others of these
-        aside."""
+        """The nodes that move up, each with the last node before it in the program that does not compute arguments."""
         follows: Node | None = None
         for node in original:
             if node not in slots:
@@ -108,7 +107,7 @@ class EarlyOrder:
 
 
 def _arguments(dependences: Dependences, calls: Iterable[WaitingCall], halves: Collection[Node]) -> set[Node]:
-    """Return what computes arguments of ``calls`` and does nothing else, up to the ``halves`` of any."""
+    """Return the pure operations that compute arguments of ``calls``, back to the ``halves`` of any call."""
 
     def computing(user: Node) -> list[Node]:
         return [used for used in user.all_input_nodes if used not in halves and dependences.only_computes(used)]

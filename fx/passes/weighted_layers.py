@@ -1,4 +1,4 @@
-"""Convolutions, linear layers and batch norms with their tensors by name, called as modules or as functions alike."""
+"""Convolutions, linear layers and batch norms with their tensors by name, for calls of modules and of functions."""
 
 from __future__ import annotations
 
@@ -37,44 +37,44 @@ class WeightedLayer:
     module: nn.Module | None
     """The module, unless it is called as a function."""
     source: Any
-    """What it is applied to."""
+    """Its input."""
     tensors: dict[str, Any]
-    """``weight``, ``bias``, ``running_mean`` and ``running_var``, as far as it has them; computed ones are nodes."""
+    """The ``weight``, ``bias``, ``running_mean`` and ``running_var`` that it has; computed ones are nodes."""
     settings: dict[str, Any]
-    """``training``, ``eps`` and ``groups``, as far as the layer has them."""
+    """The ``training``, ``eps`` and ``groups`` that it has."""
     fetched: dict[str, Node]
-    """The ``get_attr`` nodes of the tensors, where it is called as a function."""
+    """The ``get_attr`` nodes of the tensors of a function call."""
 
     @property
     def paths(self) -> list[str]:
-        """The attributes that it uses: its module, or else each of its tensors."""
+        """The paths of the attributes that it uses: its module, or else each of its tensors."""
         return [str(node.target) for node in ([self.node] if self.module is not None else self.fetched.values())]
 
     @property
     def label(self) -> str:
-        """Return what to call it: the path of its module, or the name of its node."""
+        """The label in messages: the path of its module, or the name of its node."""
         return self.node.name if self.module is None else str(self.node.target)
 
     @property
     def parameters(self) -> tuple[str, ...]:
-        """Return what the function is called with, by position."""
+        """The names of the function's parameters, in order."""
         row = find_operator(self.kind)
         return () if row is None else row.parameters
 
     @property
     def dims(self) -> int:
-        """Over how many dimensions behind the channels it reaches: 2 for ``conv2d``, 0 for a linear layer."""
+        """The number of spatial dimensions: 2 for ``conv2d``, 0 for a linear layer."""
         row = find_operator(self.kind)
         return 0 if row is None else row.dims or 0
 
     @property
     def is_batch_norm(self) -> bool:
-        """Return whether it is a batch norm, be it a subclass."""
+        """True for a batch norm, including subclasses."""
         return is_one_of(self.kind, "batch norm") or isinstance(self.module, _BatchNorm)
 
 
 def read_layer(graph_module: GraphModule, node: Node) -> WeightedLayer | None:
-    """Return ``node`` as a layer, or ``None`` if it is none. Subclasses of torch's layers count as layers too."""
+    """Return the layer that ``node`` calls, or ``None`` for other nodes. Subclasses of torch's layers are included."""
     kind = node.target
     if node.op == "call_module":
         module = graph_module.get_submodule(str(kind))
@@ -87,12 +87,12 @@ def read_layer(graph_module: GraphModule, node: Node) -> WeightedLayer | None:
     row = find_operator(kind) if node.op == "call_function" else None
     if row is None or not row.parameters:
         return None
-    given = {**_DEFAULTS, **dict(zip(row.parameters, node.args, strict=False)), **node.kwargs}
-    tensors = _present({name: given.get(name) for name in TENSORS})
+    arguments = {**_DEFAULTS, **dict(zip(row.parameters, node.args, strict=False)), **node.kwargs}
+    tensors = _present({name: arguments.get(name) for name in TENSORS})
     fetched = {name: value for name, value in tensors.items() if isinstance(value, Node) and value.op == "get_attr"}
     tensors |= {name: fetch_attribute(graph_module, str(used.target)) for name, used in fetched.items()}
-    settings = {name: given[name] for name in _SETTINGS}
-    return WeightedLayer(node, kind, None, given.get("input"), tensors, settings, fetched)
+    settings = {name: arguments[name] for name in _SETTINGS}
+    return WeightedLayer(node, kind, None, arguments.get("input"), tensors, settings, fetched)
 
 
 def _present(tensors: dict[str, Any]) -> dict[str, Any]:
@@ -100,7 +100,7 @@ def _present(tensors: dict[str, Any]) -> dict[str, Any]:
 
 
 class Layers:
-    """The layers of one program, and the ways to change them without touching what is not the program's own."""
+    """The layers of one program, and edits of them that leave modules and tensors of the user's untouched."""
 
     def __init__(self, graph_module: GraphModule) -> None:
         self._graph_module = graph_module
@@ -112,8 +112,8 @@ class Layers:
                 self._layers[node] = layer
             if node.op in ("call_module", "get_attr"):
                 used = fetch_attribute(graph_module, str(node.target))
-                held = (*used.parameters(), *used.buffers()) if isinstance(used, nn.Module) else ()
-                self._uses.update(map(id, (used, *held)))
+                tensors = (*used.parameters(), *used.buffers()) if isinstance(used, nn.Module) else ()
+                self._uses.update(map(id, (used, *tensors)))
                 if not isinstance(used, (nn.Module, Tensor)):
                     self._flags.setdefault(str(node.target).rpartition(".")[0], []).append(node)
 
@@ -121,24 +121,24 @@ class Layers:
         return iter(self._layers.values())
 
     def get(self, node: Any) -> WeightedLayer | None:
-        """Return the layer whose result ``node`` is, or ``None`` if it is no layer's, or no node."""
+        """Return the layer with the result ``node``, or ``None`` for any other value."""
         return self._layers.get(node) if isinstance(node, Node) else None
 
     @cached_property
     def dependences(self) -> Dependences:
-        """Those of the program as it was when first asked about."""
+        """The dependences in the program at the time of their first use."""
         return Dependences(self._graph_module.graph)
 
     def forget_dependences(self) -> None:
-        """Let go of them, and of the tensors of the program that they have looked at."""
+        """Drop the dependences, and the references to tensors that they hold."""
         vars(self).pop("dependences", None)
 
     def why_not_joined(self, layer: WeightedLayer, after: WeightedLayer) -> str | None:
-        """Return why one operation cannot do the work of ``layer`` and of what comes ``after``, or ``None``."""
+        """Return why one operation cannot replace ``layer`` and the layer ``after`` it, or ``None`` if it can."""
         return self.dependences.why_not_fuse((layer.node, after.node))
 
     def obstacle(self, layer: WeightedLayer) -> str | None:
-        """Return why other tensors cannot take the place of those of ``layer``, or ``None`` if they can."""
+        """Return why the tensors of ``layer`` cannot be replaced, or ``None`` if they can."""
         if layer.module is not None and not does_as_its_class(layer.module):
             return f"`%{layer.node}` has hooks or a forward of its own"
         for name, tensor in layer.tensors.items():
@@ -148,24 +148,26 @@ class Layers:
                 return f"the {name} of `%{layer.node}` {why}"
         if any(isinstance(setting, Node) for setting in layer.settings.values()):
             return f"a setting of `%{layer.node}` is computed by the program"
-        held, holders = [layer.module, *layer.tensors.values()], [layer.node, *layer.fetched.values()]
-        if any(self._uses[id(one)] > 1 for one in held) or any(len(node.users) > 1 for node in layer.fetched.values()):
+        state, holders = [layer.module, *layer.tensors.values()], [layer.node, *layer.fetched.values()]
+        if any(self._uses[id(value)] > 1 for value in state) or any(
+            len(node.users) > 1 for node in layer.fetched.values()
+        ):
             return f"`%{layer.node}` shares its module or its tensors with another operation"
         if (written := next(filter(None, map(self.dependences.why_state_varies, holders)), None)) is not None:
             return written
         if not all(is_own(self._graph_module, path) for path in layer.paths):
             return f"`%{layer.node}` is inside a module that may be the user's, not a container of the program"
-        # Checks of the training flag go with the layer (`remove`); whatever else reads it would miss the module.
+        # Checks of the training flag are removed with the layer (`remove`); other reads of it need the module.
         flags = self._flags.get(str(layer.node.target), []) if layer.module is not None else []
         if (read := next((flag for flag in flags if not all(map(_is_check, flag.users))), None)) is not None:
             return f"the program reads `{read.target}`"
         return None
 
     def replace_tensors(self, layer: WeightedLayer, tensors: dict[str, Tensor]) -> None:
-        """Make ``layer`` use other ``tensors``; neither its module nor the tensors it had are written to.
+        """Make ``layer`` use other ``tensors``, without writing to its module or its old tensors.
 
-        A called module is replaced by a copy under the same name. A function gets new attributes beside its weight,
-        called ``fused_weight`` and so on, and the program loses the old ones. This one forgets the layer.
+        A module is replaced by a copy under the same name. A function gets new attributes beside its weight, called
+        ``fused_weight`` and so on, and the old ones are removed. The layer is removed from this collection.
         """
         node, graph = layer.node, self._graph_module.graph
         self._layers.pop(node, None)
@@ -186,9 +188,9 @@ class Layers:
         self._remove_fetched(layer)
 
     def remove(self, layer: WeightedLayer) -> None:
-        """Remove a call that nothing uses, and the module or the tensors that no other operation shares with it.
+        """Remove an unused call, and its module or tensors unless another operation shares them.
 
-        Checks of the mode that the module is in go with it.
+        Checks of the module's training mode are removed too.
         """
         graph = self._graph_module.graph
         graph.erase_node(layer.node)
@@ -202,7 +204,7 @@ class Layers:
         self._remove_fetched(layer)
 
     def add_attribute(self, prefix: str, wish: str, value: Tensor | nn.Module) -> str:
-        """Add a tensor or module beside the attributes below ``prefix`` and return its path, the name made unique."""
+        """Add a tensor or module to the attributes below ``prefix`` under a unique name, and return its path."""
         path = free_path(self._graph_module, f"{prefix}.{wish}" if prefix else wish)
         put_attribute(self._graph_module, path, value)
         return path
@@ -218,7 +220,7 @@ def _is_check(node: Node) -> bool:
 
 
 def copy_with(module: nn.Module, tensors: dict[str, Any]) -> nn.Module:
-    """Return a copy of ``module`` with other parameters, which shares nothing with it that may be written to."""
+    """Return a copy of ``module`` with other parameters and its own dicts and sets, so that edits change only one."""
     copied = type(module).__new__(type(module))
     for name, value in vars(module).items():
         vars(copied)[name] = value.copy() if isinstance(value, (dict, set)) else value

@@ -1,1 +1,1 @@
-"""Passes that return whether they changed a program, as client code of torch.fx writes and schedules them."""
+"""Passes that return whether they changed a program, and their managers, with torch.fx's interface."""

@@ -62,7 +62,7 @@ class CapabilityBasedPartitioner:
         non_compute_ops: Sequence[str] | None = None,
         allowed_single_node_partition_ops: Sequence[str] | None = None,
     ) -> None:
-        """Take a program and a backend.
+        """Set the program and the backend.
 
         Args:
             graph_module: the program.

@@ -432,7 +432,7 @@ def test_an_overlapped_program_can_be_pickled():
 
 @pytest.mark.parametrize("options", ["overlap{in_flight=0}", "overlap{memory=0.5}"])
 def test_limits_that_leave_no_room_are_refused(options):
-    with pytest.raises(PassError, match="one operation run at a time"):
+    with pytest.raises(PassError, match="overlap needs an in_flight and a memory of at least 1"):
         get_pass(options)
 
 

@@ -155,7 +155,7 @@ def test_nodes_that_use_each_other_have_no_order() -> None:
 
 def test_a_node_that_calls_nothing_has_no_target() -> None:
     x, *_ = program().graph.nodes
-    with pytest.raises(PassError, match=r"`%x` calls nothing[\s\S]*ask nodes whose op is call_function"):
+    with pytest.raises(PassError, match=r"`%x` calls nothing[\s\S]*pass a node whose op is call_function"):
         tools_common.get_node_target({}, x)
 
 

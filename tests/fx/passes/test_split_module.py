@@ -358,7 +358,7 @@ def test_names_with_dots_are_refused() -> None:
     with pytest.raises(PassError) as caught:
         split_module(program, None, lambda node: 0.5)
     assert str(caught.value).startswith("a submodule cannot be called 'submod_0.5'\n")
-    assert "\n  why    dots divide the names of modules in a path\n  try    let split_callback return numbers" in str(
+    assert "\n  why    dots separate the names of modules in a path\n  try    let split_callback return numbers" in str(
         caught.value
     )
 
@@ -383,7 +383,7 @@ def test_names_of_attributes_that_stay_outside_are_refused() -> None:
 def test_errors_of_the_callback_say_which_node_it_was_asked_about() -> None:
     with pytest.raises(KeyError) as caught:
         split_module(fx.symbolic_trace(lambda x: x + 1), None, by_name())
-    assert caught.value.__notes__[0].startswith("while split_callback was asked about %add : ")
+    assert caught.value.__notes__[0].startswith("while split_callback was called on %add : ")
 
 
 # The result is a program like any other.

@@ -42,8 +42,8 @@ class FoldConstants(RewritingPass):
     such as autocast around the program.
 
     An operation is left alone if it has an effect, draws random numbers, reads memory that the program writes to, or
-    follows an operation that sets a mode. So is one that is itself returned, cannot be computed, or depends on
-    parameters that require gradients and are therefore trained. ``explain`` gives the reasons.
+    follows an operation that sets a mode. It is also left alone if it is itself returned, cannot be computed, or
+    depends on parameters that require gradients, hence are trained. ``explain`` gives the reasons.
     """
 
     freeze: bool = False

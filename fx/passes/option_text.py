@@ -7,9 +7,9 @@
     option  =  name ["=" value]
     value   =  characters other than , { } = and quotes, or any in single or double quotes
 
-Blanks between these parts mean nothing. What stands in the braces looks like arguments of a Python call, but Python's
-``ast`` parses too little of it: no name with dashes (``weight-bits=8``), no name alone behind a value
-(``limit=1,exactly``), and no path of a module that has numbers (``at=layer3.0``).
+Blanks between these parts are ignored. The text in braces looks like the arguments of a Python call, but Python's
+``ast`` cannot parse all of it: a name with dashes (``weight-bits=8``), a name alone after a value
+(``limit=1,exactly``), or the path of a module with numbers (``at=layer3.0``).
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ class OptionText:
     """One option as it was written."""
 
     name: str
-    """What stands before ``=``."""
+    """The text before ``=``."""
     value: str | None
-    """What stands behind it, without quotes; None where there is no ``=``."""
+    """The text after ``=``, without quotes; None without ``=``."""
     start: int
-    """Where the name begins in the text, from 0."""
+    """Position of the name in the text, from 0."""
     value_start: int
-    """Where the value begins."""
+    """Position of the value in the text, from 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,64 +47,64 @@ class PassText:
     options: tuple[OptionText, ...]
     """Its options, in order."""
     start: int
-    """Where the name begins in the text, from 0."""
+    """Position of the name in the text, from 0."""
     text: str
     """The whole text that it is part of."""
 
 
 def refuse(text: str, at: int, what: str, why: str | None = None, remedy: str | None = None) -> NoReturn:
-    """Raise a ``PassError`` that shows ``text`` and points at the character number ``at``, from 0."""
-    shown = re.sub(r"\s", " ", text)
-    raise PassError(what, value=f"{shown}\n         {' ' * at}^", why=why, remedy=remedy)
+    """Raise a ``PassError`` that shows ``text`` and points at the character at position ``at``, from 0."""
+    line = re.sub(r"\s", " ", text)
+    raise PassError(what, value=f"{line}\n         {' ' * at}^", why=why, remedy=remedy)
 
 
 def quote(value: str) -> str:
-    """Write ``value`` so that it is read as one value, with quotes if it needs them."""
+    """Return ``value`` as text that is parsed as one value, with quotes if it needs them."""
     if re.fullmatch(_WORD, value):
         return value
     return f'"{value}"' if '"' not in value else f"'{value}'"
 
 
 def parse_text(text: str) -> list[PassText]:
-    """Return what ``text`` says, without asking whether there are such passes.
+    """Parse ``text``, without checking that the passes exist.
 
     Raises:
-        PassError: it is not in the form above; the message points at the place.
+        PassError: the text does not follow the grammar above; the message points at the place.
 
     >>> [(part.name, [(option.name, option.value) for option in part.options]) for part in parse_text("a,b{c=1}")]
     [('a', []), ('b', [('c', '1')])]
     """
     reader = _OptionReader(text)
-    passes = [reader.one_pass()]
+    passes = [reader.read_pass()]
     while reader.at < len(text):
         reader.need(",", "a comma or the end")
-        passes.append(reader.one_pass())
+        passes.append(reader.read_pass())
     return passes
 
 
 class _OptionReader:
-    """Reads a text from left to right."""
+    """A parser that reads a text from left to right."""
 
     def __init__(self, text: str) -> None:
         self.text = text
         self.at = len(text) - len(text.lstrip())
-        """Where what comes next begins."""
+        """Position of the next token."""
         self.opened: int | None = None
-        """Where the brace is that we are in."""
+        """Position of the brace that is open, if any."""
 
     def take(self, form: str) -> str | None:
-        """Return what comes next if it has the form of a regular expression, and go on behind it."""
-        found = re.compile(rf"({form})\s*").match(self.text, self.at)
-        if found is None:
+        """Return the next token and move past it, if it matches a regular expression; otherwise return None."""
+        match = re.compile(rf"({form})\s*").match(self.text, self.at)
+        if match is None:
             return None
-        self.at = found.end()
-        return found[1]
+        self.at = match.end()
+        return match[1]
 
     def need(self, form: str, expected: str, remedy: str | None = None) -> str:
-        """Return what comes next as :meth:`take` does, or refuse it and say what is expected."""
-        found = self.take(form)
-        if found is not None:
-            return found
+        """Return the next token as :meth:`take` does, or raise a ``PassError`` that names the expected token."""
+        token = self.take(form)
+        if token is not None:
+            return token
         if self.at == len(self.text) and self.opened is not None:
             refuse(self.text, self.opened, "a brace is not closed", remedy="add the closing }")
         at, met = self.at, self.take(f"{_QUOTED}|{_WORD}|.?")
@@ -115,8 +115,8 @@ class _OptionReader:
             why, remedy = "there is a comma before it", "drop the comma"
         refuse(self.text, at, f"{expected} is expected here, not {repr(met) if met else 'the end'}", why, remedy)
 
-    def one_pass(self) -> PassText:
-        """A name and the options behind it."""
+    def read_pass(self) -> PassText:
+        """Read a name and the options after it."""
         start, name = self.at, self.need(_WORD, "the name of a pass")
         options: list[OptionText] = []
         self.opened = self.at
@@ -129,7 +129,7 @@ class _OptionReader:
         return PassText(name, tuple(options), start, self.text)
 
     def option(self) -> OptionText:
-        """``name=value``, or a name alone."""
+        """Read ``name=value``, or a name alone."""
         start, name = self.at, self.need(_WORD, "the name of an option")
         if not self.take("="):
             return OptionText(name, None, start, start)

@@ -1,4 +1,4 @@
-"""The options of a pass: the fields of its dataclass, with their types, defaults and words, and how text sets them."""
+"""The options of a pass: the fields of its dataclass with types, defaults and docs, and their parsing from text."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ class Option:
     annotation: Any
     """Its type."""
     default: Any
-    """Its default; ``dataclasses.MISSING`` where it must be given."""
+    """Its default; ``dataclasses.MISSING`` for a required option."""
     doc: str
-    """The string under the field, where the source is at hand."""
+    """The string under the field, or an empty one if the source is not available."""
 
     def __str__(self) -> str:
         default = "" if self.default is _REQUIRED else f" = {write_value(self.default)}"
@@ -66,18 +66,20 @@ def make_pass(definition: type, written: PassText) -> Any:
     """Make the pass of class ``definition`` with the options of ``written``.
 
     Raises:
-        PassError: an option is unknown, given twice, missing, or its value is of another type; the message points at
-            it and lists the options. Or the class refuses the values together.
+        PassError: an option is unknown, given twice, missing, or has a value of the wrong type; the message points at
+            it and lists the options. Or the class refuses the combination of values.
     """
     options = {option.name: option for option in options_of(definition)}
     values: dict[str, Any] = {}
-    for given in written.options:
-        name = given.name.replace("-", "_")
+    for option_text in written.options:
+        name = option_text.name.replace("-", "_")
         if name not in options:
-            _refuse_unknown(written, given, options)
+            _refuse_unknown(written, option_text, options)
         if name in values:
-            refuse(written.text, given.start, f"option {given.name!r} of pass {written.name!r} is given twice")
-        values[name] = _read(options[name], given, written)
+            refuse(
+                written.text, option_text.start, f"option {option_text.name!r} of pass {written.name!r} is given twice"
+            )
+        values[name] = _read(options[name], option_text, written)
     missing = [option for option in options.values() if option.default is _REQUIRED and option.name not in values]
     if missing:
         refuse(
@@ -97,14 +99,14 @@ def make_pass(definition: type, written: PassText) -> Any:
 
 
 def check_options(pass_class: Any, values: Mapping[str, Any]) -> None:
-    """Refuse options of a pass made in Python whose values are of another type than their fields.
+    """Check the types of the options of a pass that is made in Python.
 
     Args:
         pass_class: a dataclass.
-        values: by name; those that are not options are left to the class.
+        values: values by name; names that are not options are left to the class.
 
     Raises:
-        PassError: one is; the message names the option.
+        PassError: a value does not have the type of its field; the message names the option.
     """
     for field in dataclasses.fields(pass_class):
         value = values.get(field.name, field.default)
@@ -112,7 +114,7 @@ def check_options(pass_class: Any, values: Mapping[str, Any]) -> None:
             continue
         try:
             annotation = _annotation(pass_class, field)
-        except PassError:  # it is there for type checking alone
+        except PassError:  # the type is imported for type checking only
             continue
         if not holds(annotation, value):
             raise refusal(
@@ -121,9 +123,9 @@ def check_options(pass_class: Any, values: Mapping[str, Any]) -> None:
 
 
 def check_when_made(definition: Any) -> None:
-    """Let a class of passes check the options that it is given, before its ``__post_init__`` does anything with them.
+    """Make a class of passes check its options on construction, before its ``__post_init__`` uses them.
 
-    A class that is not a dataclass has no options, and stays as it is.
+    A class that is not a dataclass has no options and is not changed.
     """
     if not isinstance(definition, type) or not dataclasses.is_dataclass(definition):
         return
@@ -133,72 +135,75 @@ def check_when_made(definition: Any) -> None:
     @functools.wraps(original)
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
         try:
-            given = signature.bind(self, *args, **kwargs).arguments
-        except TypeError:  # which the class says in its own words
-            given = {}
-        check_options(type(self), given)
+            values = signature.bind(self, *args, **kwargs).arguments
+        except TypeError:  # the class raises it again below
+            values = {}
+        check_options(type(self), values)
         original(self, *args, **kwargs)
 
     definition.__init__ = __init__
 
 
 def write_options(pass_: object) -> str:
-    """Return the options of ``pass_`` that differ from their defaults, as text in braces; empty where none does."""
-    given: list[str] = []
+    """Return the options of ``pass_`` that differ from their defaults as text in braces, or an empty string."""
+    settings: list[str] = []
     for option in options_of(pass_):
         value = getattr(pass_, option.name)
         if type(value) is not type(option.default) or value != option.default:
-            given.append(f"{option.name}={write_value(value)}")
-    return f"{{{','.join(given)}}}" if given else ""
+            settings.append(f"{option.name}={write_value(value)}")
+    return f"{{{','.join(settings)}}}" if settings else ""
 
 
 def write_value(value: Any) -> str:
-    """Return ``value`` as text gives it: ``true``, ``none``, ``layer2+layer3``."""
+    """Return ``value`` as it is written in text: ``true``, ``none``, ``layer2+layer3``."""
     if isinstance(value, tuple):
         return quote("+".join(map(str, typing.cast("tuple[Any, ...]", value))))
     return quote(str(value).lower() if value is None or isinstance(value, bool) else str(value))
 
 
-def _refuse_unknown(written: PassText, given: OptionText, options: dict[str, Option]) -> None:
-    nearest = difflib.get_close_matches(given.name.replace("-", "_"), options, n=1, cutoff=0.5)
+def _refuse_unknown(written: PassText, option_text: OptionText, options: dict[str, Option]) -> None:
+    nearest = difflib.get_close_matches(option_text.name.replace("-", "_"), options, n=1, cutoff=0.5)
     remedy = f"did you mean {nearest[0]!r}? " if nearest else ""
     refuse(
         written.text,
-        given.start,
-        f"pass {written.name!r} has no option {given.name!r}",
+        option_text.start,
+        f"pass {written.name!r} has no option {option_text.name!r}",
         why=None if options else "it has no options",
         remedy=f"{remedy}its options are " + "; ".join(map(str, options.values())) if options else None,
     )
 
 
-def _read(option: Option, given: OptionText, written: PassText) -> Any:
-    """The value that the text gives to ``option``."""
-    text = given.value
+def _read(option: Option, option_text: OptionText, written: PassText) -> Any:
+    """Return the value of ``option`` in the text."""
+    text = option_text.value
     if text is None:
         if bool not in (option.annotation, *get_args(option.annotation)):
-            refuse(written.text, given.start, f"option {given.name!r} needs a value", why=str(option))
+            refuse(written.text, option_text.start, f"option {option_text.name!r} needs a value", why=str(option))
         return True
     try:
         return _convert(option.annotation, text)
     except ValueError:
         refuse(
             written.text,
-            given.value_start,
-            f"option {given.name!r} of pass {written.name!r} takes {_expected(option.annotation)}, not {text!r}",
+            option_text.value_start,
+            f"option {option_text.name!r} of pass {written.name!r} takes {_expected(option.annotation)}, not {text!r}",
             why=str(option),
         )
     except NotImplementedError:
         refuse(
             written.text,
-            given.start,
-            f"option {given.name!r} of pass {written.name!r} cannot be written as text",
+            option_text.start,
+            f"option {option_text.name!r} of pass {written.name!r} cannot be written as text",
             why=f"it is {with_article(type_name(option.annotation))}",
             remedy="make the pass in Python",
         )
 
 
 def _convert(annotation: Any, text: str) -> Any:
-    """``text`` as a value of type ``annotation``; a ``ValueError`` where it is none."""
+    """Return ``text`` as a value of type ``annotation``.
+
+    Raises ``ValueError`` if it is not one, and ``NotImplementedError`` for a type that cannot be written as text.
+    """
     origin, arguments = get_origin(annotation), get_args(annotation)
     if annotation is str or annotation is Any:
         return text
@@ -230,7 +235,7 @@ def _one_of(choices: dict[str, Any], text: str) -> Any:
 
 
 def _first_that_fits(kinds: tuple[Any, ...], text: str) -> Any:
-    """The value of one of several types: of the narrowest that fits, and of a tuple if there is a plus sign."""
+    """Return ``text`` as a value of the narrowest of several types that fits; a tuple if there is a plus sign."""
 
     def width(kind: Any) -> int:
         if kind is str:
@@ -248,7 +253,7 @@ def _first_that_fits(kinds: tuple[Any, ...], text: str) -> Any:
 
 
 def _expected(annotation: Any) -> str:
-    """A type in words."""
+    """Describe a type in words."""
     arguments = get_args(annotation)
     if get_origin(annotation) is Literal:
         return " or ".join(repr(write_value(choice)) for choice in arguments)
@@ -262,7 +267,7 @@ def _expected(annotation: Any) -> str:
 
 
 def _annotation(pass_class: type, field: dataclasses.Field[Any]) -> Any:
-    """The type of a field, looked up where its class was defined if it was written as text."""
+    """Return the type of a field; one written as text is resolved in the module that defines the field's class."""
     if not isinstance(field.type, str):
         return field.type
     owner = next(base for base in pass_class.__mro__ if field.name in annotations_of(base))
@@ -271,16 +276,16 @@ def _annotation(pass_class: type, field: dataclasses.Field[Any]) -> Any:
         return typing.get_type_hints(holder, vars(sys.modules[owner.__module__]))[field.name]
     except NameError as error:
         raise PassError(
-            f"the type of option {field.name!r} of {owner.__qualname__} cannot be found out",
+            f"the type of option {field.name!r} of {owner.__qualname__} cannot be resolved",
             value=field.type,
             why=str(error),
-            remedy="import the name in the pass's module when it runs, not for type checking alone",
+            remedy="import the name in the pass's module at run time, not for type checking only",
         ) from error
 
 
-@functools.lru_cache  # every name of a pass on a command line asks, and reading source takes milliseconds
+@functools.lru_cache  # called for every pass on a command line, and reading source takes milliseconds
 def _field_docs(pass_class: type) -> dict[str, str]:
-    """The strings under the fields of a class and of its bases, as far as their source can be read."""
+    """Return the strings under the fields of a class and of its bases, as far as their source can be read."""
     docs: dict[str, str] = {}
     for base in reversed(pass_class.__mro__[:-1]):
         try:

@@ -1,4 +1,4 @@
-"""What a pipeline reports of each pass that it ran, and whom it notifies while it runs."""
+"""The reports of a pipeline on its passes, and the listeners to notify during a run."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ _HEADER = ("pass", "edits", "nodes", "seconds", "changed")
 
 @dataclass(frozen=True, slots=True)
 class PassReport:
-    """What one pass did."""
+    """The report on one pass."""
 
     name: str
     """Name of the pass."""
     edits: tuple[Edit, ...]
-    """The edits that it made, in order; one stands for all of a pass that changes something and names no edits."""
+    """The edits that it made, in order; a pass that changes something without announcing edits counts as one."""
     seconds: float
-    """How long the pass itself took."""
+    """Run time of the pass itself, in seconds."""
     nodes_before: int
-    """How many nodes the graph had before it."""
+    """Number of nodes in the graph before the pass."""
     nodes_after: int
-    """How many it had after it."""
+    """Number of nodes in the graph after the pass."""
     changed: bool
-    """Whether it changed the graph, a graph inside it, or which modules and tensors the program holds."""
+    """True if it changed the graph, a graph inside it, or the set of modules and tensors of the program."""
 
     def row(self) -> tuple[str, ...]:
-        """Its line of the table."""
+        """Return its row of the table."""
         nodes = f"{self.nodes_before} -> {self.nodes_after}"
         return self.name, str(len(self.edits)), nodes, f"{self.seconds:.4f}", "yes" if self.changed else "no"
 
@@ -41,16 +41,16 @@ class PassReport:
 
 @dataclass(frozen=True, slots=True)
 class PipelineResult:
-    """What a run of a pipeline made; prints as a table of its passes."""
+    """The result of a pipeline run; prints as a table of its passes."""
 
     graph_module: GraphModule
     """The program."""
     reports: tuple[PassReport, ...]
-    """What each pass did, in order; passes for which no fuel was left are not among them."""
+    """The report on each pass, in order, without the passes that did not run because the fuel was used up."""
 
     @property
     def changed(self) -> bool:
-        """Return whether any pass changed something."""
+        """True if any pass changed something."""
         return any(report.changed for report in self.reports)
 
     def __str__(self) -> str:
@@ -62,9 +62,9 @@ def _table(reports: Iterable[PassReport]) -> str:
 
 
 class PipelineListener:
-    """Is notified of what a pipeline does; override what is of interest.
+    """Base of listeners to a pipeline run; a subclass overrides the methods that it needs.
 
-    An exception raised in a method ends the run. It keeps its type and gets a note that says where it was raised.
+    An exception raised in a method ends the run. It keeps its type and gets a note about the place where it was raised.
 
     >>> import torch, fx
     >>> from fx.passes.pipeline import PassPipeline
@@ -77,10 +77,10 @@ class PipelineListener:
     """
 
     def before_pass(self, name: str, graph_module: GraphModule) -> None:
-        """The pass called ``name`` is about to be given ``graph_module``."""
+        """Handle the start of the pass ``name`` on ``graph_module``."""
 
     def edit(self, name: str, edit: Edit) -> None:
-        """The pass called ``name`` is about to make ``edit``; one that does not say so beforehand has made it."""
+        """Handle an edit of the pass ``name``: before it is made, or afterwards for a pass that announces no edits."""
 
     def after_pass(self, report: PassReport, graph_module: GraphModule) -> None:
-        """A pass made ``graph_module``, which was found to be in order."""
+        """Handle the end of a pass, whose result ``graph_module`` has been verified."""

@@ -35,21 +35,22 @@ from fx.passes.verification import (
 Answer = TypeVar("Answer")
 
 _WHOLE_PASS = Edit("the pass as a whole")
-"""What stands for the work of a pass that does not say which edits it makes."""
+"""The edit that is reported for a pass that announces no edits."""
 
 
 @dataclass(frozen=True, slots=True)
 class PassPipeline:
     """Passes that run one after the other; itself a pass.
 
-    Around each of them the program is verified: well formed, with current code, and the same to its callers (inputs,
-    structure of the result, what it writes to, its tensors). A pass that changes some of that on purpose says so in
-    an attribute ``may_change``, a tuple of ``"signature"``, ``"result"``, ``"writes"``, ``"tensors"``, and
-    ``"gradients"``, ``"non-finite"`` (what NaN and infinities become), ``"metadata"``, ``"checks"``, ``"sizes"`` and
-    ``"tracing"``, which are not verified here. After a pass that changed something, every node knows the nodes of the
-    captured program that it stands for and a line of the user's, and the generated code names the pass in its header.
+    The program is verified around each pass: it must be well formed, have current code, and keep its interface to
+    callers (inputs, structure of the result, writes, tensors). A pass that changes some of these on purpose declares
+    it in an attribute ``may_change``, a tuple of names: ``"signature"``, ``"result"``, ``"writes"``, ``"tensors"``. The
+    names ``"gradients"``, ``"non-finite"`` (results for NaN and infinities), ``"metadata"``, ``"checks"``, ``"sizes"``
+    and ``"tracing"`` are accepted too, but not verified here. After a pass that changed something, every node records
+    the nodes of the captured program that it represents, and a line of the user's. The generated code names the pass
+    in its header.
 
-    Passes edit the program that they are given: run them on ``copy.deepcopy(graph_module)`` to keep it.
+    Passes edit the program in place: run them on ``copy.deepcopy(graph_module)`` to keep the original.
 
     >>> import fx
     >>> pipeline = PassPipeline("fuse-conv-bn,remove-dead-code")
@@ -62,11 +63,11 @@ class PassPipeline:
 
     passes: tuple[Pass, ...]
     """The passes in order. They may be given as one text, or as passes, pass classes and texts in any mixture; a
-    pipeline among them stands for its passes."""
+    pipeline among them is replaced by its passes."""
     listeners: tuple[PipelineListener, ...] = ()
-    """Who is notified of what happens."""
+    """The listeners that are notified during a run."""
     name: str = "pipeline"
-    """What it is called where a pass is named; its passes are named one by one."""
+    """Name of the pipeline when it is used as a pass; its passes keep their own names."""
 
     def __init__(
         self,
@@ -74,17 +75,17 @@ class PassPipeline:
         listeners: Iterable[PipelineListener] = (),
         name: str = "pipeline",
     ) -> None:
-        """A pipeline of ``passes``.
+        """Make a pipeline of ``passes``.
 
         Raises:
-            PassError: one of them is not a pass, is not registered, or its text is not in the form of
+            PassError: one of them is not a pass, is not registered, or its text does not follow the grammar of
                 :func:`fx.passes.registered_passes.parse_pipeline`.
         """
         try:
-            found = tuple(_passes_in(passes))
+            flat = tuple(_passes_in(passes))
         except RecursionError as failure:
             raise explained(failure, passes, PassError) from None
-        object.__setattr__(self, "passes", found)
+        object.__setattr__(self, "passes", flat)
         what = "listeners of a pipeline have before_pass, edit and after_pass"
         checked = expect_all(listeners, _listens, what, error=PassError)
         expect(name, str, "the name of a pipeline is a string", error=PassError)
@@ -93,17 +94,17 @@ class PassPipeline:
 
     @property
     def contract(self) -> Contract:
-        """Return what the passes promise together: the weakest of their contracts."""
+        """The contract of the whole pipeline: the weakest of those of its passes."""
         weakest: Contract = exact
         for pass_ in self.passes:
-            weakest = _weaker(weakest, _asked(pass_, "contract", contract_of))
+            weakest = _weaker(weakest, _read_attribute(pass_, "contract", contract_of))
         return weakest
 
     def __str__(self) -> str:
         return ",".join(map(write_pass, self.passes))
 
     def __call__(self, graph_module: GraphModule) -> GraphModule:
-        """Run the passes on ``graph_module`` and return what the last of them made."""
+        """Run the passes on ``graph_module`` and return the program that results."""
         return self.run(graph_module).graph_module
 
     def run(self, graph_module: GraphModule, fuel: int | None = None) -> PipelineResult:
@@ -111,12 +112,12 @@ class PassPipeline:
 
         Args:
             graph_module: the program.
-            fuel: make at most so many edits and stop. A pass that does not say which edits it makes counts as one if
-                it changed something. By default all passes run to their end.
+            fuel: largest number of edits, after which the run stops. A pass that announces no edits counts as one edit
+                if it changed something. By default all passes run to their end.
 
         Raises:
             PassError: a pass raised, returned something that is not a program, or left one that breaks a rule. The
-                message names the pass, the rule, the node and the user's line, and what the pass raised is chained.
+                message names the pass, the rule, the node and the user's line; an exception of the pass is chained.
                 The program is then as the pass left it.
         """
         expect_program(graph_module, "a pipeline runs on a GraphModule")
@@ -132,19 +133,19 @@ class PassPipeline:
         return PipelineResult(run.program, tuple(run.reports))
 
     def bisect(self, graph_module: GraphModule, predicate: Predicate) -> Culprit | None:
-        """Find the edit that breaks a program, by running with less and less fuel.
+        """Find the edit that breaks a program, by bisection over the fuel.
 
-        Each run is made on a deep copy of ``graph_module``, weights included (some 30 ms for ResNet50), and there is
-        one for each doubling of the number of edits. Where the program is good, bad and good again as fuel grows, the
-        edit found is one of those with which it turns bad.
+        Each run works on a deep copy of ``graph_module``, weights included (some 30 ms for ResNet50). The number of
+        runs grows with the logarithm of the number of edits. If the program turns bad several times as fuel grows, any
+        of the edits that turn it bad may be returned.
 
         Args:
             graph_module: the program, which stays as it is.
-            predicate: called with a program; true while that is good. If it raises, the program is bad. A pass that
-                raises or breaks a rule makes it bad too.
+            predicate: called with a program; true for a good one. If it raises, the program is bad. A pass that
+                raises or breaks a rule also makes it bad.
 
         Returns:
-            The edit, or None if the program is good after all of them.
+            The edit, or None if the program is good after all edits.
 
         Raises:
             PassError: the program is bad before any edit.
@@ -169,7 +170,7 @@ class PassPipeline:
 
 
 class _Run:
-    """One run of a pipeline: the program as it is now, what is left of the fuel, and the reports so far."""
+    """The state of one pipeline run: the current program, the remaining fuel, and the reports so far."""
 
     def __init__(self, pipeline: PassPipeline, program: GraphModule, fuel: int | None) -> None:
         self.pipeline = pipeline
@@ -186,7 +187,7 @@ class _Run:
         self.before = ProgramSnapshot.of(program)
 
     def step(self, index: int) -> None:
-        """Run one pass, check what it made, and report."""
+        """Run one pass, check its result, and report on it."""
         pass_ = self.pipeline.passes[index]
         self.name, self.edits = pass_name(pass_), []
         self.place = f"pass {self.name!r} ({index + 1} of {len(self.pipeline.passes)})"
@@ -205,7 +206,7 @@ class _Run:
             match_origins(result.graph, earlier)
             for inner, _ in after.programs:
                 complete_origins(inner)
-            own = result.graph.history  # longer, if the pass ran a pipeline of its own
+            own = result.graph.history  # longer if the pass itself ran a pipeline
             result.graph.history = (*(own if own[: len(history)] == history else history), self.name)
             self.recompile(result)
             if not self.edits:
@@ -217,12 +218,12 @@ class _Run:
         self.notify("after_pass", report, result)
 
     def call(self, pass_: Pass, is_rewriting: bool) -> GraphModule:
-        """Let the pass do its work, and return the program that it made."""
+        """Run the pass on the program, and return the program that it made."""
         try:
             if is_rewriting:
                 take_edits(cast("RewritingPass", pass_), self.program, self.fuel, self.announce)
                 return self.program
-            returned: Any = program_in(pass_(self.program))  # whether it changed is read from the graph
+            returned: Any = program_in(pass_(self.program))  # the graph's revision shows whether it changed
         except Exception as error:
             if error is self.listener_error:
                 raise
@@ -244,7 +245,7 @@ class _Run:
         )
 
     def check(self, pass_: Pass, result: GraphModule, is_rewriting: bool) -> ProgramSnapshot:
-        """Refuse a program that is broken, out of date, or another one to its callers."""
+        """Refuse a program that is malformed, has stale code, or has another interface; return its snapshot."""
         self.refuse(find_violation_in(result), f"{self.place} left a broken program")
         if not is_rewriting:
             self.refuse(find_stale_code(result), f"{self.place} left a program that is out of date")
@@ -256,12 +257,12 @@ class _Run:
             if name not in excused and (violation := compare(self.before, after))
         }
         for name, violation in violations.items():  # raises for the first, and names all
-            way_out = f"or let the pass say that it may: {says_may_change(violations)}"
+            way_out = f"or declare in the pass that it may: {says_may_change(violations)}"
             self.refuse(violation, f"{self.place} changed {KEPT[name][1]}", way_out)
         return after
 
     def recompile(self, program: GraphModule) -> None:
-        """Generate the code again, with the name of the pass in its header."""
+        """Regenerate the code, with the name of the pass in its header."""
         try:
             program.recompile()
         except Exception as error:
@@ -282,7 +283,7 @@ class _Run:
                 self.listener_error = error
                 raise
 
-    # What goes wrong.
+    # Errors.
 
     def refuse(self, violation: Violation | None, what: str, way_out: str | None = None) -> None:
         """Raise if there is a violation."""
@@ -299,7 +300,7 @@ class _Run:
         )
 
     def fail(self, error: Exception, is_rewriting: bool) -> NoReturn:
-        """Raise for an exception that the pass raised."""
+        """Raise a ``PassError`` for an exception that the pass raised."""
         first, *more = str(error).split("\n")
         indent = "" if isinstance(error, FxError) else " " * 9  # ours are in this form already
         raised = f"{type(error).__name__}: {first}" if first else type(error).__name__
@@ -307,52 +308,52 @@ class _Run:
         raise PassError(
             what,
             where=self.edits[-1].where if self.edits and not isinstance(error, FxError) else None,
-            why=self.progress() or ("it was still looking for what to edit" if is_rewriting else None),
-            remedy="the program may be edited in part: go on with a fresh one",
+            why=self.progress() or ("it had not begun its first edit" if is_rewriting else None),
+            remedy="the program may be edited in part: continue with a fresh one",
         ) from error
 
     def progress(self) -> str | None:
-        """Return how far the pass got."""
+        """Describe the last edit that the pass began, or return None if it began none."""
         if not self.edits:
             return None
         return f"the last edit it began is number {len(self.edits)}, {self.edits[-1]}"
 
 
-def _passes_in(given: object) -> Iterator[Pass]:
-    """The passes that a pipeline is made of."""
-    if isinstance(given, str):
-        yield from parse_pipeline(given)
-    elif isinstance(given, PassPipeline):
-        yield from given.passes
-    elif isinstance(given, type):
-        name = pass_name(given)
-        yield _checked(make_pass(given, PassText(name, (), 0, name)))
-    elif isinstance(given, Iterable) and not callable(given):
-        for part in expect_all(given, lambda part: True, "a pipeline is made of passes", error=PassError):
+def _passes_in(source: object) -> Iterator[Pass]:
+    """Yield the passes of a pipeline from text, passes, pass classes, pipelines, or iterables of them."""
+    if isinstance(source, str):
+        yield from parse_pipeline(source)
+    elif isinstance(source, PassPipeline):
+        yield from source.passes
+    elif isinstance(source, type):
+        name = pass_name(source)
+        yield _checked(make_pass(source, PassText(name, (), 0, name)))
+    elif isinstance(source, Iterable) and not callable(source):
+        for part in expect_all(source, lambda part: True, "a pipeline is made of passes", error=PassError):
             yield from _passes_in(part)
     else:
-        yield _checked(given)
+        yield _checked(source)
 
 
 def _listens(value: Any) -> bool:
     return all(callable(getattr(value, event, None)) for event in ("before_pass", "edit", "after_pass"))
 
 
-def _checked(given: Any) -> Pass:
-    if not callable(given) or isinstance(given, torch.nn.Module):
+def _checked(pass_: Any) -> Pass:
+    if not callable(pass_) or isinstance(pass_, torch.nn.Module):
         raise PassError(
-            f"{type_in_words(given)} is not a pass",
-            value=shown(given),
+            f"{type_in_words(pass_)} is not a pass",
+            value=shown(pass_),
             remedy="give a function from GraphModule to GraphModule, a pass of fx.passes, or the name of one",
         )
-    name, may_change = _asked(given, "name", pass_name), _asked(given, "may_change", _may_change)
+    name, may_change = _read_attribute(pass_, "name", pass_name), _read_attribute(pass_, "may_change", _may_change)
     for kind in may_change:
         if kind not in MAY_CHANGE:
             raise PassError(
                 f"pass {name!r} may change {shown(kind)}, which is unknown",
                 remedy=f"may_change is a tuple of {', '.join(map(repr, MAY_CHANGE))}",
             )
-    return cast("Pass", given)
+    return cast("Pass", pass_)
 
 
 def _may_change(pass_: Any) -> tuple[Any, ...]:
@@ -360,25 +361,25 @@ def _may_change(pass_: Any) -> tuple[Any, ...]:
     return expect_all(getattr(pass_, "may_change", ()), lambda kind: isinstance(kind, str), what, error=PassError)
 
 
-def _asked(given: Any, attribute: str, answer: Callable[[Any], Answer]) -> Answer:
-    """Return what a pass says of itself."""
+def _read_attribute(pass_: Any, attribute: str, read: Callable[[Any], Answer]) -> Answer:
+    """Return ``read(pass_)``, or raise a ``PassError`` if that fails, so that ``attribute`` of the pass is unknown."""
     try:
-        return answer(given)
+        return read(pass_)
     except FxError:
         raise
     except Exception as error:
         raise PassError(
-            f"{type_in_words(given)} is not a pass: its {attribute} cannot be told",
+            f"{type_in_words(pass_)} is not a pass: its {attribute} cannot be read",
             why=f"{type(error).__name__}: {error}",
-            remedy=f"let its attribute {attribute} be a plain value, or leave it out",
+            remedy=f"make its attribute {attribute} a plain value, or leave it out",
         ) from error
 
 
-def _weaker(one: Contract, other: Contract) -> Contract:
-    """The contract that holds if both do."""
-    if isinstance(one, Approximate) and isinstance(other, Approximate):
-        return Approximate(min(one.sqnr_db, other.sqnr_db))
-    if isinstance(one, Close) and isinstance(other, Close):
-        factor = max(one.error_factor, other.error_factor)
-        return Close(max(one.rtol, other.rtol), max(one.atol, other.atol), factor)
-    return max(one, other, key=lambda contract: (isinstance(contract, Approximate), isinstance(contract, Close)))
+def _weaker(first: Contract, second: Contract) -> Contract:
+    """Return the contract that holds after two passes with these contracts."""
+    if isinstance(first, Approximate) and isinstance(second, Approximate):
+        return Approximate(min(first.sqnr_db, second.sqnr_db))
+    if isinstance(first, Close) and isinstance(second, Close):
+        factor = max(first.error_factor, second.error_factor)
+        return Close(max(first.rtol, second.rtol), max(first.atol, second.atol), factor)
+    return max(first, second, key=lambda contract: (isinstance(contract, Approximate), isinstance(contract, Close)))

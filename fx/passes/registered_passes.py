@@ -1,7 +1,7 @@
-"""Passes by name, so that a command line or a configuration file can ask for ``"fuse-conv-bn"``.
+"""The registry of passes by name, so that a command line or a configuration file can name ``"fuse-conv-bn"``.
 
-A package makes its passes known by importing this module and :func:`register_pass`, or without being imported, by
-entry points of the group ``fx.passes``, whose names are the passes' names::
+A package registers its passes by :func:`register_pass`. Without being imported, it can offer them by entry points of
+the group ``fx.passes``, whose names are the passes' names::
 
     [project.entry-points."fx.passes"]
     fuse-gelu = "my_package.passes:FuseGelu"
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from fx.graph_module import GraphModule
 
 Pass: TypeAlias = "Callable[[GraphModule], GraphModule | None]"
-"""What a pass is: it edits the program it is given, or returns another one."""
+"""A pass: it edits its argument, or returns another program."""
 
 Definition = TypeVar("Definition", bound=Callable[..., Any])
 
@@ -37,19 +37,19 @@ ENTRY_POINTS = "fx.passes"
 """The group of entry points under which installed packages offer passes."""
 
 _ROOMS = {"lower": "fx.lowering", "quantize": "fx.quantize"}
-"""The rooms above this one by the names of their passes, for which they are imported."""
+"""The packages to import for passes that are defined above this one, by name of the pass."""
 
-# classes, which make a pass, and functions, which are one
+# Classes of passes, and functions that are passes.
 _definitions: Registry[Callable[..., Any]] = Registry("pass", "passes", PassError)
 
 
 def register_pass(definition: Definition) -> Definition:
-    """Make a pass known under its name; use it as a decorator of a pass class or of a plain function.
+    """Register a pass under its name; use it as a decorator of a pass class or of a plain function.
 
-    A class is registered under its attribute ``name``; where it is a dataclass, its fields are the options that
-    :func:`get_pass` can set, and values of other types are refused wherever it is made. A function ``fuse_gelu`` is
-    registered as ``"fuse-gelu"``, unless it has an attribute ``name``. Raises :class:`~fx.errors.PassError` if another
-    definition has the name already, or it is not a pass.
+    A class is registered under its attribute ``name``. The fields of a dataclass are the options that :func:`get_pass`
+    can set; from now on its constructor refuses values of other types. A function ``fuse_gelu`` is registered as
+    ``"fuse-gelu"``, unless it has an attribute ``name``. Raises :class:`~fx.errors.PassError` if the name is taken by
+    another definition, or if ``definition`` is not a pass.
 
     >>> @register_pass
     ... def leave_as_it_is(graph_module):
@@ -70,11 +70,10 @@ def register_pass(definition: Definition) -> Definition:
 
 
 def get_pass(name: str) -> Pass:
-    """Return the pass registered as ``name``, with the options that may stand in braces behind it.
+    """Return the pass registered as ``name``, with options in braces after the name, if any.
 
-    A name that is not registered is looked for among the entry points of installed packages. Raises
-    :class:`~fx.errors.PassError`, which lists the nearest names or points at the option, if there is none or an
-    option does not fit.
+    A name that is not registered is searched for among the entry points of installed packages. Raises
+    :class:`~fx.errors.PassError` for an unknown name, with the nearest names, or for a wrong option, with its place.
 
     >>> get_pass("fuse-conv-bn").name
     'fuse-conv-bn'
@@ -91,7 +90,7 @@ def get_pass(name: str) -> Pass:
 def parse_pipeline(text: str) -> list[Pass]:
     """Return the passes that ``text`` names, each with its options: ``"fuse-conv-bn,split{at=layer3}"``.
 
-    Options have the names of the fields, with dashes or underscores, and are read by the fields' types: ``true`` and
+    Options have the names of the fields, with dashes or underscores, and are parsed by the fields' types: ``true`` and
     ``false`` (or the name alone), numbers, words, ``none``, one of the choices of a ``Literal``, and tuples joined by
     ``+``. Raises :class:`~fx.errors.PassError` that points at the place in ``text``.
 
@@ -103,12 +102,12 @@ def parse_pipeline(text: str) -> list[Pass]:
 
 
 def list_passes() -> list[str]:
-    """Return the names of all registered passes and of those that installed packages offer, in alphabetical order."""
+    """Return the names of all passes, registered or offered by installed packages, in alphabetical order."""
     return sorted({*_definitions.names(), *_ROOMS, *_entry_points()})
 
 
 def describe_pass(name: str) -> str:
-    """Return the help for the pass registered as ``name``: what it does, its contract and its options.
+    """Return the help for the pass registered as ``name``: its description, its contract and its options.
 
     >>> print(describe_pass("remove-dead-code").splitlines()[0].partition(":")[0])
     remove-dead-code
@@ -124,12 +123,12 @@ def describe_pass(name: str) -> str:
 
 
 def write_pass(pass_: object) -> str:
-    """Return ``pass_`` as :func:`parse_pipeline` reads it: its name, and the options that are not at their defaults."""
+    """Return ``pass_`` as text for :func:`parse_pipeline`: its name, and the options that differ from the defaults."""
     return pass_name(pass_) + write_options(pass_)
 
 
 def pass_name(pass_: object) -> str:
-    """Return what a pass, or a pass class, is called in messages and tables.
+    """Return the name of a pass, or of a pass class, for messages and tables.
 
     >>> def fuse_gelu(graph_module): ...
     >>> pass_name(fuse_gelu)
@@ -147,7 +146,7 @@ def pass_name(pass_: object) -> str:
 
 
 def pass_as_written(written: PassText) -> Pass:
-    """Return the registered pass that one part of a text names, with its options; ``PassError`` if there is none."""
+    """Return the registered pass for one part of a text, with its options; raise ``PassError`` if there is none."""
     try:
         definition = _find(written.name)
     except PassError as error:
@@ -163,7 +162,7 @@ def pass_as_written(written: PassText) -> Pass:
 
 
 def _find(name: str) -> Callable[..., Any]:
-    """Return what is registered as ``name``, or offered under it by an installed package."""
+    """Return the definition registered as ``name``, or offered under that name by an installed package."""
     _import_room(name)
     if name in _definitions.names():
         return _definitions.get(name)
@@ -171,30 +170,30 @@ def _find(name: str) -> Callable[..., Any]:
     if name in offered:
         _load(name, offered[name])
         return _definitions.get(name)
-    known = _definitions.copy()
+    registry = _definitions.copy()
     for other in (offered.keys() | _ROOMS) - {*_definitions.names()}:
-        known.register(other, offered.get)  # for the list of nearest names
-    return known.get(name)
+        registry.register(other, offered.get)  # for the list of nearest names
+    return registry.get(name)
 
 
 def _import_room(name: str) -> None:
-    """Let the room register its pass whose name this is, unless it is being imported."""
+    """Import the package that registers the pass ``name``, if it is one of ``_ROOMS``."""
     if name in _ROOMS:
         importlib.import_module(_ROOMS[name])
 
 
 def _entry_points() -> dict[str, list[importlib.metadata.EntryPoint]]:
-    """The passes that installed packages offer, by name; nothing is imported."""
-    found: dict[str, list[importlib.metadata.EntryPoint]] = {}
+    """Return the passes that installed packages offer, by name, without importing them."""
+    by_name: dict[str, list[importlib.metadata.EntryPoint]] = {}
     for entry_point in importlib.metadata.entry_points(group=ENTRY_POINTS):
-        others = found.setdefault(entry_point.name, [])
-        if all(entry_point.value != other.value for other in others):  # a package may be found twice
+        others = by_name.setdefault(entry_point.name, [])
+        if all(entry_point.value != other.value for other in others):  # a package may be listed twice
             others.append(entry_point)
-    return found
+    return by_name
 
 
 def _load(name: str, offered: list[importlib.metadata.EntryPoint]) -> None:
-    """Import what is offered as ``name``, and register it."""
+    """Import the definition that is offered as ``name``, and register it."""
     described = " and ".join(map(_describe, offered))
     if len(offered) > 1:
         raise PassError(f"two packages offer a pass named {name!r}", value=described, remedy="uninstall one of them")
@@ -212,8 +211,8 @@ def _load(name: str, offered: list[importlib.metadata.EntryPoint]) -> None:
         raise PassError(
             f"the entry point {name!r} is not a pass of that name",
             value=described,
-            why=f"what it leads to {own}",
-            remedy="give the entry point the name of the pass class or function that it leads to",
+            why=f"the object that it refers to {own}",
+            remedy="give the entry point the name of the pass class or function that it refers to",
         )
     register_pass(definition)
 

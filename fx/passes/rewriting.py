@@ -27,9 +27,9 @@ class Edit:
     """One rewrite that a pass is about to make."""
 
     description: str
-    """What it does, in words that follow the pass's name: ``"bn1 into conv1"``."""
+    """A description that reads on from the pass's name: ``"bn1 into conv1"``."""
     where: SourceLocation | None = None
-    """The user's line of what is rewritten, if known."""
+    """The user's line of the rewritten operation, if known."""
 
     def __str__(self) -> str:
         return self.description if self.where is None else f"{self.description} ({self.where.place})"
@@ -38,9 +38,8 @@ class Edit:
 class RewritingPass:
     """Base of passes that edit a program step by step.
 
-    A subclass writes ``rewrites``, a generator that yields an :class:`Edit` *before* it makes it. So whoever drives
-    it can count the edits, name them, and stop after any of them with a program that is whole: that is how a
-    pipeline finds the one that breaks something.
+    A subclass writes ``rewrites``, a generator that yields each :class:`Edit` *before* it makes it. So its caller can
+    count and name the edits, and stop after any of them with a valid program. Bisection in a pipeline relies on this.
 
     >>> import operator, torch, fx
     >>> class Negate(RewritingPass):
@@ -56,12 +55,12 @@ class RewritingPass:
     __slots__ = ()
 
     def __post_init__(self) -> None:
-        """Check the options, where the pass is a dataclass that is not registered; ``register_pass`` sees to others."""
+        """Check the options of a dataclass that is not registered; ``register_pass`` adds this check to the others."""
         check_options(type(self), {field.name: getattr(self, field.name) for field in dataclasses.fields(self)})  # type: ignore[arg-type]
 
     @abstractmethod
     def rewrites(self, graph_module: GraphModule) -> Iterator[Edit]:
-        """Edit ``graph_module``, and before each edit say which one comes."""
+        """Edit ``graph_module``, and yield each edit before it is made."""
         raise NotImplementedError(f"{type(self).__name__} must define rewrites")
 
     def __call__(self, graph_module: GraphModule) -> GraphModule:
@@ -71,21 +70,21 @@ class RewritingPass:
 
 
 def make_edits(pass_: RewritingPass, graph_module: GraphModule, fuel: int | None = None) -> list[Edit]:
-    """Let ``pass_`` edit ``graph_module``, at most ``fuel`` times, and return the edits that it made.
+    """Run ``pass_`` on ``graph_module`` for at most ``fuel`` edits, and return the edits that it made.
 
-    Every new node gets the origins and the user's line of what it replaces or serves, and the program is recompiled
-    if its graph changed.
+    Every new node gets the origins and the user's line of the nodes that it replaces or serves. The program is
+    recompiled if its graph changed.
     """
     expect_program(graph_module, f"{type(pass_).__name__} runs on a GraphModule")
     graph = graph_module.graph
     record_origins(graph)
     revision, earlier = graph.revision, EarlierNode.all_of(graph)
-    made = take_edits(pass_, graph_module, fuel)
+    edits = take_edits(pass_, graph_module, fuel)
     if graph.revision != revision:
         match_origins(graph, earlier)
         complete_origins(graph)
         graph_module.recompile()
-    return made
+    return edits
 
 
 def take_edits(
@@ -94,16 +93,16 @@ def take_edits(
     fuel: int | None = None,
     announce: Callable[[Edit], object] | None = None,
 ) -> list[Edit]:
-    """Do what :func:`make_edits` does, but leave origins, lines and code as the pass leaves them.
+    """Run a pass as :func:`make_edits` does, but leave origins, lines and code as the pass leaves them.
 
     ``announce`` is called with each edit before it is made. Raises :class:`~fx.errors.PassError` if the pass yields
-    something else than an :class:`Edit`, or makes its first edit before it says so.
+    anything but an :class:`Edit`, or makes its first edit before it yields.
     """
-    made: list[Edit] = []
+    taken_edits: list[Edit] = []
     revision = graph_module.graph.revision
     with closing(_generator(pass_.rewrites(graph_module))) as edits:
         for edit in edits:
-            if len(made) == fuel:
+            if len(taken_edits) == fuel:
                 break
             if not isinstance(edit, Edit):
                 raise PassError(
@@ -111,29 +110,29 @@ def take_edits(
                     value=shown(edit),
                     remedy='yield Edit("what it does", node.source) before each edit',
                 )
-            if not made and graph_module.graph.revision != revision:
+            if not taken_edits and graph_module.graph.revision != revision:
                 raise PassError(
                     "a pass edited the graph before it announced the edit",
                     value=str(edit),
-                    why="whoever stops it after some edits would stop it after one more, and blame another one",
-                    remedy="yield first and edit then; work out what to edit without changing the graph",
+                    why="a run that stops after some edits would make one more, and bisection would blame a wrong one",
+                    remedy="yield first and edit then; find the places to edit without changing the graph",
                 )
-            made.append(edit)
+            taken_edits.append(edit)
             if announce is not None:
                 announce(edit)
-    return made
+    return taken_edits
 
 
 def rewrites_inside(
     pass_: RewritingPass, graph_module: GraphModule, opcodes: tuple[str, ...] = ("get_attr",)
 ) -> Iterator[Edit]:
-    """Yield the edits of a pass in the programs that this one hands to operators, as it makes them.
+    """Run a pass on the programs that this one passes to operators, and yield its edits.
 
-    Those that it calls, too, if ``call_module`` is among the opcodes.
+    Programs that it calls are included if ``call_module`` is among the opcodes.
     """
     paths = dict.fromkeys(str(node.target) for node in graph_module.graph.nodes if node.op in opcodes)
-    held = {id(value): value for path in paths for value in [find_attribute(graph_module, path)]}
-    for inner in held.values():
+    values = {id(value): value for path in paths for value in [find_attribute(graph_module, path)]}
+    for inner in values.values():
         if not isinstance(inner, GraphModule):
             continue
         revision = inner.graph.revision
@@ -145,5 +144,5 @@ def rewrites_inside(
 
 
 def _generator(edits: Iterator[Edit]) -> Generator[Edit, None, None]:
-    """``edits`` as something that can be closed, whatever kind of iterator a pass returns."""
+    """Return a generator over ``edits``, which can be closed whatever kind of iterator a pass returns."""
     yield from edits

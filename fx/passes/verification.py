@@ -1,4 +1,4 @@
-"""Programs checked around each pass: well formed, up to date, and the same to their callers (paper, section 5.5)."""
+"""Verification around each pass: well-formedness, current code, and an unchanged interface (paper, section 5.5)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fx.passes.interface import Interface, result_is_kept, signature_is_kept, wr
 
 
 def verify(graph_module: GraphModule) -> None:
-    """Check that a program and those in it keep the rules of ``fx.analysis.verify``, and that their code is current.
+    """Check that a program and those inside it obey the rules of ``fx.analysis.verify`` and have current code.
 
     Raises:
         GraphError: a rule is broken; the message names the node, and its user's line where known.
@@ -36,7 +36,7 @@ def find_violation_in(graph_module: GraphModule) -> Violation | None:
 
 
 def find_stale_code(graph_module: GraphModule) -> Violation | None:
-    """Return the first program, ``graph_module`` or one inside it, whose graph was edited after its code was made."""
+    """Return a violation for the first program, ``graph_module`` or one inside it, with older code than its graph."""
     for path, program in _programs(graph_module):
         if "_written" in vars(program) and program._code_revision != program.graph.revision:
             return _inside(
@@ -52,34 +52,34 @@ def find_stale_code(graph_module: GraphModule) -> Violation | None:
 
 @dataclass(frozen=True, slots=True)
 class HeldTensor:
-    """A parameter or buffer of a program, and how often it had been written to."""
+    """A parameter or buffer of a program, with its version."""
 
     path: str
-    """Where it is."""
+    """Its path."""
     tensor: torch.Tensor
     """The tensor itself."""
     version: tuple[int | None, int | None]
-    """Torch's count of writes to it, and the address of its elements, as far as it has such."""
+    """Torch's count of writes to it, and the address of its elements; None where it has none."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProgramSnapshot:
-    """A program as it was at one time, to be compared with what a pass makes of it."""
+    """The state of a program at one point in time, to be compared with the result of a pass."""
 
     interface: Interface
-    """What its callers rely on."""
+    """Its interface to callers."""
     programs: tuple[tuple[Graph, int], ...]
     """Its graph and those inside it, each with its revision."""
     modules: tuple[tuple[str, torch.nn.Module], ...]
-    """The modules that it holds, with their paths; but not those that merely hold others."""
+    """The modules that it holds, with their paths, without plain containers."""
     tensors: tuple[HeldTensor, ...]
     """The parameters and buffers that it holds."""
 
     @classmethod
     def of(cls, graph_module: GraphModule) -> ProgramSnapshot:
-        """``graph_module`` as it is now."""
-        found = graph_module.named_modules(remove_duplicate=False)
-        modules = tuple((path, module) for path, module in found if type(module) is not Container)
+        """Return the current state of ``graph_module``."""
+        named_modules = graph_module.named_modules(remove_duplicate=False)
+        modules = tuple((path, module) for path, module in named_modules if type(module) is not Container)
         return cls(
             Interface.of(graph_module.graph),
             tuple((module.graph, module.graph.revision) for _, module in modules if isinstance(module, GraphModule)),
@@ -87,36 +87,37 @@ class ProgramSnapshot:
             tuple(
                 HeldTensor(f"{path}.{name}" if path else name, tensor, _version(tensor))
                 for path, module in graph_module.named_modules(remove_duplicate=False)
-                for held in (module._parameters, module._buffers)
-                for name, tensor in held.items()
+                for state in (module._parameters, module._buffers)
+                for name, tensor in state.items()
                 if tensor is not None
             ),
         )
 
     def has_other_graph(self, before: ProgramSnapshot) -> bool:
-        """Return whether the graph, or one inside it, is another one or was edited since ``before``."""
+        """Return whether the graph, or one inside it, was replaced or edited since ``before``."""
         return self.programs != before.programs
 
     def has_other_state(self, before: ProgramSnapshot) -> bool:
-        """Return whether it holds other modules or tensors, or under other names, than ``before``."""
+        """Return whether it holds other modules or tensors than ``before``, or the same under other paths."""
         ours, theirs = self._held(), before._held()
         pairs = zip(ours, theirs, strict=False)
         return len(ours) != len(theirs) or any(new[0] != old[0] or new[1] is not old[1] for new, old in pairs)
 
     def _held(self) -> list[tuple[str, object]]:
-        """Return what it holds, by path, without the program itself, which may be a copy."""
-        return [*self.modules[1:], *((held.path, held.tensor) for held in self.tensors)]
+        """Return its modules and tensors by path, without the program itself, which may be a copy."""
+        return [*self.modules[1:], *((entry.path, entry.tensor) for entry in self.tensors)]
 
 
 def _tensors(before: ProgramSnapshot, after: ProgramSnapshot) -> Violation | None:
-    """No tensor that the program held before was written to, nor given other elements.
+    """Check that no tensor that the program held before was written to, or got other elements.
 
-    Seen are writes that torch counts and a new ``.data``; one into the elements of ``.data`` it does not count.
+    This detects writes that torch counts and an assignment to ``.data``. Torch does not count writes to the elements of
+    ``.data``.
     """
-    for held in before.tensors:
-        if _version(held.tensor) != held.version:
+    for entry in before.tensors:
+        if _version(entry.tensor) != entry.version:
             return Violation(
-                f"the tensor {held.path!r} of the program was written to",
+                f"the tensor {entry.path!r} of the program was written to",
                 why="the traced module holds the same tensor and would compute something else from now on",
                 remedy="put a new one in its place: setattr(module, name, torch.nn.Parameter(...))",
             )
@@ -135,15 +136,16 @@ KEPT: dict[str, tuple[Callable[[ProgramSnapshot, ProgramSnapshot], Violation | N
     "writes": (lambda before, after: writes_are_kept(before.interface, after.interface), "what the program writes to"),
     "tensors": (_tensors, "the program's tensors"),
 }
-"""What a pass must keep, unless it lists the name in its attribute ``may_change``: the check, and words for it."""
+"""The properties that a pass must keep unless it lists their names in its attribute ``may_change``: the check of each,
+and its description in messages."""
 MAY_CHANGE = (*KEPT, "gradients", "non-finite", "metadata", "checks", "sizes", "tracing")
-"""What a pass may list in ``may_change``. Pytest's plugin looks at the last six: at gradients, at outputs for NaN and
-infinities, at what nodes keep in ``meta``, at the checks by which a program refuses inputs, at inputs of other sizes,
-and at whether its code can be captured again."""
+"""The names that a pass may list in ``may_change``. The pytest plugin checks the last six: gradients, outputs for NaN
+and infinities, the ``meta`` of nodes, recorded checks of inputs, other input sizes, and capture of the generated code.
+"""
 
 
 def says_may_change(names: Iterable[str]) -> str:
-    """Return the line of Python by which a pass says what it changes on purpose.
+    """Return the line of Python by which a pass declares intended changes.
 
     >>> says_may_change(["gradients"])
     'may_change = ("gradients",)'
@@ -169,5 +171,5 @@ def _version(tensor: torch.Tensor) -> tuple[int | None, int | None]:
         count = None
     try:
         return count, tensor.data_ptr()
-    except RuntimeError:  # without elements, as fake ones
+    except RuntimeError:  # no elements, such as a fake tensor
         return count, None

@@ -179,7 +179,7 @@ def test_a_type_that_is_imported_for_checking_only_is_named() -> None:
         name: ClassVar[str] = "local"
         at: Missing = None  # type: ignore[name-defined]  # noqa: F821, RUF100
 
-    with pytest.raises(PassError, match=r"the type of option 'at' of .*Local cannot be found out"):
+    with pytest.raises(PassError, match=r"the type of option 'at' of .*Local cannot be resolved"):
         options_of(Local)
 
 

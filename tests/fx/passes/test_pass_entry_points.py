@@ -74,12 +74,12 @@ def test_a_miss_names_offered_passes_too(site: Path) -> None:
         (
             "broken = offering:offered_pass",
             "the entry point 'broken' is not a pass of that name\n  value  offerer 1.5 (offering:offered_pass)\n"
-            "  why    what it leads to is called 'offered-pass'\n",
+            "  why    the object that it refers to is called 'offered-pass'\n",
         ),
         (
             "broken = offering:number",
             "the entry point 'broken' is not a pass of that name\n  value  offerer 1.5 (offering:number)\n"
-            "  why    what it leads to cannot be called\n",
+            "  why    the object that it refers to cannot be called\n",
         ),
     ],
 )

@@ -36,7 +36,7 @@ def test_a_pass_that_raises_is_named_with_what_it_raised() -> None:
         PassPipeline([change_nothing, stumbles]).run(captured())
     assert str(caught.value) == (
         "pass 'stumbles' (2 of 2) raised KeyError: 'conv\\nof another'\n"
-        "  try    the program may be edited in part: go on with a fresh one"
+        "  try    the program may be edited in part: continue with a fresh one"
     )
     assert isinstance(caught.value.__cause__, KeyError)
 
@@ -184,7 +184,7 @@ def test_a_changed_signature_is_refused() -> None:
         "pass 'drops-an-input' (2 of 2) changed the program's signature: "
         "the program's inputs are (x, y) instead of (x, y, alpha)\n"
         "  try    keep every placeholder, also one that nothing uses any more, "
-        'or let the pass say that it may: may_change = ("signature",)'
+        'or declare in the pass that it may: may_change = ("signature",)'
     )
 
 
@@ -259,7 +259,7 @@ def test_a_write_to_a_tensor_of_the_program_is_refused() -> None:
         "pass 'scales' (2 of 2) changed the program's tensors: the tensor '0.weight' of the program was written to\n"
         "  why    the traced module holds the same tensor and would compute something else from now on\n"
         "  try    put a new one in its place: setattr(module, name, torch.nn.Parameter(...)), "
-        'or let the pass say that it may: may_change = ("tensors",)'
+        'or declare in the pass that it may: may_change = ("tensors",)'
     )
 
 
@@ -332,15 +332,15 @@ def test_passes_that_cannot_be_asked_are_refused(attribute: str) -> None:
     with pytest.raises(PassError) as failure:
         PassPipeline([Fails(attribute)])
     assert str(failure.value) == (
-        f"a Fails is not a pass: its {attribute} cannot be told\n"
+        f"a Fails is not a pass: its {attribute} cannot be read\n"
         "  why    ZeroDivisionError: division by zero\n"
-        f"  try    let its attribute {attribute} be a plain value, or leave it out"
+        f"  try    make its attribute {attribute} a plain value, or leave it out"
     )
 
 
 def test_a_contract_that_cannot_be_read_is_reported_where_it_is_read() -> None:
     pipeline = PassPipeline([Fails("contract")])
-    with pytest.raises(PassError, match="its contract cannot be told"):
+    with pytest.raises(PassError, match="its contract cannot be read"):
         _ = pipeline.contract
 
 

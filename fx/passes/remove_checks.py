@@ -1,4 +1,4 @@
-"""``remove-checks``: drop the checks that capture recorded, and what was computed for them alone."""
+"""``remove-checks``: drop the checks that capture recorded, and the operations that only they used."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ from fx.passes.rewriting import Edit, RewritingPass, rewrites_inside
 class RemoveChecks(RewritingPass):
     """Drop recorded checks (``torch._assert``, ``fx.assertions.check``) and the operations whose values only they used.
 
-    For inputs that pass the checks the program stays the same; others are no longer refused. Dead code that was there
-    before stays, and so does whatever has an effect of its own. ResNet50 captured without leaf modules has 444
-    operations after this (paper, section 6.1).
+    For inputs that pass the checks the program stays the same; other inputs are no longer refused. Operations with
+    effects stay, and so does earlier dead code. ResNet50 captured without leaf modules has 444 operations after this
+    (paper, section 6.1).
 
-    Bodies that the program hands to operators lose theirs as well. Guards stay, with which a program refuses what it
-    was not captured for (``GraphModule.guards``).
+    Checks in bodies that the program passes to operators are dropped as well. Guards stay: they refuse inputs for which
+    the program was not captured (``GraphModule.guards``).
     """
 
     guards: bool = False
-    """Drop the guards, too: for inputs that would break one the program then computes something else than the model."""
+    """Also drop the guards: for inputs that break one, the program then computes something else than the model."""
 
     name: ClassVar[str] = "remove-checks"
     contract: ClassVar[Contract] = exact
     may_change: ClassVar[tuple[str, ...]] = ("checks",)
 
     def rewrites(self, graph_module: GraphModule) -> Iterator[Edit]:
-        """Drop them, last to first, those of bodies before others."""
+        """Drop the checks from last to first, those in bodies first."""
         yield from rewrites_inside(self, graph_module)
         graph = graph_module.graph
-        loosened: set[Node] = set()  # nodes that lost a user here
+        loosened: set[Node] = set()  # nodes that lost a user during this pass
         for node in reversed(graph.nodes):
             if node.users:
                 continue

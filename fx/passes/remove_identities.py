@@ -1,4 +1,4 @@
-"""``remove-identities``: drop operations that return what they are given, such as dropout outside of training."""
+"""``remove-identities``: drop operations that return their input, such as dropout outside of training."""
 
 from __future__ import annotations
 
@@ -26,22 +26,23 @@ from fx.provenance import SourceLocation
 _BATCHED_RANKS: dict[Any, int] = {
     spelling: 2 + row.dims for row in operators("dropout") if row.dims in (1, 3) for spelling in row.spellings
 }
-"""Of inputs with one dimension less than this, these return a view, and refuse or warn of others."""
+"""The rank of batched inputs, by spelling of a dropout. For one dimension less it returns a view; it refuses other
+ranks, or warns about them."""
 
 _CASTS: dict[str, torch.dtype | None] = {"to": None, **CASTS}
-"""Methods that return the tensor itself if it has the dtype already; that of ``to`` is among its arguments."""
+"""Methods that return the tensor itself if it already has the dtype; ``to`` takes the dtype as an argument."""
 
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """What becomes of one operation that may be an identity."""
+    """The decision about one operation that may be an identity."""
 
     node: str
     """Name of its node."""
     removed: bool
-    """Whether it is removed."""
+    """True if it is removed."""
     reason: str
-    """What it returns, or why it is left alone."""
+    """The value that it returns, or the reason why it is left alone."""
     where: SourceLocation | None
     """The user's line that calls it, if known."""
 
@@ -49,22 +50,22 @@ class Removal:
 @register_pass
 @dataclass(frozen=True, slots=True)
 class RemoveIdentities(RewritingPass):
-    """Drop operations that return the very tensor that they are given, whatever it is.
+    """Drop operations that return their input, the same tensor object, for any input.
 
-    These are ``nn.Identity``, an empty ``nn.Sequential``, all kinds of dropout in evaluation mode or with probability
-    0, and casts to the dtype or device that recorded metadata (``meta["val"]`` or ``meta["tensor_meta"]``) shows the
-    tensor to have. One- and three-dimensional dropout returns a view where there is no batch dimension, so it is
-    dropped only where a recorded shape has one. Modules that nothing calls any more go as well. Left alone are modules
-    with hooks and subclasses; ``explain`` says which and why.
+    These are ``nn.Identity``, an empty ``nn.Sequential``, and all kinds of dropout in evaluation mode or with
+    probability 0. Casts are dropped if recorded metadata (``meta["val"]`` or ``meta["tensor_meta"]``) shows that the
+    tensor already has the dtype or device. One- and three-dimensional dropout returns a view of an input without a
+    batch dimension, so it is dropped only where a recorded shape has one. Modules without remaining calls are removed
+    as well. Modules with hooks and subclasses are left alone. ``explain`` lists them with the reasons.
 
-    A program without its dropout cannot be trained: ``train()`` no longer switches on what was removed here.
+    A program without its dropout cannot be trained: ``train()`` no longer enables the dropout that was removed here.
     """
 
     name: ClassVar[str] = "remove-identities"
     contract: ClassVar[Contract] = exact
 
     def rewrites(self, graph_module: GraphModule) -> Iterator[Edit]:
-        """Drop one after the other."""
+        """Drop the identities one by one."""
         uses = _IdentityUses(graph_module)
         for node in graph_module.graph.nodes:
             value = _examine(graph_module, node)
@@ -76,20 +77,23 @@ class RemoveIdentities(RewritingPass):
                     uses.drop(str(node.target))
 
     def explain(self, graph_module: GraphModule) -> list[Removal]:
-        """Return what this pass would do to each operation that may be an identity, and why. Nothing is changed."""
+        """Report for each operation that may be an identity whether this pass would remove it, and why.
+
+        The program is not changed.
+        """
         expect_program(graph_module, f"{type(self).__name__} explains a GraphModule")
         examined = ((node, _examine(graph_module, node)) for node in graph_module.graph.nodes)
         return [
-            Removal(node.name, False, found, node.source)
-            if isinstance(found, str)
-            else Removal(node.name, True, f"returns `%{found}`", node.source)
-            for node, found in examined
-            if found is not None
+            Removal(node.name, False, outcome, node.source)
+            if isinstance(outcome, str)
+            else Removal(node.name, True, f"returns `%{outcome}`", node.source)
+            for node, outcome in examined
+            if outcome is not None
         ]
 
 
 def _examine(graph_module: GraphModule, node: Node) -> Node | str | None:
-    """The value that ``node`` returns as it is, or why it is left alone, or ``None`` where it is not a candidate."""
+    """Return the value that an identity returns, or the reason to leave ``node`` alone; None for other operations."""
     value = node.args[0] if node.args else node.kwargs.get("input")
     obstacle = kind = None
     if node.op == "call_module":
@@ -133,14 +137,14 @@ def _why_function_computes(graph_module: GraphModule, node: Node) -> str | None:
     switch, default = "train", None  # in torch
     if isinstance(node.target, types.FunctionType):  # in torch.nn.functional
         switch, default = "training", inspect.signature(node.target).parameters["training"].default
-    given = {"p": 0.5, switch: default, **dict(zip(("input", "p", switch), node.args, strict=False)), **node.kwargs}
-    training = training_flag(graph_module, given[switch])
-    return _why_drops(given[switch] if training is None else training, given["p"])
+    arguments = {"p": 0.5, switch: default, **dict(zip(("input", "p", switch), node.args, strict=False)), **node.kwargs}
+    training = training_flag(graph_module, arguments[switch])
+    return _why_drops(arguments[switch] if training is None else training, arguments["p"])
 
 
 def _why_drops(training: Any, probability: Any) -> str | None:
     if isinstance(training, Node) or isinstance(probability, Node):
-        return "whether it drops anything is computed by the program"
+        return "the program computes whether it drops anything"
     if not isinstance(probability, (int, float)) or not 0 <= probability <= 1:
         return f"its probability {probability!r} is not between 0 and 1"
     if training is not False and probability:
@@ -149,28 +153,28 @@ def _why_drops(training: Any, probability: Any) -> str | None:
 
 
 def _why_cast_computes(node: Node) -> str | None:
-    """Return why a cast may make another tensor."""
-    given = [*node.args[1:], *(value for name, value in node.kwargs.items() if name != "non_blocking")]
+    """Return why a cast may return another tensor, or None if it does not."""
+    arguments = [*node.args[1:], *(value for name, value in node.kwargs.items() if name != "non_blocking")]
     wanted = _CASTS[str(node.target)]
     if wanted is not None:
-        given.insert(0, wanted)
-    devices = [value for value in given if isinstance(value, (str, torch.device))]
-    dtypes = [value for value in given if isinstance(value, torch.dtype)]
-    if not given or len(devices) + len(dtypes) < len(given) or max(len(devices), len(dtypes)) > 1:
+        arguments.insert(0, wanted)
+    devices = [value for value in arguments if isinstance(value, (str, torch.device))]
+    dtypes = [value for value in arguments if isinstance(value, torch.dtype)]
+    if not arguments or len(devices) + len(dtypes) < len(arguments) or max(len(devices), len(dtypes)) > 1:
         return "its arguments are not a dtype and a device alone"
     value = node.args[0] if node.args else None
     for kind, wishes in (("dtype", dtypes), ("device", devices)):
         for wish in wishes:
-            known = _recorded(value, kind)
-            if known is None:
+            recorded = _recorded(value, kind)
+            if recorded is None:
                 return f"the {kind} of `%{value}` is not recorded"
-            if str(known) != str(wish):  # not equal either: a device with and without a number
-                return f"`%{value}` has the {kind} {known}"
+            if str(recorded) != str(wish):  # a device with an index differs from the one without
+                return f"`%{value}` has the {kind} {recorded}"
     return None
 
 
 def _why_view(value: Any, rank: int) -> str | None:
-    """Return why dropout of whole channels may return a view."""
+    """Return why dropout of whole channels may return a view, or None if it does not."""
     shape = _recorded(value, "shape")
     if shape is None:
         return f"it returns a view of an input without batch dimension, and the shape of `%{value}` is not recorded"
@@ -178,13 +182,13 @@ def _why_view(value: Any, rank: int) -> str | None:
 
 
 def _recorded(value: Any, name: str) -> Any:
-    """Return what metadata says about a value: its dtype, device or shape; ``None`` if nothing."""
+    """Return the attribute ``name`` of the recorded metadata of a value, such as its dtype; None if not recorded."""
     recorded = value.meta.get("val", value.meta.get("tensor_meta")) if isinstance(value, Node) else None
     return getattr(recorded, name, None)
 
 
 class _IdentityUses:
-    """How many operations use each module or something in it, by path."""
+    """The number of operations that use each module or a part of it, by path."""
 
     def __init__(self, graph_module: GraphModule) -> None:
         self._graph_module = graph_module
@@ -194,7 +198,7 @@ class _IdentityUses:
                 self._counts.update(prefixes(str(node.target)))
 
     def drop(self, path: str) -> None:
-        """Count one use less, and delete what has none left and is the program's own, without state."""
+        """Count one use less, and delete the modules without uses and state that belong to the program."""
         self._counts.subtract(prefixes(path))
         if not is_own(self._graph_module, path):
             return

@@ -1,7 +1,7 @@
 """``ShapeProp`` records shape, type and layout of every value of a program (paper, section 6.3).
 
-It runs the program on example inputs, or, with ``fake=True``, on tensors that have all but their elements, which
-computes nothing and leaves the module's state as it is.
+It runs the program on example inputs. With ``fake=True`` it runs on fake tensors, which have no elements: nothing is
+computed, and the module's state stays as it is.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ _extract_tensor_metadata = extract_tensor_metadata  # the name that programs wri
 
 
 class ShapeProp(Interpreter):
-    """Runs a program and writes two notes into the ``meta`` of each node:
+    """An interpreter that runs a program and writes two entries into the ``meta`` of each node:
 
     ``tensor_meta``
-        a :class:`TensorMetadata` for a tensor; for a tuple, list or dict with tensors in it the same container, with
-        one in the place of each tensor. Other values get none.
+        a :class:`TensorMetadata` for a tensor; for a tuple, list or dict that contains tensors, the same container with
+        a :class:`TensorMetadata` in place of each tensor. Other values get none.
     ``type``
         the class of the value; ``torch.Tensor`` for a fake tensor.
 
-    Running for real does what the program does: batch norms in training mode update their statistics, and random
-    operators move the generator. On fake tensors neither happens, nothing is computed and no weight is copied, but
-    a program whose course depends on the elements (``x.item()``, ``x[mask]``) cannot be followed.
+    A run on real tensors has the effects of the program: batch norms in training mode update their statistics, and
+    random operators advance the generator. On fake tensors neither happens, nothing is computed and no weight is
+    copied. But a program that depends on the elements (``x.item()``, ``x[mask]``) cannot be run on them.
 
     >>> import fx
     >>> program = fx.symbolic_trace(torch.nn.Linear(3, 5))
@@ -52,13 +52,13 @@ class ShapeProp(Interpreter):
     """
 
     def __init__(self, gm: GraphModule, fake_mode: FakeTensorMode | None = None, *, fake: bool = False) -> None:
-        """An analysis of one program.
+        """Prepare the analysis of one program.
 
         Args:
-            gm: the program; only the notes of its nodes change.
-            fake_mode: run on fake tensors of this mode. Sizes that it keeps symbolic stay so in the notes. By
-                default the mode of the inputs if they are fake, or the mode that is in force.
-            fake: run on fake tensors of a mode of its own, in which all sizes are numbers.
+            gm: the program; only the ``meta`` of its nodes changes.
+            fake_mode: run on fake tensors of this mode. Its symbolic sizes stay symbolic in the metadata. The default
+                is the mode of the inputs if they are fake, or else the active mode.
+            fake: run on fake tensors of a new mode, in which all sizes are numbers.
         """
         expect_program(gm, "ShapeProp runs a GraphModule")
         what = "fake_mode of ShapeProp is a FakeTensorMode"
@@ -69,15 +69,15 @@ class ShapeProp(Interpreter):
         self._copied: dict[int, Any] = {}
 
     def propagate(self, *args: Any) -> Any:
-        """Run the program on ``args``, record, and return its result (fake tensors where it ran on such).
+        """Run the program on ``args``, record metadata, and return the result (fake tensors from a run on fake ones).
 
         Raises:
-            PassError: the program takes another number of inputs; the message shows its signature.
-            Exception: whatever an operation raises, with a note that names the node and the user's line.
+            PassError: the number of inputs is wrong; the message shows the program's signature.
+            Exception: any exception of an operation, with a note that names the node and the user's line.
         """
         self.check_count(args)
-        given = self.fake_mode
-        mode: Any = given if given is not None else detect_fake_mode(args)
+        configured_mode = self.fake_mode
+        mode: Any = configured_mode if configured_mode is not None else detect_fake_mode(args)
         if mode is None:
             return self.run(*args)
         self.fake_mode = mode
@@ -90,7 +90,7 @@ class ShapeProp(Interpreter):
             add_note(error, f"{error} has no fake implementation.\n  try    register one: @torch.library.register_fake")
             raise
         finally:
-            self.fake_mode = given
+            self.fake_mode = configured_mode
             self._fake_values, self._copied = {}, {}
 
     def _run_in(self, mode: Any, inputs: Any) -> Any:
@@ -98,7 +98,7 @@ class ShapeProp(Interpreter):
             return self.run(*inputs)
 
     def run_node(self, n: Node) -> Any:
-        """Run one node and write its notes."""
+        """Run one node and record the metadata of its value."""
         result = super().run_node(n)
         if isinstance(result, torch.Tensor):
             n.meta["tensor_meta"] = extract_tensor_metadata(result)
@@ -108,29 +108,29 @@ class ShapeProp(Interpreter):
         return result
 
     def placeholder(self, target: Target, args: tuple[Argument, ...], kwargs: dict[str, Any]) -> Any:
-        """The next input or its default, as a fake tensor where the program runs on such."""
+        """Return the next input or its default, as a fake tensor if the program runs on fake tensors."""
         value = super().placeholder(target, args, kwargs)
         if self.fake_mode is not None and isinstance(value, torch.Tensor) and not isinstance(value, FakeTensor):
             return self.fake_mode.from_tensor(value)
         return value
 
     def fetch_attr(self, target: str) -> Any:
-        """The attribute at the dotted path ``target``; with fake tensors for its own where the program runs on such."""
+        """Return the attribute at the dotted path ``target``, with fake tensors if the program runs on fake tensors."""
         if self.fake_mode is None:
             return super().fetch_attr(target)
         if target not in self._fake_values:
-            held = super().fetch_attr(target)
-            self._fake_values[target] = without_elements(held, self.fake_mode, self._copied)
+            attribute = super().fetch_attr(target)
+            self._fake_values[target] = without_elements(attribute, self.fake_mode, self._copied)
         return self._fake_values[target]
 
     def check_count(self, args: tuple[Any, ...]) -> None:
-        """Refuse a wrong number of inputs, which the run would meet half-way or not at all.
+        """Check the number of inputs, which the run itself would notice late or not at all.
 
         Raises:
-            PassError: there are more or less than the program takes; the message shows its signature.
+            PassError: there are too many or too few; the message shows the program's signature.
         """
         if isinstance(self.graph._codegen, PyTreeCodeGen):
-            return  # it compares their structure
+            return  # it checks the structure of the inputs itself
         inputs = self.graph.find_nodes(op="placeholder")
         single = [node for node in inputs if not str(node.target).startswith("*")]
         required = sum(not node.args for node in single)
@@ -145,7 +145,7 @@ class ShapeProp(Interpreter):
 
 
 def functions_of(graph: Graph) -> list[Any]:
-    """The functions that a program calls, among them those of the user's."""
+    """Return the functions that a program calls, including the user's."""
     return [node.target for node in graph.find_nodes(op="call_function")]
 
 
@@ -156,18 +156,18 @@ def _public_class(value: Any) -> type:
 
 
 def _note_container(meta: dict[str, Any], result: Any) -> None:
-    """Write ``tensor_meta`` for a value with tensors in it; drop an older one of a value without."""
-    found = False
+    """Write ``tensor_meta`` for a value that contains tensors; remove an older entry for any other value."""
+    has_tensors = False
 
     def note(leaf: Any) -> Any:
-        nonlocal found
+        nonlocal has_tensors
         if not isinstance(leaf, torch.Tensor):
             return leaf
-        found = True
+        has_tensors = True
         return extract_tensor_metadata(leaf)
 
     noted = map_aggregate(result, note)
-    if found:
+    if has_tensors:
         meta["tensor_meta"] = noted
     else:
         meta.pop("tensor_meta", None)
@@ -180,5 +180,5 @@ def _counted(required: int, most: int | None) -> str:
 
 
 def _signature(inputs: list[Node]) -> str:
-    shown = [f"{node.target}={node.args[0]!r}" if node.args else str(node.target) for node in inputs]
-    return f"forward({', '.join(shown)})"
+    parameters = [f"{node.target}={node.args[0]!r}" if node.args else str(node.target) for node in inputs]
+    return f"forward({', '.join(parameters)})"

@@ -1,4 +1,4 @@
-"""``TensorMetadata``: what an analysis remembers of a tensor once the tensor is gone (paper, section 6.3)."""
+"""``TensorMetadata``: the shape, type and layout of a tensor, recorded without the tensor (paper, section 6.3)."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _PER_TENSOR = (torch.per_tensor_affine, torch.per_tensor_symmetric)
 
 
 class TensorMetadata(NamedTuple):
-    """Shape, type and layout of a tensor, in ``torch.fx``'s fields.
+    """Shape, type and layout of a tensor, with the fields of ``torch.fx``.
 
-    It holds no tensor, so it can be kept, compared and pickled with its node.
+    It holds no tensor, so it can be stored, compared and pickled with its node.
     """
 
     shape: torch.Size
@@ -27,35 +27,35 @@ class TensorMetadata(NamedTuple):
     dtype: torch.dtype
     """Type of the elements."""
     requires_grad: bool
-    """Whether autograd records operations on it."""
+    """True if autograd records operations on it."""
     stride: tuple[int, ...]
-    """Elements to skip in memory for one step in each dimension; empty where a tensor has none, as sparse ones."""
+    """Stride of each dimension, in elements; empty for a tensor without strides, such as a sparse one."""
     memory_format: torch.memory_format | None
-    """The first of contiguous, channels last (2d), channels last (3d) that holds; ``None`` where none does."""
+    """The first of contiguous, channels last (2d), channels last (3d) that applies; ``None`` if none does."""
     is_quantized: bool
-    """Whether its dtype is one of torch's quantized ones."""
+    """True if its dtype is one of torch's quantized ones."""
     qparams: dict[str, Any]
-    """Of a quantized tensor ``qscheme``, ``scale``, ``zero_point`` and, if it has one for each channel, ``axis``."""
+    """``qscheme``, ``scale`` and ``zero_point`` of a quantized tensor, and ``axis`` for per-channel parameters."""
 
 
 def bytes_recorded(recorded: Any) -> int | None:
-    """Return the bytes of the tensors in what is recorded of a value; ``None`` if none is, or a size is unknown."""
+    """Return the bytes of the tensors in recorded metadata; ``None`` without metadata, or if a size is unknown."""
     if recorded is None:
         return None
     leaves = pytree.tree_leaves(recorded, is_leaf=lambda value: isinstance(value, TensorMetadata))
     tensors = [leaf for leaf in leaves if isinstance(leaf, (TensorMetadata, torch.Tensor))]
     try:
-        return sum(int(math.prod(one.shape)) * one.dtype.itemsize for one in tensors)
+        return sum(int(math.prod(tensor.shape)) * tensor.dtype.itemsize for tensor in tensors)
     except GuardOnDataDependentSymNode:
         return None
 
 
 def extract_tensor_metadata(result: torch.Tensor, include_contiguity: bool = True) -> TensorMetadata:
-    """Return what there is to remember of ``result``.
+    """Return the metadata of a tensor.
 
     Args:
-        result: any tensor; of a fake one the same is known as of a real one.
-        include_contiguity: also find out the memory format.
+        result: any tensor; a fake one has the same metadata as a real one.
+        include_contiguity: also determine the memory format.
 
     >>> extract_tensor_metadata(torch.ones(2, 3)).stride
     (3, 1)
@@ -70,16 +70,16 @@ def extract_tensor_metadata(result: torch.Tensor, include_contiguity: bool = Tru
         stride = result.stride()
         if include_contiguity:
             memory_format = memory_format_of(result)
-    # tuple.__new__ takes a third of the time, and one is made for every value of a program
+    # tuple.__new__ takes a third of the time of the constructor, and runs for every value of a program.
     fields = (result.shape, result.dtype, result.requires_grad, stride, memory_format, quantized, qparams)
     return tuple.__new__(TensorMetadata, fields)
 
 
 def memory_format_of(tensor: torch.Tensor) -> torch.memory_format | None:
-    """Return the first of contiguous, channels last (2d), channels last (3d) that holds; ``None`` where none does."""
+    """Return the first of contiguous, channels last (2d), channels last (3d) that applies; ``None`` if none does."""
     try:
         return next((format_ for format_ in _FORMATS if tensor.is_contiguous(memory_format=format_)), None)
-    except GuardOnDataDependentSymNode:  # of a size that depends on elements
+    except GuardOnDataDependentSymNode:  # a size depends on elements
         return None
 
 

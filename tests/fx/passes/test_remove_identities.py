@@ -168,7 +168,7 @@ def test_dropout_in_training_mode_is_left_alone() -> None:
 
 
 def test_switches_that_the_program_computes_are_left_alone() -> None:
-    reason = "whether it drops anything is computed by the program"
+    reason = "the program computes whether it drops anything"
     assert_left_alone(captured(lambda x: F.dropout(x, training=x)), reason)
     assert_left_alone(captured(lambda x: F.dropout(x, x, False)), reason)
 

@@ -12,10 +12,10 @@ from fx.passes.pass_report import PipelineListener
 from fx.passes.rewriting import Edit
 
 Predicate = Callable[[GraphModule], object]
-"""Returns a true value for a good program; a false value or an exception means that the program is bad."""
+"""A function that returns a true value for a good program; a false value or an exception means a bad one."""
 
 Run = Callable[[GraphModule, int | None, PipelineListener], GraphModule]
-"""Runs a pipeline on a program, with the given fuel (None for all edits) and listener, and returns the program."""
+"""A function that runs a pipeline on a program with some fuel (None for all edits) and a listener, and returns it."""
 
 _UNANNOUNCED = Edit("before it announced an edit")
 

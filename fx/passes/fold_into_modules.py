@@ -23,7 +23,7 @@ from fx.passes.weighted_layers import TENSORS
 _Settings = dict[str, Any]
 _Tensors = dict[str, Tensor]
 _Build = Callable[[Any, _Settings, _Tensors], nn.Module]
-"""Builds a module on the meta device from its class, its settings, and the tensors that it will get."""
+"""A function that builds a module on the meta device from its class, its settings, and the tensors that it will get."""
 
 
 def _convolution(kind: Any, settings: _Settings, tensors: _Tensors) -> nn.Module:

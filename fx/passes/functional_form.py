@@ -26,8 +26,8 @@ def make_functional(graph_module: GraphModule, keeps_dtype: Callable[[Node], boo
 
     Args:
         graph_module: a program in canonical form, which is edited.
-        keeps_dtype: returns whether an operation would return the same dtype as a new value. An in-place operation
-            keeps the dtype of its first operand; a new value has the promoted dtype of the operands.
+        keeps_dtype: returns whether the result of an operation keeps its dtype if it becomes a new value. A write
+            keeps the dtype of the tensor that it writes to; a new value has the promoted dtype of the operands.
 
     Returns:
         The operations that now return a new value.

@@ -131,7 +131,7 @@ class FuseConvBN(RewritingPass):
 
 @dataclass(frozen=True, slots=True)
 class _Fold:
-    """A layer that can replace itself and the batch norm after it, and the rank to check at run time, if any."""
+    """A layer, the batch norm to fold into it, and the rank to check at run time, if any."""
 
     layer: WeightedLayer
     norm: WeightedLayer

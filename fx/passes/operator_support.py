@@ -18,7 +18,7 @@ Dtypes = tuple[Sequence[Sequence[torch.dtype] | None], Mapping[str, Sequence[tor
 
 
 class OperatorSupportBase(ABC):
-    """Decides whether a backend supports a node."""
+    """Base of classes that decide whether a backend supports a node."""
 
     @abstractmethod
     def is_node_supported(self, submodules: Modules, node: Node) -> bool:

@@ -15,7 +15,7 @@ from fx.node import Node
 from fx.passes.regions import find_constraints
 
 _EVERYWHERE = ("get_attr",)
-"""Operations that belong to no region: each region that uses such a value fetches it."""
+"""Operations without a place of their own: each region that uses the value fetches it."""
 
 
 def find_regions(graph: Graph, supported: Collection[Node]) -> list[list[Node]]:

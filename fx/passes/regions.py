@@ -24,7 +24,7 @@ _SHOWN = 6
 """Largest number of steps of a cycle in an error message."""
 
 _LIKE_MEMORY = (DRAWS, CHECKS, UNKNOWN, SETS_MODES)
-"""Effects that order operations as a write to a memory of its own would."""
+"""Effects that order operations like a write to one piece of memory."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -126,7 +126,7 @@ class Regions:
         return self._home.get(node, node)
 
     def names_outside(self) -> dict[str, Node]:
-        """Return the attributes of the program whose name starts the target of a node outside all regions."""
+        """Return the top-level attributes that nodes outside of regions use or look into, each with such a node."""
         outside = (node for node in self._graph.nodes if node not in self._home)
         return {str(node.target).partition(".")[0]: node for node in outside if node.op in ("get_attr", "call_module")}
 
@@ -168,7 +168,7 @@ class Regions:
         return iter(sorted(needed, key=lambda other: other.nodes[0] if isinstance(other, Region) else other))
 
     def last_come_first_served(self) -> list[Item]:
-        """Return the nodes outside, then the regions: always the one that was ready last, as in ``torch.fx``.
+        """Return the nodes outside, then the regions, always the one that became ready last, as in ``torch.fx``.
 
         No caller needs this order in particular. ``split_module`` uses it by default, so that users of ``torch.fx`` get
         the same program here.

@@ -18,7 +18,7 @@ from fx.graph_module import GraphModule
 from fx.passes.infra.pass_base import PassResult
 
 Constraint = Callable[[Callable[..., Any], Callable[..., Any]], bool]
-"""Returns whether the first pass may run before the second."""
+"""A function that returns whether the first pass may run before the second."""
 
 
 def pass_result_wrapper(fn: Callable[..., Any]) -> Callable[..., PassResult | None]:

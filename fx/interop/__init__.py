@@ -1,9 +1,9 @@
-"""Programs and passes of ``torch.fx`` and ``torch.export`` here, and ours there (paper, section 4: one small IR).
+"""Exchange of programs and passes with ``torch.fx`` and ``torch.export`` (paper, section 4: one small IR).
 
-``from_torch`` and ``to_torch`` convert programs node by node, ``from_export`` takes exported ones. ``to_functional``
-and ``to_aten`` write a program in functions of torch, or in operators of ATen. ``adapt`` runs passes written for
-``torch.fx``, and ``compile_backend`` runs ours inside ``torch.compile``. ``split_into_stages`` divides a program for
-``torch.distributed.pipelining``.
+``from_torch`` and ``to_torch`` convert programs node by node, and ``from_export`` converts exported programs.
+``to_functional`` and ``to_aten`` write a program in functions of torch, or in operators of ATen. ``adapt`` runs passes
+written for ``torch.fx``, and ``compile_backend`` runs ours inside ``torch.compile``. ``split_into_stages`` divides a
+program for ``torch.distributed.pipelining``.
 """
 
 from fx.canonical.forms import to_aten, to_functional

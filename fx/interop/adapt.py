@@ -1,4 +1,4 @@
-"""``adapt``: passes written for ``torch.fx`` run on our programs."""
+"""``adapt``: run passes written for ``torch.fx`` on our programs."""
 
 from __future__ import annotations
 
@@ -26,24 +26,24 @@ class NoProgramError(InteropError):
     """An adapted pass returned something that is not a program of ``torch.fx``, such as a compiled function."""
 
     returned: Any = None
-    """What it returned."""
+    """The value that the pass returned."""
 
 
 class AdaptedPass:
-    """A pass of ``torch.fx`` as one of ours; ``adapt`` makes it."""
+    """A pass of ``torch.fx`` wrapped as one of ours, made by ``adapt``."""
 
     __slots__ = ("contract", "form", "may_change", "name", "pass_")
 
     pass_: Callable[[torch.fx.GraphModule], Any]
     """The pass itself."""
     name: str
-    """What it is called in messages and tables."""
+    """The name of the pass in messages and tables."""
     contract: Contract
-    """What it promises about the numbers."""
+    """The numerical contract of the pass."""
     may_change: tuple[str, ...]
-    """What it may change (see ``fx.passes.PassPipeline``): always the metadata, which tools of ``torch.fx`` lose."""
+    """The aspects that it may change (see ``fx.passes.PassPipeline``); always the metadata, which torch.fx drops."""
     form: Form | None
-    """The form in which it looks for operations of exported programs, as its code shows it; None where it does not."""
+    """The form of exported programs that its code is written for; None if the code shows none."""
 
     def __init__(self, pass_: Callable[[torch.fx.GraphModule], Any]) -> None:
         self.pass_ = pass_
@@ -57,32 +57,32 @@ class AdaptedPass:
 
     @property
     def with_data(self) -> Callable[[Any], AdaptedPass]:
-        """Takes calls as data and returns this pass with them; only where the pass itself has such a method."""
-        give: Callable[[Any], Any] = self.pass_.with_data  # type: ignore[attr-defined]
-        return lambda data: adapt(give(data))
+        """A function that returns this pass with calls as its data; absent if the wrapped pass has no ``with_data``."""
+        with_data: Callable[[Any], Any] = self.pass_.with_data  # type: ignore[attr-defined]
+        return lambda data: adapt(with_data(data))
 
     def __call__(self, graph_module: GraphModule) -> GraphModule:
-        """Run the pass; see ``adapt`` for what it edits and returns.
+        """Run the pass on a program; ``adapt`` documents the result.
 
         Raises:
-            PassError: torch.fx cannot hold the program, so that the pass is not run.
-            InteropError: ``graph_module`` is none of our programs, the pass returned something that is not a program,
-                or what it left cannot be converted.
+            PassError: torch.fx cannot hold the program; the pass is not run.
+            InteropError: ``graph_module`` is not an ``fx.GraphModule``, the pass returned something else than a
+                program, or its result cannot be converted.
         """
-        there = ToTorch()
-        theirs = self._given(graph_module, there)
-        form = PassForm(graph_module, self.form)
-        if form.differs:
-            form.enter(theirs, there)
+        conversion = ToTorch()
+        torch_program = self._copy_for_pass(graph_module, conversion)
+        pass_form = PassForm(graph_module, self.form)
+        if pass_form.differs:
+            pass_form.enter(torch_program, conversion)
         graph = graph_module.graph
         revision = graph.revision
         capture = getattr(_symbolic_trace, "CURRENT_PATCHER", None)
         try:
-            with _unknown_wrapped_functions_left_out():
-                returned = self.pass_(theirs)
-            result = self._program_in(returned, theirs)
-            if form.differs:
-                form.leave(result, there)
+            with _unknown_wrapped_functions_dropped():
+                returned = self.pass_(torch_program)
+            result = self._returned_program(returned, torch_program)
+            if pass_form.differs:
+                pass_form.leave(result, conversion)
             _check_convertible(result)
         except Exception as error:
             add_note(error, f"in the pass {self.name!r}, adapted from torch.fx")
@@ -92,21 +92,21 @@ class AdaptedPass:
                 _end_capture(error.__traceback__)
             raise
         earlier = EarlierNode.all_of(graph)
-        program = FromTorch(there).program(result)
+        program = FromTorch(conversion).program(result)
         if program is not graph_module or graph.revision != revision:
             match_origins(program.graph, earlier)
             complete_origins(program.graph)
             program.graph.history = graph.history
-            if form.differs:
-                form.restore(program)
+            if pass_form.differs:
+                pass_form.restore(program)
         return program
 
-    def _given(self, graph_module: GraphModule, there: ToTorch) -> torch.fx.GraphModule:
-        """The program that the pass is to edit."""
+    def _copy_for_pass(self, graph_module: GraphModule, conversion: ToTorch) -> torch.fx.GraphModule:
+        """Return the converted copy that the pass edits."""
         try:
             check_program(graph_module)
             record_origins(graph_module.graph)
-            return there.program(graph_module)
+            return conversion.program(graph_module)
         except InteropError as error:
             if not isinstance(cast("object", graph_module), GraphModule):
                 raise
@@ -114,17 +114,17 @@ class AdaptedPass:
                 f"the pass {self.name!r} is written for torch.fx, which cannot hold this program", why=str(error)
             ) from error
 
-    def _program_in(self, returned: Any, given: torch.fx.GraphModule) -> torch.fx.GraphModule:
-        """The program that the pass means by what it returned."""
+    def _returned_program(self, returned: Any, edited: torch.fx.GraphModule) -> torch.fx.GraphModule:
+        """Return the program in the value that the pass returned."""
         if isinstance(returned, tuple) and len(returned) == 2 and isinstance(returned[1], bool):  # also a PassResult
             returned = returned[0]
         if returned is None:
-            return given
+            return edited
         if not isinstance(returned, torch.fx.GraphModule):
             error = NoProgramError(
                 f"the pass {self.name!r} returned no program",
                 value=f"an object of class {type(returned).__name__}",
-                why="a pass of torch.fx returns a torch.fx.GraphModule, that and whether it changed, or None",
+                why="a pass of torch.fx returns a torch.fx.GraphModule, a pair (graph_module, changed), or None",
                 remedy="wrap it in a function that returns the program, and adapt that",
             )
             error.returned = returned
@@ -133,7 +133,7 @@ class AdaptedPass:
 
 
 def _check_convertible(program: torch.fx.GraphModule) -> None:
-    """Refuse what a pass left where it cannot be converted, before anything of ours is edited."""
+    """Raise if the result of a pass cannot be converted, before any program of ours is edited."""
     check_torch_program(program)
     try:
         FromTorch().program(program)
@@ -143,27 +143,27 @@ def _check_convertible(program: torch.fx.GraphModule) -> None:
         raise InteropError(
             "what the pass left is not a program that can be converted",
             why=f"{type(error).__name__}: {error}",
-            remedy="graph_module.recompile() says whether torch.fx itself takes it",
+            remedy="call graph_module.recompile() to see whether torch.fx itself accepts it",
         ) from error
 
 
 @contextlib.contextmanager
-def _unknown_wrapped_functions_left_out() -> Generator[None]:
-    """Let torch.fx capture after the block what it could before.
+def _unknown_wrapped_functions_dropped() -> Generator[None]:
+    """Drop the wrapped functions that torch.fx registers inside the block under names that do not exist.
 
-    Where its own tracer reads the code of a program that is specialized on None, torch.fx 2.13 notes the check of that
-    input as a function to wrap, by a dotted name that is nowhere, and every later capture raises a ``KeyError``.
+    torch.fx 2.13 registers one when its tracer reads the code of a program specialized on None: the check of that
+    input, under a dotted name. Every later capture would raise a ``KeyError``.
     """
     wrapped: dict[Any, dict[str, Any]] = getattr(_symbolic_trace, "_wrapped_fns_to_patch", {})
     try:
         yield
     finally:
-        for key in [key for key, known in wrapped.items() if "." in key[1] and key[1] not in known]:
+        for key in [key for key, namespace in wrapped.items() if "." in key[1] and key[1] not in namespace]:
             del wrapped[key]
 
 
 def _end_capture(interrupted: TracebackType | None) -> None:
-    """End the capture of torch.fx that an exception of a signal's handler interrupted while it ended."""
+    """End a capture of torch.fx whose clean-up was interrupted by an exception from a signal handler."""
     patcher = getattr(_symbolic_trace, "CURRENT_PATCHER", None)
     if patcher is None:
         return
@@ -180,28 +180,28 @@ def _end_capture(interrupted: TracebackType | None) -> None:
 
 
 def adapt(pass_: Callable[[torch.fx.GraphModule], Any]) -> AdaptedPass:
-    """A pass written for ``torch.fx`` as one of ours, which runs on a converted copy of the graph.
+    """Wrap a pass written for ``torch.fx`` as one of ours, which runs on a converted copy of the graph.
 
-    Whatever takes a ``torch.fx.GraphModule`` will do: functions, ``PassBase`` instances, and functions on modules such
-    as ``torch.fx.experimental.optimization.fuse``. It may return a program, ``(program, changed)``, a ``PassResult``,
-    or None where it edits in place.
+    Any callable that takes a ``torch.fx.GraphModule`` will do: functions, ``PassBase`` instances, and functions on
+    modules such as ``torch.fx.experimental.optimization.fuse``. It may return a program, ``(program, changed)``, a
+    ``PassResult``, or None if it edits in place.
 
-    A pass that edits in place edits our program: nodes that it kept stay the same objects, those that it made take
-    their place, and a program that it leaves alone keeps its revision. If it raises, our program is as it was. A pass
-    that returns another program gives another one of ours. Lines and origins of nodes stay with what was kept, by
-    identity or by name, and go to what was made from their ``meta`` or from its neighbours. Parameters and modules are
-    shared with the copy, so what the pass writes to them is written. A program that the pass edits and does not
-    recompile runs the code that it had, as under ``torch.fx``: ``fx.passes.verify`` says so.
+    A pass that edits in place edits our program. Surviving nodes stay the same objects, new nodes are inserted at
+    their places, and an unchanged program keeps its revision. If the pass raises, our program is unchanged. A pass
+    that returns another program yields a new program of ours. Surviving nodes, matched by identity or by name, keep
+    their source lines and origins; new nodes take them from their ``meta`` or from their neighbours. Parameters and
+    modules are shared with the copy, so writes to them persist. A program that the pass edits and does not recompile
+    runs its old code, as under ``torch.fx``; ``fx.passes.verify`` reports that.
 
-    Of an exported program a pass sees operators of ATen if its code mentions some (``torch.ops.aten.relu.default``),
-    and functions and methods of torch if it mentions these. Its result has the form of the program. A pass whose code
-    mentions neither, because it hands the program on to another library, sees the program as it is.
+    The code of the pass decides how it sees an exported program: in operators of ATen if the code mentions some
+    (``torch.ops.aten.relu.default``), in functions and methods of torch if it mentions these. The result has the form
+    of the program. A pass that mentions neither, because another library does its work, sees the program unchanged.
 
     Args:
         pass_: the pass; its attributes ``name``, ``contract`` and ``may_change`` are kept if it has them.
 
     Raises:
-        PassError: it cannot be called, is a module, or its ``contract`` is none.
+        PassError: it cannot be called, is a module, or its ``contract`` is not a contract.
 
     >>> import operator, torch, fx
     >>> def subtract(graph_module: torch.fx.GraphModule) -> None:

@@ -1,4 +1,4 @@
-"""``capture``: a program of any model, symbolically where that takes it, else through ``torch.export``."""
+"""``capture``: capture any model, symbolically if possible, else through ``torch.export``."""
 
 from __future__ import annotations
 
@@ -26,34 +26,34 @@ from fx.provenance import SourceLocation, defined_at
 WAYS = ("symbolic", "guided", "export")
 """Ways to capture a model, in the order in which they are tried."""
 NO_CACHE = "config.use_cache is off: it returns no cache"
-"""The note on a model of transformers."""
+"""The note on a captured model of transformers."""
 AUTO = "auto"
-"""The first of them that takes the model."""
+"""The value of ``how`` for the first way that succeeds."""
 _LONGEST_CAUSE = 160
-"""Characters of a message of torch's that are shown."""
+"""Maximum length of a torch message in a cause, in characters."""
 _ADVICE = {
     r"data-dependent": "choose between values with torch.where: torch.export takes no branch on what a call computes",
     r"Cache'> in output, which is not a known": "let the model return no cache: call it with use_cache=False",
     r"uninitialized parameter": "call the model on an input before it is captured",
     r"> in output, which is not a known": "register the class of the output: torch.export.register_dataclass",
 }
-"""What to do about messages of torch's, by words that they have; the first that fits."""
+"""Remedies for error messages of torch, by a pattern in the message; the first match counts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a way to capture a model did not take it."""
+    """The reason why one way to capture a model failed."""
 
     way: str
     """One of :data:`WAYS`."""
     cause: str
-    """What was raised, in a line."""
+    """The exception, in one line."""
     where: str | None
-    """The user's line, where it is known."""
+    """The user's line, if known."""
     remedy: str | None
-    """What the message says to try, if it does."""
+    """The remedy in the message, if it names one."""
     message: str
-    """The whole of it."""
+    """The whole message of the exception."""
 
     def __str__(self) -> str:
         return f"{self.way}: {self.cause}" + (f" ({self.where})" if self.where else "")
@@ -61,20 +61,20 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class CaptureRecord:
-    """How a program was captured: its ``meta["capture"]``."""
+    """The record of how a program was captured: its ``meta["capture"]``."""
 
     way: str
-    """The one of :data:`WAYS` that took the model."""
+    """The one of :data:`WAYS` that captured the model."""
     refusals: tuple[Refusal, ...] = ()
-    """Why those before it did not."""
+    """The reasons why the ways before it failed."""
     batch: str | None = None
-    """Of an exported program: ``"free"``, or a sentence that says why it takes one number of samples only."""
+    """Of an exported program: ``"free"``, or the reason why it takes one batch size only."""
     note: str | None = None
-    """What was changed in the model while it was captured, if anything."""
+    """The change that was made to the model during capture, if any."""
 
 
 Captured = tuple[GraphModule, str | None, str | None]
-"""A program, what is known of its batch, :attr:`CaptureRecord.batch`, and what was changed in the model for it."""
+"""A program, with the ``batch`` and the ``note`` of its :class:`CaptureRecord`."""
 
 
 def capture(
@@ -85,16 +85,16 @@ def capture(
     how: str = AUTO,
     form: Form = "functional",
 ) -> GraphModule:
-    """Capture a model for calls like the one with ``args`` and ``kwargs``, in the first way that takes it.
+    """Capture a model for calls like the one with ``args`` and ``kwargs``, in the first way that works.
 
-    Symbolic tracing keeps the modules and functions of the model's code. Where that needs to know sizes or dtypes, it
-    is guided by the example inputs, and the program checks what they answered (``guards``). Where it needs to know
-    what only a call knows, ``torch.export`` calls it once, and what it decides is built in. ``meta["capture"]``, a
-    :class:`CaptureRecord`, says which way it was, why those before refused, and of an exported program whether it takes
-    any number of samples.
+    Symbolic tracing keeps the modules and functions of the model's code. If the code asks for sizes or dtypes, the
+    example inputs answer, and the program checks these answers (``guards``). If the code depends on values that exist
+    only during a call, ``torch.export`` calls the model once, and the program is specialized on its decisions.
+    ``meta["capture"]``, a :class:`CaptureRecord`, names the way, the reasons why the ways before it failed, and whether
+    an exported program takes any batch size.
 
-    Parameters that the call leaves to their defaults are captured as those. Tensors are shared with the model. A model
-    of transformers that returns a cache, which no graph can hold, is captured with ``config.use_cache`` off, and the
+    Parameters that the call omits are captured with their defaults. Tensors are shared with the model. A model of
+    transformers that returns a cache, which no graph can hold, is captured with ``config.use_cache`` off, and the
     record notes it.
 
     Args:
@@ -102,12 +102,12 @@ def capture(
         args: positional example inputs.
         kwargs: example inputs by name.
         how: ``"auto"``, or the only way to try: ``"symbolic"``, ``"guided"`` or ``"export"``.
-        form: in what an exported program is written: ``"functional"``, which is functions and methods of torch, or
-            ``"aten"``, the operators of ATen that ``torch.export`` gives.
+        form: the operators of an exported program: ``"functional"``, functions and methods of torch, or ``"aten"``, the
+            operators of ATen as ``torch.export`` returns them.
 
     Raises:
-        CaptureError: no way takes the model. The message has the cause of each, and the user's line.
-        TraceError: ``how`` is ``"symbolic"``, and that does not take it.
+        CaptureError: no way can capture the model. The message has the cause of each, and the user's line.
+        TraceError: ``how`` is ``"symbolic"``, and symbolic tracing fails.
 
     >>> import torch, fx
     >>> class Padding(torch.nn.Module):
@@ -121,25 +121,25 @@ def capture(
         raise TraceError(f"fx.capture has no way {how!r}", remedy=f"how is one of {', '.join((AUTO, *WAYS))}")
     check_form(form)
     expect(args, tuple, "fx.capture takes positional example inputs as a tuple", error=TraceError)
-    what = "fx.capture takes example inputs by name as a dict"
-    expect({} if kwargs is None else kwargs, Mapping, what, error=TraceError)
-    given = dict(kwargs or {})
-    _expect_call(model, args, given)
+    message = "fx.capture takes example inputs by name as a dict"
+    expect({} if kwargs is None else kwargs, Mapping, message, error=TraceError)
+    keywords = dict(kwargs or {})
+    _expect_call(model, args, keywords)
 
     def symbolic() -> GraphModule:
-        return symbolic_trace(model, defaults_left(model, args, given) if args or given else None)
+        return symbolic_trace(model, defaults_left(model, args, keywords) if args or keywords else None)
 
     def guided() -> GraphModule:
-        return symbolic_trace(model, example_inputs=example_inputs(model, args, given))
+        return symbolic_trace(model, example_inputs=example_inputs(model, args, keywords))
 
     def exported() -> Captured:
-        made = export_model(model, args, given)
-        return made.program_for(model, form), made.batch, note  # type: ignore[arg-type]  it is a module, or was refused
+        export = export_model(model, args, keywords)
+        return export.program_for(model, form), export.batch, note  # type: ignore[arg-type]  a module by now
 
     note = NO_CACHE if isinstance(model, nn.Module) and settings_with_cache(model) else None
     ways = {
-        "symbolic": lambda: _traced(symbolic, model, (args, given)),
-        "guided": lambda: _traced(guided, model, (args, given)),
+        "symbolic": lambda: _traced(symbolic, model, (args, keywords)),
+        "guided": lambda: _traced(guided, model, (args, keywords)),
         "export": exported,
     }
     program, record = first_way(ways, how, _name_of(model))
@@ -148,12 +148,12 @@ def capture(
 
 
 def _expect_call(model: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-    """Refuse what cannot be called, and example inputs that it does not take."""
+    """Raise if the model cannot be called, or does not take these example inputs."""
     expect_callable(model, "fx.capture takes a module or a function", error=TraceError)
     function: Any = model.forward if isinstance(model, nn.Module) else model
     try:
         signature = inspect.signature(function)
-    except ValueError:  # of a function that is built in
+    except ValueError:  # a built-in function
         return
     try:
         signature.bind(*args, **kwargs) if args or kwargs else None
@@ -167,30 +167,31 @@ def _expect_call(model: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -
 
 
 def _traced(trace: Callable[[], GraphModule], model: Any, call: Call) -> Captured:
-    """Return what ``trace`` makes of a model, and where it is refused, of the model that returns no cache.
+    """Return the program that ``trace`` captures; if it raises, try again with the model's cache switched off.
 
-    What the decorators of ``forward`` set by ``config.use_cache`` need not reach the traced code: the model is asked.
+    Decorators of ``forward`` may hide ``config.use_cache`` from the traced code, so a call of the model decides
+    whether the note is due.
     """
     if not isinstance(model, nn.Module) or not settings_with_cache(model):
         return trace(), None, None
     try:
         return trace(), None, NO_CACHE if returns_cache(model, call) else None
     except Exception:
-        pass  # which the model without a cache says, too, if it is not that
+        pass  # if the cache is not the cause, the model without a cache raises it again below
     with without_cache(model):
         return trace(), None, NO_CACHE
 
 
 def first_way(ways: Mapping[str, Callable[[], Captured]], how: str, name: str) -> tuple[GraphModule, CaptureRecord]:
-    """Return what the first of ``ways`` makes that raises nothing, and what was done.
+    """Return the program of the first of ``ways`` that succeeds, and the record of the attempts.
 
     Args:
-        ways: what captures the model, by :data:`WAYS`.
-        how: the only one to try, or ``"auto"``.
-        name: what the model is called in the message.
+        ways: functions that capture the model, by :data:`WAYS`.
+        how: the only way to try, or ``"auto"``.
+        name: the name of the model in the message.
 
     Raises:
-        CaptureError: all that were tried raised. Where symbolic tracing alone was, what it raised comes through.
+        CaptureError: every way that was tried raised. If only symbolic tracing was, its own error is raised instead.
     """
     tried = {way: make for way, make in ways.items() if how in (AUTO, way)}
     if not tried:
@@ -204,17 +205,17 @@ def first_way(ways: Mapping[str, Callable[[], Captured]], how: str, name: str) -
             if way == "symbolic" and len(tried) == 1:
                 raise
             refusal = refusal_of(way, error)
-            if not any((refusal.cause, refusal.where) == (one.cause, one.where) for one in refusals):
+            if not any((refusal.cause, refusal.where) == (earlier.cause, earlier.where) for earlier in refusals):
                 refusals.append(refusal)
             errors.append(error)
         else:
             return program, CaptureRecord(way, tuple(refusals), batch, note)
-    # The traceback of the first shows the user's line, the cause what torch.export says of it.
+    # The traceback of the first error shows the user's line; the cause shows the error of torch.export.
     raise _refused(name, list(tried), refusals).with_traceback(errors[0].__traceback__) from errors[-1]
 
 
 def export_model(model: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> ExportedModel:
-    """Export a model, or raise ``InteropError`` for what has no call that it could be exported for."""
+    """Export a model; raise ``InteropError`` if it is not a module, or the inputs do not fit its signature."""
     if not isinstance(model, nn.Module):
         raise InteropError("torch.export takes modules, and no functions")
     try:
@@ -228,7 +229,7 @@ def export_model(model: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -
 
 
 def example_inputs(model: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...] | dict[str, Any]:
-    """Return the inputs of a call as symbolic tracing takes them: in a tuple, or all by name."""
+    """Return the inputs of a call as symbolic tracing takes them: a tuple, or a dict of all by name."""
     if not kwargs:
         return args
     function = model.forward if isinstance(model, nn.Module) else model
@@ -236,12 +237,13 @@ def example_inputs(model: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any])
 
 
 def defaults_left(model: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the parameters that a call with ``args`` and ``kwargs`` does not give, with their defaults.
+    """Return the parameters that a call with ``args`` and ``kwargs`` omits, with their defaults.
 
-    Those with default ``None`` or a flag that it gives are marked to stay inputs: else they are captured as left out.
+    Parameters with default ``None`` or a flag that the call does pass are marked to stay inputs; symbolic tracing would
+    otherwise capture them as omitted.
     """
     bound = inspect.signature(model.forward if isinstance(model, nn.Module) else model).bind(*args, **kwargs)
-    given = set(bound.arguments)
+    passed = set(bound.arguments)
     defaults = {name: parameter.default for name, parameter in bound.signature.parameters.items()}
     optional = {
         name: PH
@@ -251,16 +253,16 @@ def defaults_left(model: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) 
     bound.apply_defaults()
     kinds = inspect.Parameter
     variable = (kinds.VAR_POSITIONAL, kinds.VAR_KEYWORD)
-    left = {
+    omitted = {
         name: value
         for name, value in bound.arguments.items()
-        if name not in given and bound.signature.parameters[name].kind not in variable
+        if name not in passed and bound.signature.parameters[name].kind not in variable
     }
-    return {**left, **optional} or None
+    return {**omitted, **optional} or None
 
 
 def refusal_of(way: str, error: Exception) -> Refusal:
-    """Return what ``error`` says, cut to its cause: torch's messages go on for a page."""
+    """Return ``error`` as a refusal, with its message cut to the cause: messages of torch fill pages."""
     message = str(error).strip()
     lines = message.splitlines() or [type(error).__name__]
     if isinstance(error, FxError):
@@ -276,17 +278,17 @@ def refusal_of(way: str, error: Exception) -> Refusal:
 
 
 def _labelled(lines: list[str], label: str) -> str | None:
-    """Return what a message of ours has under one of its labels."""
+    """Return the text under a label of one of our error messages; None if it has no such label."""
     start = f"  {label:<6} "
     return next((line.removeprefix(start) for line in lines if line.startswith(start)), None)
 
 
 def _location(error: Exception) -> SourceLocation | None:
-    """The user's line at which a model was refused: which the message of torch names, or where it was raised."""
+    """Return the user's line at which the model failed: named in the message of torch, else from the traceback."""
     if (named := location_of(str(error))) is not None:
         return named
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith("<")]
-    users = (one for one in reversed(frames) if is_users_file(one.filename) and not is_pythons_file(one.filename))
+    users = (line for line in reversed(frames) if is_users_file(line.filename) and not is_pythons_file(line.filename))
     frame = next(users, None)
     if frame is None:
         return None

@@ -1,4 +1,4 @@
-"""A model through ``torch.export``: called once with example inputs, its batch dimension free where it can be."""
+"""Export of a model with ``torch.export``, with a free batch dimension if possible."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ Call = tuple[tuple[Any, ...], dict[str, Any]]
 
 _NO_BATCH = "none: no argument is a tensor with dimensions"
 _FEWEST_SAMPLES = 2
-"""Samples that a model is exported with at least: export takes a size of 1 for a constant."""
+"""Minimum number of samples to export a model with: export takes a size of 1 for a constant."""
 _TOLERANCE = 1e-2
-"""How far outputs for another batch may be apart, relative to the largest: sizes that are built in do more."""
+"""Tolerated difference of outputs for another batch, relative to the largest; a built-in size exceeds it."""
 
 
 class ExportedModel:
-    """What ``torch.export`` made of a model, with no tensors of its own: programs for copies of the model share theirs.
+    """A model exported by ``torch.export``, without tensors: programs for copies of the model share those of the copy.
 
     >>> exported = ExportedModel(nn.Linear(2, 3), (torch.ones(4, 2),), {})
     >>> copied = nn.Linear(2, 3)
@@ -44,7 +44,7 @@ class ExportedModel:
     """
 
     def __init__(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Export ``module`` for calls with these arguments; what ``torch.export`` raises comes through."""
+        """Export ``module`` for calls with these arguments; errors of ``torch.export`` are not caught."""
         with without_cache(module):
             imported, self.batch = _exported(module, (args, kwargs))
         program = imported.program
@@ -55,16 +55,16 @@ class ExportedModel:
         self._programs: dict[Form, GraphModule] = {"aten": copy.deepcopy(program, dict(self._stand_ins))}
 
     def program_for(self, module: nn.Module, form: Form = "functional") -> GraphModule:
-        """Return a new program for ``module``, a copy of the exported one, with which it shares its tensors."""
+        """Return a new program for ``module``, a copy of the exported model; it shares the tensors of ``module``."""
         if form not in self._programs:
             stand_ins = {id(tensor): tensor for tensor in self._stand_ins.values()}
             self._programs[form] = to_functional(copy.deepcopy(self._programs["aten"], stand_ins))
-        memo = {held: find_attribute(module, name) for held, name in self._names.items()}
+        memo = {stand_in: find_attribute(module, name) for stand_in, name in self._names.items()}
         return copy.deepcopy(self._programs[form], memo)
 
 
 def export_program(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[ExportedProgram, str]:
-    """Return the exported program of ``module`` as ``torch.export`` makes it, and whether its batch is free.
+    """Return the ``ExportedProgram`` of ``module``, and ``"free"`` or the reason why its batch is fixed.
 
     >>> exported, batch = export_program(nn.Linear(2, 3), (torch.ones(4, 2),), {})
     >>> [str(node.target) for node in exported.graph.nodes if node.op == "call_function"], batch
@@ -76,23 +76,23 @@ def export_program(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, A
 
 
 def settings_with_cache(module: nn.Module) -> list[Any]:
-    """The settings of models of transformers in ``module`` that say that a call returns what the next can begin with.
+    """Return the configurations of transformers models in ``module`` that have ``use_cache`` on.
 
-    Such a cache changes from call to call; ``torch.export`` does not know its class.
+    The returned cache changes from call to call, and ``torch.export`` does not know its class.
     """
-    found = {id(config): config for part in module.modules() if (config := getattr(part, "config", None)) is not None}
-    return [config for config in found.values() if getattr(config, "use_cache", None) is True]
+    configs = {id(config): config for part in module.modules() if (config := getattr(part, "config", None)) is not None}
+    return [config for config in configs.values() if getattr(config, "use_cache", None) is True]
 
 
 def returns_cache(module: nn.Module, call: Call) -> bool:
-    """Return whether what ``module`` returns has a cache in it: an object of a class that is called so."""
-    found = _output(module, call) if batch_size(call) is not None else []
-    return not isinstance(found, Exception) and any(type(leaf).__name__.endswith("Cache") for leaf in found)
+    """Return whether the output of ``module`` contains a cache: an object whose class name ends in ``Cache``."""
+    leaves = _output(module, call) if batch_size(call) is not None else []
+    return not isinstance(leaves, Exception) and any(type(leaf).__name__.endswith("Cache") for leaf in leaves)
 
 
 @contextmanager
 def without_cache(module: nn.Module) -> Generator[None]:
-    """Let ``module`` return no cache inside of the block."""
+    """Switch off the caches of ``module`` inside the block."""
     settings = settings_with_cache(module)
     try:
         for config in settings:
@@ -104,7 +104,7 @@ def without_cache(module: nn.Module) -> Generator[None]:
 
 
 def _tensors(module: nn.Module) -> list[tuple[str, torch.Tensor]]:
-    """Parameters and buffers, those that are in two places under both names."""
+    """Return the named parameters and buffers, shared ones under each of their names."""
     return [*module.named_parameters(remove_duplicate=False), *module.named_buffers(remove_duplicate=False)]
 
 
@@ -115,7 +115,7 @@ def _is_tensor(value: Any) -> bool:
 def _without_memory(tensor: torch.Tensor) -> torch.Tensor:
     if type(tensor) in (torch.Tensor, nn.Parameter):
         empty = torch.empty_like(tensor, device="meta", requires_grad=False)
-    else:  # a subclass need not have any function of torch
+    else:  # a subclass may not support functions of torch
         empty = torch.empty(tensor.shape, dtype=tensor.dtype, device="meta")
     return nn.Parameter(empty, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else empty
 
@@ -124,87 +124,90 @@ def _without_memory(tensor: torch.Tensor) -> torch.Tensor:
 
 
 class _Imported(NamedTuple):
-    """A program of ``torch.export``, and the one of ours that was made of it."""
+    """A program of ``torch.export``, and its conversion to one of ours."""
 
     exported: ExportedProgram
     program: GraphModule
 
 
-def _exported(module: nn.Module, given: Call) -> tuple[_Imported, str]:
-    """The program of ``module``, and whether its batch is free: ``"free"``, or a sentence that says why it is not.
+def _exported(module: nn.Module, call: Call) -> tuple[_Imported, str]:
+    """Return the program of ``module``, and ``"free"`` or the reason why its batch is fixed.
 
     Raises:
-        InteropError: a program that takes these inputs only computes something else for them than the module.
+        InteropError: for these inputs, the program with a fixed batch computes other outputs than the module.
     """
-    given = _told_apart(given, module)
-    size = batch_size(given)
-    imported, batch = _with_free_batch(module, given, size) if size else (None, _NO_BATCH)
+    call = _without_shared_tensors(call, module)
+    size = batch_size(call)
+    imported, batch = _with_free_batch(module, call, size) if size else (None, _NO_BATCH)
     if imported is not None and batch == "free":
         return imported, batch
-    imported = imported or _imported(module, given, None)
+    imported = imported or _imported(module, call, None)
     if _are_functions_replaced():
         return imported, batch
-    expected = _output(module, given)
-    other = None if isinstance(expected, Exception) else _difference(expected, imported.program, given)
+    expected = _output(module, call)
+    other = None if isinstance(expected, Exception) else _difference(expected, imported.program, call)
     if other is not None:
         raise InteropError(
             f"torch.export makes another program of {type(module).__name__} than eager runs",
             value=f"the example inputs {other}",
-            why="its code does something else while it is exported, as where it asks torch.compiler.is_compiling()",
-            remedy="let it do the same in both cases, or make what differs a function under fx.wrap",
+            why="its code behaves differently during export, for example where it asks torch.compiler.is_compiling()",
+            remedy="make both cases compute the same, or move the difference into a function under fx.wrap",
         )
     return imported, batch
 
 
 def _are_functions_replaced() -> bool:
-    """Return whether a mode decides what functions of torch do: operations of ATen do what they do without it."""
+    """Return whether a torch function mode is active that may replace functions; it would not see operators of ATen."""
     return any(not isinstance(mode, DeviceContext) for mode in _get_current_function_mode_stack())
 
 
-def _with_free_batch(module: nn.Module, given: Call, size: int) -> tuple[_Imported | None, str]:
-    """The program for any number of samples; or one for ``size`` of them, if that is what comes of it, and why."""
+def _with_free_batch(module: nn.Module, call: Call, size: int) -> tuple[_Imported | None, str]:
+    """Return the program for any batch size and ``"free"``; else the one for ``size``, if any, and the reason."""
     samples = max(size, _FEWEST_SAMPLES)
     try:
-        imported = _imported(module, with_batch(given, size, samples), samples)
+        imported = _imported(module, with_batch(call, size, samples), samples)
     except Exception as error:
         return None, f"fixed at {size}: with it free, torch.export raises {_first_line(error)}"
     if not _is_free(imported.program):
         return imported if samples == size else None, f"fixed at {size}: the model's code, or torch's, decides by it"
-    call = with_batch(given, size, samples + 1)
-    expected = _output(module, call)
+    larger = with_batch(call, size, samples + 1)
+    expected = _output(module, larger)
     if isinstance(expected, Exception):
         why = f"for {samples + 1} samples the model itself raises {_first_line(expected)}"
-    elif (other := _difference(expected, imported.program, call)) is not None:
+    elif (other := _difference(expected, imported.program, larger)) is not None:
         why = f"exported with it free, {samples + 1} samples {other}"
     else:
         return imported, "free"
     return None, f"fixed at {size}: {why}"
 
 
-def _told_apart(call: Call, module: nn.Module) -> Call:
-    """The call with a copy of each tensor that is in it before, or in the model: export takes the two for one."""
-    seen = {id(tensor) for _, tensor in _tensors(module)}
+def _without_shared_tensors(call: Call, module: nn.Module) -> Call:
+    """Return the call with tensors copied that occur earlier in it or in the model: export would merge the two."""
+    earlier = {id(tensor) for _, tensor in _tensors(module)}
 
-    def own(leaf: Any) -> Any:
+    def copied_if_shared(leaf: Any) -> Any:
         if not _is_tensor(leaf):
             return leaf
-        if id(leaf) in seen:
+        if id(leaf) in earlier:
             return leaf.detach().clone().requires_grad_(leaf.requires_grad)
-        seen.add(id(leaf))
+        earlier.add(id(leaf))
         return leaf
 
-    return pytree.tree_map(own, call)
+    return pytree.tree_map(copied_if_shared, call)
 
 
 def batch_size(call: Call) -> int | None:
-    """The size of the first dimension of the first tensor that has two, or else of the first that has one."""
+    """Return the first size of the first tensor of two or more dimensions, else of the first with one dimension.
+
+    None if there is no such tensor, or the size is 0.
+    """
     shapes = [leaf.shape for leaf in pytree.tree_leaves(call) if _is_tensor(leaf)]
     sizes = [shape[0] for least in (2, 1) for shape in shapes if len(shape) >= least]
     return sizes[0] if sizes and sizes[0] else None
 
 
 def with_batch(call: Call, old: int, new: int) -> Call:
-    """The call with ``new`` samples, the same ones again and again, in each tensor whose first size is ``old``."""
+    """Return the call with ``new`` samples, repeated cyclically, in each tensor whose first size is ``old``."""
 
     def resized(leaf: Any) -> Any:
         if old == new or not _has_samples(leaf, old):
@@ -219,7 +222,7 @@ def _has_samples(leaf: Any, samples: int | None) -> bool:
 
 
 def _imported(module: nn.Module, call: Call, samples: int | None) -> _Imported:
-    """The exported program; for any number of samples where ``samples`` says how many the call has."""
+    """Export ``module``; with a free batch if ``samples``, the batch size of the call, is given."""
     shapes: Any = ShapesCollection()
     for leaf in pytree.tree_leaves(call):
         if samples is not None and _has_samples(leaf, samples):
@@ -240,7 +243,7 @@ def _is_free(program: GraphModule) -> bool:
 
 
 def _difference(expected: list[Any], program: GraphModule, call: Call) -> str | None:
-    """Return what a call of ``program`` does instead of returning these leaves; None if it returns them."""
+    """Describe how a call of ``program`` differs from these expected leaves; None if it returns them."""
     actual = _output(program, call)
     if isinstance(actual, Exception):
         return f"raise {_first_line(actual)}"
@@ -253,23 +256,23 @@ def _first_line(error: Exception) -> str:
 
 
 def _output(module: nn.Module, call: Call) -> Any:
-    """The leaves of what ``module`` returns, or what it raises. Its buffers, and its attributes, stay as they are."""
-    parameters: dict[int, Any] = {id(one): one for one in module.parameters()}
-    own: Any = copy.deepcopy(module, parameters)
+    """Return the leaves of the output of ``module``, or its exception. Buffers and attributes are not changed."""
+    parameters: dict[int, Any] = {id(parameter): parameter for parameter in module.parameters()}
+    copied: Any = copy.deepcopy(module, parameters)
     args, kwargs = pytree.tree_map(lambda leaf: leaf.detach().clone() if _is_tensor(leaf) else leaf, call)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             with torch.no_grad(), _same_random_numbers([*pytree.tree_leaves(call), *parameters.values()]):
-                return undone(lambda: pytree.tree_leaves(own(*args, **kwargs)), own.modules())
+                return undone(lambda: pytree.tree_leaves(copied(*args, **kwargs)), copied.modules())
     except Exception as error:
         return error
 
 
 @contextmanager
 def _same_random_numbers(values: list[Any]) -> Generator[None]:
-    """Draw the same numbers in the block on the devices of ``values``; a device that has none is not started for it."""
-    devices = sorted({one.device.index for one in values if _is_tensor(one) and one.is_cuda})
+    """Fix the random numbers in the block on the CPU and the devices of ``values``, without starting other devices."""
+    devices = sorted({value.device.index for value in values if _is_tensor(value) and value.is_cuda})
     generators = [torch.default_generator, *(torch.cuda.default_generators[index] for index in devices)]
     with torch.random.fork_rng(devices):
         for generator in generators:
@@ -284,6 +287,6 @@ def _same(expected: Any, actual: Any) -> bool:
         return False
     if not expected.is_floating_point():
         return torch.equal(expected, actual)
-    wanted, found = expected.double(), actual.double()
+    wanted, obtained = expected.double(), actual.double()
     scale = float(wanted.abs().nan_to_num(posinf=0.0).max()) if wanted.numel() else 0.0
-    return torch.allclose(found, wanted, rtol=_TOLERANCE, atol=_TOLERANCE * scale, equal_nan=True)
+    return torch.allclose(obtained, wanted, rtol=_TOLERANCE, atol=_TOLERANCE * scale, equal_nan=True)

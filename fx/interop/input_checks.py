@@ -1,4 +1,4 @@
-"""What a program of ``torch.export`` demands of its inputs, as checks in the program."""
+"""Checks in a program for the constraints that ``torch.export`` puts on its inputs."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from fx.assertions import assert_is_none
 from fx.graph import Graph
 from fx.node import Node
 
-_SMALLEST_CHECKED = 2
-"""Smaller lower bounds are not checked: exporting assumes sizes of 2 or more whatever a program is good for."""
+_LARGEST_UNCHECKED = 2
+"""Largest lower bound that is not checked: export assumes sizes of 2 or more, also where 0 and 1 would work."""
 
 
 class InputChecks:
-    """Adds checks of inputs to a graph, at its insertion point: shapes, ranges of sizes, values that are built in.
+    """A writer of input checks at the insertion point of a graph: shapes, ranges of sizes, specialized values.
 
-    They are ``torch._assert`` nodes, as capture records them, and ``fx.passes.RemoveChecks`` drops them.
+    The checks are ``torch._assert`` nodes, as capture records them; ``fx.passes.RemoveChecks`` drops them.
     """
 
     def __init__(self, graph: Graph, ranges: dict[Any, Any]) -> None:
-        """Checks for ``graph``, of which ``ranges`` are the bounds of each symbolic size."""
+        """Prepare checks for ``graph``; ``ranges`` maps symbolic sizes to their bounds."""
         self._graph = graph
         self._ranges = ranges
         self._sizes: dict[Any, Node] = {}
 
     def add(self, inputs: list[tuple[Node, Any]]) -> None:
-        """Check each input against the value that stands for it: a tensor with symbolic sizes, a number, …"""
+        """Check each input against its example value: a tensor with symbolic sizes, a number, or another constant."""
         for node, value in inputs:
             if isinstance(value, torch.Tensor):
                 for dim, size in enumerate(value.shape):
@@ -45,20 +45,20 @@ class InputChecks:
                 self._check_value(node, value)
 
     def _bind(self, symbol: Any, size: Node, what: str) -> None:
-        """Let ``size`` be the value of ``symbol``, and check that it is in range; ``what`` begins the message."""
+        """Bind ``symbol`` to the node ``size``, and check its range; ``what`` begins the message."""
         self._sizes[symbol] = size
         if (bounds := self._ranges.get(symbol)) is None:
             return
         for bound, compare, word in ((bounds.lower, operator.ge, "least"), (bounds.upper, operator.le, "most")):
-            if not bound.is_Integer or (compare is operator.ge and bound <= _SMALLEST_CHECKED):
+            if not bound.is_Integer or (compare is operator.ge and bound <= _LARGEST_UNCHECKED):
                 continue
             self._assert(compare, size, int(bound), f"{what} at {word} {int(bound)}: the program was exported for that")
 
     def _check_shape(self, node: Node, value: torch.Tensor) -> None:
         sizes: list[Any] = []
         for dim, size in enumerate(value.shape):
-            known = size if isinstance(size, int) else self._value_of(size.node.expr)
-            sizes.append(self._graph.create_size_node(node, dim) if known is None else known)
+            expected = size if isinstance(size, int) else self._value_of(size.node.expr)
+            sizes.append(self._graph.create_size_node(node, dim) if expected is None else expected)
         shape = self._graph.call_method("size", (node,))
         message = f"{node.target} must have the shape {_text(value.shape)}: the program was exported for that"
         self._assert(operator.eq, shape, tuple(sizes), message)
@@ -75,7 +75,7 @@ class InputChecks:
         self._graph.call_function(torch._assert, (condition, message))
 
     def _value_of(self, expression: Any) -> Any:
-        """``expression`` in nodes, or None where it is more than sums and products of known sizes."""
+        """Return ``expression`` as a node or number; None if it is more than sums and products of known sizes."""
         if expression in self._sizes:
             return self._sizes[expression]
         if expression.is_Integer:
@@ -92,7 +92,7 @@ class InputChecks:
 
 
 def _symbol(size: Any) -> Any:
-    """The symbol that ``size`` is, if it is one and no number or expression."""
+    """Return the symbol of ``size`` if it is a single symbol, not a number or an expression."""
     if not isinstance(size, torch.SymInt):
         return None
     expression: Any = size.node.expr

@@ -1,7 +1,7 @@
-"""What nodes know about where they came from, in the form of either library.
+"""Provenance of nodes, in the form of either library.
 
-``torch.fx`` keeps the stack of a node as text in ``node.meta``; ours has ``node.source`` and ``node.origins``. Ours
-travel through ``torch.fx`` in ``meta`` too, so that passes which copy a node's ``meta`` carry them along.
+``torch.fx`` keeps the stack of a node as text in ``node.meta``; ours has ``node.source`` and ``node.origins``. In
+``torch.fx``, these are stored in ``meta`` as well, so that a pass that copies a node's ``meta`` also copies them.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ _FRAME = re.compile(r'^[ \t]*File "(?P<file>[^"\n]+)", line (?P<line>\d{1,9}), i
 
 
 class Carried(NamedTuple):
-    """What of a node has no place of its own in ``torch.fx``."""
+    """Provenance of a node that ``torch.fx`` has no field for."""
 
     source: SourceLocation | None
-    """``node.source`` where the stack trace does not tell it."""
+    """``node.source`` where it cannot be read from the stack trace."""
     origins: tuple[str, ...]
     """``node.origins``."""
 
 
 class Notes(NamedTuple):
-    """What a node of ours gets from one of ``torch.fx``."""
+    """Metadata that a node of ours gets from a node of ``torch.fx``."""
 
     meta: dict[str, Any]
-    """Its ``meta``."""
+    """The ``meta`` of the node."""
     source: SourceLocation | None
     """The user's line, if known."""
     origins: tuple[str, ...]
-    """Names of the captured nodes that it stands for."""
+    """Names of the captured nodes that it comes from."""
 
 
 def location_of(stack_trace: str) -> SourceLocation | None:
-    """The innermost line of a stack trace that belongs to the user, or the innermost one; None where there is none.
+    """Return the innermost user line of a stack trace, or else its innermost line; None for an empty trace.
 
     >>> location_of('File "gate.py", line 12, in forward\\n    return x + 1\\n')
     SourceLocation('gate.py:12, in forward:  return x + 1')
@@ -48,7 +48,7 @@ def location_of(stack_trace: str) -> SourceLocation | None:
     for frame in reversed(list(_FRAME.finditer(stack_trace))):
         file, line, function, text = frame["file"], int(frame["line"]), frame["function"], frame["text"]
         if file.startswith("<eval_with_key>"):
-            continue  # generated code, which nobody wrote and which is gone
+            continue  # generated code, which no longer exists
         location = SourceLocation.of(file, line, function, text.strip())
         if _kind(file) == _USER:
             return location
@@ -57,13 +57,13 @@ def location_of(stack_trace: str) -> SourceLocation | None:
 
 
 class NoteReader:
-    """Reads notes of many nodes; nodes with one stack trace share one location."""
+    """A reader of notes of many nodes; equal stack traces share one location."""
 
     def __init__(self) -> None:
         self._locations: dict[str, SourceLocation | None] = {}
 
     def locate(self, stack_trace: object) -> SourceLocation | None:
-        """``location_of`` for what ``meta`` holds, which may be anything."""
+        """Return ``location_of`` a value in ``meta``, or None if it is not a text."""
         if not isinstance(stack_trace, str):
             return None
         if stack_trace not in self._locations:
@@ -71,17 +71,17 @@ class NoteReader:
         return self._locations[stack_trace]
 
     def of_torch(self, meta: dict[str, Any]) -> Notes:
-        """The notes of a node of ``torch.fx`` with this ``meta``."""
+        """Return the notes of a node of ``torch.fx`` with this ``meta``."""
         meta = dict(meta)
         carried = meta.pop(_KEY, None) or Carried(None, ())
         trace = meta.get("stack_trace")
         source = carried.source or self.locate(trace)
         if source is not None and trace == source.traceback():
-            del meta["stack_trace"]  # node.stack_trace says the same
+            del meta["stack_trace"]  # node.stack_trace is computed from the source
         return Notes(meta, source, carried.origins)
 
     def for_torch(self, node: Node, meta: dict[str, Any]) -> dict[str, Any]:
-        """The ``meta`` of ``node``, together with what has no place of its own in ``torch.fx``."""
+        """Return ``meta`` for a ``torch.fx`` copy of ``node``, with the stack trace and the provenance added."""
         meta = dict(meta)
         if (trace := node.stack_trace) is not None:
             meta["stack_trace"] = trace

@@ -1,4 +1,4 @@
-"""Exported programs for passes of ``torch.fx``: in functions of torch or in operators of ATen, as a pass knows them."""
+"""Conversion of exported programs to the form that a pass of ``torch.fx`` expects: functions of torch or ATen."""
 
 from __future__ import annotations
 
@@ -16,52 +16,52 @@ _CONVERSIONS = {"functional": to_functional, "aten": to_aten}
 
 
 def form_of_program(program: GraphModule) -> Form | None:
-    """The form of an exported program; None where it is none, so that nothing is known of one."""
+    """Return the form of an exported program; None for a program that was not exported."""
     if any(node._meta and OVERLOAD in node._meta for node in program.graph.nodes):
         return "functional"
     return "aten" if is_written_in_aten(program) else None
 
 
 class PassForm:
-    """The form in which a pass gets a program, and that in which the program was."""
+    """The conversion of a program to the form of a pass, and back to its original form."""
 
     def __init__(self, program: GraphModule, form: Form | None) -> None:
-        """``form`` is that of the pass; None for that of the program, whichever it is."""
+        """Take the form of the pass; None if the pass sees the program in its own form."""
         self._program = program
         self._before = form_of_program(program)
         self._form: Form = form or self._before or "functional"
         self._rewritten: dict[torch.fx.Node, tuple[_Call, _Call]] = {}
         self.differs = self._before not in (None, self._form) and not program.meta.get(FIXED)
-        """Whether these are two."""
+        """Whether the program has to be converted."""
 
-    def enter(self, theirs: torch.fx.GraphModule, there: ToTorch) -> None:
-        """Bring ``theirs``, the copy that ``there`` made of the program, into the form of the pass."""
+    def enter(self, torch_program: torch.fx.GraphModule, conversion: ToTorch) -> None:
+        """Convert ``torch_program``, the copy of the program made by ``conversion``, to the form of the pass."""
         graph = self._program.graph
-        other = _CONVERSIONS[self._form](GraphModule.of_capture(self._program, copy_graph(graph), "GraphModule"))
-        pairs = list(zip(graph.nodes, other.graph.nodes, strict=True))
-        counterparts = {copied: there.nodes[node] for node, copied in pairs}
+        converted = _CONVERSIONS[self._form](GraphModule.of_capture(self._program, copy_graph(graph), "GraphModule"))
+        pairs = list(zip(graph.nodes, converted.graph.nodes, strict=True))
+        counterparts = {copied: conversion.nodes[node] for node, copied in pairs}
         for node, copied in pairs:
             if copied.target is node.target or copied.op in ("placeholder", "output"):
                 continue
-            made, before = counterparts[copied], _call_of(counterparts[copied])
-            args, kwargs = (_in_terms_of(counterparts, given) for given in (copied.args, copied.kwargs))
-            _write(made, (copied.op, copied.target, args, kwargs))
-            self._rewritten[made] = before, _call_of(made)
-        theirs.recompile()
+            torch_node, before = counterparts[copied], _call_of(counterparts[copied])
+            args, kwargs = (_in_terms_of(counterparts, argument) for argument in (copied.args, copied.kwargs))
+            _write(torch_node, (copied.op, copied.target, args, kwargs))
+            self._rewritten[torch_node] = before, _call_of(torch_node)
+        torch_program.recompile()
 
-    def leave(self, result: torch.fx.GraphModule, there: ToTorch) -> None:
-        """Put back the calls that the pass left as they were, so that what it did not change did not change."""
+    def leave(self, result: torch.fx.GraphModule, conversion: ToTorch) -> None:
+        """Restore the original form of each call that the pass did not change."""
         is_current = result.code == result.graph.python_code("self").src
         for node in result.graph.nodes:
             before, after = self._rewritten.get(node, (None, None))
             if before is not None and _call_of(node) == after:
                 _write(node, before)
-                there._arguments[node] = (node.args, node.kwargs)
+                conversion._arguments[node] = (node.args, node.kwargs)
         if is_current:
             result.recompile()
 
     def restore(self, program: GraphModule) -> None:
-        """Bring the calls that the pass made into the form in which the program was."""
+        """Convert the calls that the pass added to the original form of the program."""
         _CONVERSIONS[self._before or "functional"](program)
 
 
@@ -76,5 +76,5 @@ def _write(node: torch.fx.Node, call: _Call) -> None:
     node.op, node.target, node.args, node.kwargs = call
 
 
-def _in_terms_of(counterparts: dict[Node, Any], given: Any) -> Any:
-    return map_aggregate(given, lambda leaf: counterparts[leaf] if isinstance(leaf, Node) else leaf)
+def _in_terms_of(counterparts: dict[Node, Any], argument: Any) -> Any:
+    return map_aggregate(argument, lambda leaf: counterparts[leaf] if isinstance(leaf, Node) else leaf)

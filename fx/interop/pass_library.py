@@ -1,4 +1,4 @@
-"""What a pass is written for, as its code shows: ``is_for_torch``, which library; ``form_of``, functions or ATen."""
+"""The target of a pass, read from its code: ``is_for_torch`` for the library, ``form_of`` for functions or ATen."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ from fx.canonical.forms import Form
 from fx.capture.parameters import annotations_of
 from fx.operators.families import find_operator
 
-_torch: Any = torch  # for the parts of it that have no types
+_torch: Any = torch  # for untyped parts of torch
 _OPERATORS: Any = (_torch._ops.OpOverload, _torch._ops.OpOverloadPacket)
 _ATEN = re.compile(r"(torch\.ops\.)?aten([.:][\w.:]*)?")
 _LIBRARIES = ("torch", "fx")
-"""Whose passes find what they look for in functions."""
+"""Libraries whose own functions are not searched: they use both libraries, and ATen, internally."""
 _MOST_MEMBERS = 300
-"""How many members of a container are looked at."""
+"""Maximum number of members of a container that are examined."""
 _OURS = re.compile(r"(?<![\w.])fx(?![\w])")
 _THEIRS = re.compile(r"(?<![\w.])torch\.fx(?![\w])")
 
 
 def is_for_torch(pass_: object) -> bool:
-    """Return whether a pass is written for ``torch.fx``, as far as it shows.
+    """Return whether a pass is written for ``torch.fx``, judged from its code.
 
-    Where classes, annotations, and then what the code mentions, name one of the libraries, that decides; what names
-    both takes our programs too. Where they name none, the pass's own functions that it calls are asked in turn.
+    Checked in order: its module or base classes, annotations, names in the code. The first that names a library
+    decides; naming both counts as ours. If none does, the pass's own functions that it calls are checked in turn.
     """
     return _library_of(pass_) == "torch.fx"
 
 
 def is_for_ours(pass_: object) -> bool:
-    """Return whether a pass is written for programs of this library, as far as it shows, as ``is_for_torch`` does."""
+    """Return whether a pass is written for programs of this library, judged as by ``is_for_torch``."""
     return _library_of(pass_) == "fx"
 
 
@@ -52,12 +52,12 @@ def _library_of(pass_: object) -> str | None:
 
 
 def form_of(pass_: object) -> Form | None:
-    """The form of exported programs that a pass is written for; None where nothing shows it.
+    """Return the form of exported programs that a pass is written for; None if its code does not show it.
 
-    It is ``"aten"`` where the pass's code, or a function, a container or an attribute of its own that this leads to,
-    mentions operators of ATen, as such or in a text (``"aten.relu.default"``), whatever else it mentions. It is
-    ``"functional"`` for passes of this library, and where they mention functions that compute with tensors, or calls
-    of methods.
+    The form is ``"aten"`` if the code mentions operators of ATen, as objects or by name (``"aten.relu.default"``),
+    whatever else it mentions. Functions, containers and attributes of the pass that the code leads to count too.
+    Otherwise it is ``"functional"`` for passes of this library, and for passes that mention functions that compute
+    with tensors, or calls of methods.
     """
     mentioned = mentions_of(pass_)
     if any(map(_is_aten, mentioned)):
@@ -67,20 +67,20 @@ def form_of(pass_: object) -> Form | None:
 
 
 def mentions_of(pass_: object) -> list[Any]:
-    """Return the values that the pass's own code refers to, and those that its containers and attributes hold."""
+    """Return the values that the pass's own code refers to, and the contents of its containers and attributes."""
     return [value for part in _parts(pass_) if not _is_of_library(part) for value in _mentioned_by(part)]
 
 
 def _parts(pass_: object) -> Iterator[Any]:
-    """Yield a pass and what it leads to, each once, but not what parts of the libraries lead to.
+    """Yield a pass and the objects reachable from it, each once, without following parts of the libraries.
 
-    Their functions use torch.fx, and operators of ATen, for their own ends.
+    Library functions use torch.fx, and operators of ATen, internally.
     """
-    pending, seen = [pass_], list[object]()
+    pending, visited = [pass_], list[object]()
     while pending:
         part = _behind(pending.pop(0))
-        if all(part is not known for known in seen):
-            seen.append(part)
+        if all(part is not earlier for earlier in visited):
+            visited.append(part)
             yield part
             pending += [] if _is_of_library(part) else _own_parts(part)
 
@@ -90,16 +90,20 @@ def _is_of_library(part: Any) -> bool:
 
 
 def _mentioned_by(part: Any) -> Iterator[Any]:
-    """Yield what a function refers to, and the constants in its code; or what an object and its class hold."""
+    """Yield the references and constants of a function, or the attributes of an object and its class."""
     if isinstance(part, FunctionType):
-        found = [*_used_in(part.__code__, _known_in(part)), *_constants_in(part.__code__), *(part.__defaults__ or ())]
-    else:
-        found = [
-            *getattr(part, "__dict__", {}).values(),
-            *(v for base in _class(part).__mro__ for v in vars(base).values()),
+        values = [
+            *_used_in(part.__code__, _namespace_of(part)),
+            *_constants_in(part.__code__),
+            *(part.__defaults__ or ()),
         ]
-        found += [getattr(part, name, None) for name in getattr(_class(part), "__dataclass_fields__", ())]
-    for value in found:
+    else:
+        values = [
+            *getattr(part, "__dict__", {}).values(),
+            *(member for base in _class(part).__mro__ for member in vars(base).values()),
+        ]
+        values += [getattr(part, name, None) for name in getattr(_class(part), "__dataclass_fields__", ())]
+    for value in values:
         yield value
         yield from _members(value)
 
@@ -113,7 +117,7 @@ def _constants_in(code: CodeType) -> Iterator[Any]:
 
 
 def _members(value: Any, depth: int = 2) -> Iterator[Any]:
-    """Yield what containers hold, and containers in them."""
+    """Yield the members of a container, and of containers nested up to ``depth`` levels."""
     if isinstance(value, (dict, MappingProxyType)):
         value = (*value, *value.values())
     if depth and isinstance(value, (tuple, list, set, frozenset)):
@@ -122,59 +126,59 @@ def _members(value: Any, depth: int = 2) -> Iterator[Any]:
             yield from _members(member, depth - 1)
 
 
-def _is_aten(mentioned: Any) -> bool:
-    if isinstance(mentioned, str):
-        return _ATEN.fullmatch(mentioned) is not None
-    if isinstance(mentioned, ModuleType):
-        return mentioned is torch.ops.aten
-    return isinstance(mentioned, _OPERATORS) and str(mentioned).startswith("aten.")
+def _is_aten(value: Any) -> bool:
+    if isinstance(value, str):
+        return _ATEN.fullmatch(value) is not None
+    if isinstance(value, ModuleType):
+        return value is torch.ops.aten
+    return isinstance(value, _OPERATORS) and str(value).startswith("aten.")
 
 
-def _is_of_functions(mentioned: Any) -> bool:
-    """Return whether only programs in functions and methods have what is mentioned."""
-    is_function = callable(mentioned) and not isinstance(mentioned, type) and find_operator(mentioned) is not None
-    return is_function or (isinstance(mentioned, str) and mentioned in ("call_method", "call_module"))
+def _is_of_functions(value: Any) -> bool:
+    """Return whether ``value`` occurs only in programs that are written in functions and methods."""
+    is_function = callable(value) and not isinstance(value, type) and find_operator(value) is not None
+    return is_function or (isinstance(value, str) and value in ("call_method", "call_module"))
 
 
 def _behind(part: Any) -> Any:
-    """Return what partial functions, bound methods and decorators stand for."""
+    """Return the function behind partial functions, bound methods and decorators."""
     while True:
         if isinstance(part, functools.partial):
             part = part.func
         elif isinstance(part, (MethodType, staticmethod, classmethod)):
             part = part.__func__
-        elif (
-            inspect.getattr_static(part, "__wrapped__", None) is not None
-        ):  # a traced value seems to have any attribute
+        elif inspect.getattr_static(part, "__wrapped__", None) is not None:  # a Proxy seems to have every attribute
             part = part.__wrapped__
         else:
             return part
 
 
 def _evidence(part: Any) -> Iterator[list[str]]:
-    """Names of what a pass is or uses, the most telling first."""
+    """Yield lists of names that show the library of a pass, the strongest evidence first."""
     if isinstance(part, FunctionType):
-        known = _known_in(part)
+        namespace = _namespace_of(part)
         yield [part.__module__]
-        yield [_annotation(annotation, known) for annotation in annotations_of(part).values()]
-        yield [_name(used) for used in _used_in(part.__code__, known)]
+        yield [_annotation(annotation, namespace) for annotation in annotations_of(part).values()]
+        yield [_name(used) for used in _used_in(part.__code__, namespace)]
     else:
         yield [base.__module__ for base in _class(part).__mro__]
 
 
 def _own_parts(part: Any) -> list[Any]:
-    """Return what a part may call: functions of its module that it names, what is around it, its methods and
-    attributes.
-    """
+    """Return the callables of a part: functions of its module that it names, its closure, methods and attributes."""
     if isinstance(part, FunctionType):
-        around = [cell.cell_contents for cell in part.__closure__ or () if _is_filled(cell)]
-        named = [used for used in _used_in(part.__code__, _known_in(part)) if _name(used) == part.__module__]
-        return [one for one in (*around, *named) if callable(one)]
+        enclosed = [cell.cell_contents for cell in part.__closure__ or () if _is_filled(cell)]
+        named = [used for used in _used_in(part.__code__, _namespace_of(part)) if _name(used) == part.__module__]
+        return [callee for callee in (*enclosed, *named) if callable(callee)]
     methods = [value for base in _class(part).__mro__ for value in vars(base).values()]
     called = [inspect.getattr_static(_class(part), "__call__", None), *methods]
     return [
         *(method for method in map(_behind, called) if isinstance(method, FunctionType)),
-        *(held for held in getattr(part, "__dict__", {}).values() if callable(held) and not isinstance(part, type)),
+        *(
+            attribute
+            for attribute in getattr(part, "__dict__", {}).values()
+            if callable(attribute) and not isinstance(part, type)
+        ),
     ]
 
 
@@ -182,12 +186,12 @@ def _class(part: Any) -> type[Any]:
     return part if isinstance(part, type) else type(part)
 
 
-def _annotation(annotation: Any, known: dict[str, Any]) -> str:
-    """An annotation with the names that it has where it is defined, however it is written."""
+def _annotation(annotation: Any, namespace: dict[str, Any]) -> str:
+    """Return an annotation as text; string annotations are evaluated to qualify their names."""
     if isinstance(annotation, str):
         try:
-            return str(eval(annotation, known))
-        except Exception:  # names that only type checkers import, say: the text is all there is
+            return str(eval(annotation, namespace))
+        except Exception:  # for example, names imported under TYPE_CHECKING
             return annotation
     return str(annotation)
 
@@ -197,16 +201,16 @@ def _name(used: Any) -> str:
     return name if isinstance(name, str) else ""
 
 
-def _known_in(function: FunctionType) -> dict[str, Any]:
-    """Return what names mean inside of a function when it starts."""
+def _namespace_of(function: FunctionType) -> dict[str, Any]:
+    """Return the globals and closure variables of a function by name."""
     cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
     return {**function.__globals__, **{name: cell.cell_contents for name, cell in cells if _is_filled(cell)}}
 
 
-def _used_in(code: CodeType, known: dict[str, Any]) -> Iterator[Any]:
-    """Yield what code refers to: what its names mean, what it imports itself, and attributes of modules."""
-    # A local variable hides the global of its name, until an import stores into it below.
-    known = {name: value for name, value in known.items() if name not in code.co_varnames}
+def _used_in(code: CodeType, namespace: dict[str, Any]) -> Iterator[Any]:
+    """Yield the objects that code refers to: values of names, imports in the code, and attributes of modules."""
+    # A local variable hides the global of the same name, until an import below stores into it.
+    namespace = {name: value for name, value in namespace.items() if name not in code.co_varnames}
     module = current = None
     is_imported = False
     for kind, name in references(code):
@@ -216,18 +220,18 @@ def _used_in(code: CodeType, known: dict[str, Any]) -> Iterator[Any]:
         elif kind == "member":
             current, is_imported = getattr(module, name, None), True
         elif kind == "store" and is_imported:
-            known[name] = current
+            namespace[name] = current
             is_imported = False
         elif kind == "attribute":
             current = getattr(current, name, None) if isinstance(current, ModuleType) else None
         elif kind == "name":
-            current = known.get(name)
+            current = namespace.get(name)
         else:
             continue
         yield current
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
-            yield from _used_in(constant, known)
+            yield from _used_in(constant, namespace)
 
 
 def _is_filled(cell: Any) -> bool:

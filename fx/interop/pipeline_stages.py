@@ -23,11 +23,11 @@ from fx.node import Node
 from fx.passes.regions import _blank_like, _copy, _copy_notes, _take_constants
 
 _SLACK = 1.05
-"""What is best is given up to this factor where something else gains by it."""
+"""Factor by which the best value of one criterion may be exceeded to improve the next criterion."""
 _ROUNDING = 1e-9
-"""What sums may be off by, in parts of the sum of all."""
+"""Tolerance for rounding errors of sums, relative to the total."""
 _FLOPS_A_BYTE = 10
-"""Operations that a processor does while it moves one byte, on a processor of about 2020."""
+"""Operations that a processor of about 2020 does in the time of moving one byte."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -41,8 +41,8 @@ class Stage:
     operations: tuple[Node, ...]
     """The nodes of the program that it runs."""
     cost: float
-    """What they cost: seconds where those were given, otherwise floating-point operations, or as many as their traffic
-    takes the time of."""
+    """The cost of the operations: seconds if measured times were given, else floating-point operations. A memory-bound
+    kernel counts as the operations that take equally long."""
     state: int
     """Bytes of the parameters and buffers that it uses."""
     activations: int
@@ -62,33 +62,32 @@ def split_into_stages(
 ) -> list[Stage]:
     """Divide a program into ``n`` stages that cost about the same, for ``torch.distributed.pipelining``.
 
-    Stages are stretches of the program in its order. Each module takes what the one before it returns: ``stages[k]``
-    is given to ``PipelineStage(stage.module, stage.number, n, device)`` in the process that runs it. What a later
-    stage needs is handed on by those between. Attributes that are not trained, and numbers that follow from sizes, are
-    made in each stage; a parameter that several stages fetch stays in the first one, which sends it.
+    Stages are consecutive parts of the program. Each module takes the outputs of the one before it; pass ``stages[k]``
+    to ``PipelineStage(stage.module, stage.number, n, device)`` in the process that runs it. Stages pass on values that
+    later stages need. Attributes that are not trained, and numbers computed from sizes, are fetched or computed again
+    in each stage. A parameter that several stages fetch stays in the first of them, which sends it.
 
-    Of all divisions those are chosen whose costliest stage costs least, up to a twentieth more; of these the ones
-    whose largest stage takes least memory, as closely; of these the ones whose cheapest stage costs most, as closely;
-    of these the one that sends least.
+    Four criteria choose the division, in this order: least cost of the costliest stage, least memory of the largest
+    stage, highest cost of the cheapest stage, fewest bytes sent. A later criterion may worsen an earlier one by 5 %.
 
-    The program returns a tensor or a tuple of tensors. There is no cut between operations that share the parameters
-    of a module, write to memory that would be sent, or set modes. Random numbers come from the generator of each
-    process.
+    The program has to return a tensor or a tuple of tensors. There is no cut between operations that share the
+    parameters of a module, write to memory that would be sent, or set modes. Random numbers come from the generator of
+    each process.
 
     Args:
         gm: the program, which shares its parameters with the stages; only ``meta["tensor_meta"]`` and ``meta["type"]``
             of its nodes change.
         n: how many stages.
         example_inputs: a value for each input, real or fake, of the size of a microbatch.
-        seconds: what operations take, as it was measured, in place of :func:`fx.analysis.cost.estimate_cost`. Those
-            that are left out take nothing.
+        seconds: measured times of operations, in place of :func:`fx.analysis.cost.estimate_cost`; omitted operations
+            count as 0.
         memory: bytes that parameters, buffers and values of a call may take in each stage.
         backward: estimate gradients as well.
 
     Raises:
-        PassError: there are less operations or places to cut than asked for, a stage would not fit into ``memory``,
-            sizes depend on elements, or an argument is something else. The message says why the places are few.
-        Exception: whatever an operation raises, with a note that names the node and the user's line.
+        PassError: there are too few operations or places to cut, a stage would not fit into ``memory``, sizes depend on
+            elements, or an argument has the wrong type. The message says why places cannot be cut.
+        Exception: an operation raised it; a note names the node and the user's line.
 
     >>> import torch, fx
     >>> program = fx.symbolic_trace(torch.nn.Sequential(*(torch.nn.Linear(8, 8) for _ in range(4))))
@@ -102,22 +101,22 @@ def split_into_stages(
         costs = _given_seconds(gm, seconds)
     cuts = StageCuts(gm)
     _check_count(gm, cuts, n)
-    made = [activations.get(node, 0) for node in cuts.steps]
+    made_bytes = [activations.get(node, 0) for node in cuts.steps]
     weights = [costs.get(node, 0.0) for node in cuts.steps]
-    ends = [*_places(cuts, n, weights, made, memory), len(cuts.steps)]
+    ends = [*_places(cuts, n, weights, made_bytes, memory), len(cuts.steps)]
     begins = [0, *ends[:-1]]
     stages: list[Stage] = []
     for number, (begin, end) in enumerate(zip(begins, ends, strict=True)):
         module = _module(gm, cuts, begin, end, number)
-        tensors = {id(one): one for one in (*module.parameters(), *module.buffers())}
+        tensors = {id(tensor): tensor for tensor in (*module.parameters(), *module.buffers())}
         stages.append(
             Stage(
                 module=module,
                 number=number,
                 operations=tuple(cuts.steps[begin:end]),
                 cost=sum(weights[begin:end]),
-                state=sum(one.numel() * one.element_size() for one in tensors.values()),
-                activations=sum(made[begin:end]),
+                state=sum(tensor.numel() * tensor.element_size() for tensor in tensors.values()),
+                activations=sum(made_bytes[begin:end]),
                 sent=cuts.sent[end] if number + 1 < n else 0,
             )
         )
@@ -135,13 +134,13 @@ def _check(gm: GraphModule, n: int, example_inputs: Sequence[Any], memory: int |
         raise PassError(f"a program cannot be divided into {n} stages", remedy="ask for one or more")
     if isinstance(gm.graph._codegen, PyTreeCodeGen):
         raise PassError(
-            "split_into_stages takes programs whose inputs are values, not containers that it would take apart",
+            "split_into_stages takes programs whose inputs are values, not containers",
             why="it was captured with concrete_args, and a stage is given one value after the other",
             remedy="capture it without concrete_args",
         )
     output = gm.graph.output_node()
     returned: Any = output.args[0]
-    if not all(isinstance(one, Node) for one in (returned if isinstance(returned, (tuple, list)) else [returned])):
+    if not all(isinstance(value, Node) for value in (returned if isinstance(returned, (tuple, list)) else [returned])):
         raise PassError(
             "the last stage of a pipeline returns a tensor, or a tuple of tensors",
             where=output.source,
@@ -165,10 +164,10 @@ def _check_count(gm: GraphModule, cuts: StageCuts, n: int) -> None:
 
 
 def _estimate(gm: GraphModule, inputs: Sequence[Any], backward: bool) -> tuple[dict[Node, float], dict[Node, int]]:
-    """Return what each node costs, and the bytes that it makes."""
+    """Return the cost of each node, and the bytes of the values that it makes."""
     try:
         costs = estimate_cost(gm, *inputs, backward=backward)
-        made = activation_memory(gm, *inputs)
+        memory = activation_memory(gm, *inputs)
     except (DataDependentOutputException, DynamicOutputShapeException, GuardOnDataDependentSymNode) as error:
         raise PassError(
             "split_into_stages cannot follow the program: sizes, or its course, depend on elements of tensors",
@@ -176,14 +175,14 @@ def _estimate(gm: GraphModule, inputs: Sequence[Any], backward: bool) -> tuple[d
             remedy="pipelines send tensors of fixed sizes: use torch.where in place of x[mask] and x.item()",
         ) from error
     activations: dict[Node, int] = {}
-    for one in made.storages:
-        if one.node is not None and one.nodes:
-            activations[one.node] = activations.get(one.node, 0) + one.size
-    return {one.node: _cost(one) for one in costs.nodes}, activations
+    for storage in memory.storages:
+        if storage.node is not None and storage.nodes:
+            activations[storage.node] = activations.get(storage.node, 0) + storage.size
+    return {storage.node: _cost(storage) for storage in costs.nodes}, activations
 
 
-def _cost(one: NodeCost) -> float:
-    return float(sum(max(kernel.work.flops, _FLOPS_A_BYTE * kernel.work.moved) for kernel in one.kernels))
+def _cost(node_cost: NodeCost) -> float:
+    return float(sum(max(kernel.work.flops, _FLOPS_A_BYTE * kernel.work.moved) for kernel in node_cost.kernels))
 
 
 def _given_seconds(gm: GraphModule, seconds: Mapping[Node, float]) -> dict[Node, float]:
@@ -196,29 +195,31 @@ def _given_seconds(gm: GraphModule, seconds: Mapping[Node, float]) -> dict[Node,
     return {node: float(value) for node, value in seconds.items()}
 
 
-def _places(cuts: StageCuts, n: int, weights: Sequence[float], made: Sequence[int], memory: int | None) -> list[int]:
-    """The steps before which the program is cut."""
+def _places(
+    cuts: StageCuts, n: int, weights: Sequence[float], made_bytes: Sequence[int], memory: int | None
+) -> list[int]:
+    """Return the steps before which the program is cut."""
     division = Division(cuts.places(), n)
-    held = [float(one + other) for one, other in zip(made, cuts.state_bytes(), strict=True)]
+    used_bytes = [float(weight + other) for weight, other in zip(made_bytes, cuts.state_bytes(), strict=True)]
     if memory is not None:
-        if (least := division.least_largest(held)) is not None and least > memory:
+        if (least := division.least_largest(used_bytes)) is not None and least > memory:
             raise PassError(
                 f"no {n} stages of the program fit into {in_bytes(memory)} each",
                 why=f"the largest one takes {in_bytes(int(least))} or more of parameters, buffers and values of a call",
                 remedy="ask for more stages, or smaller microbatches",
             )
-        division.limit(held, float(memory))
-    for measure in (weights, held, [-one for one in weights]):  # the last lets the cheapest stage cost most
+        division.limit(used_bytes, float(memory))
+    for measure in (weights, used_bytes, [-weight for weight in weights]):  # the last lets the cheapest stage cost most
         least = division.least_largest(measure)
-        assert least is not None  # there are places enough, and what was found first keeps to its limit
+        assert least is not None  # there are enough places, and the division that was best before keeps to its limit
         division.limit(measure, max(least * _SLACK, least / _SLACK) + _ROUNDING * abs(sum(measure)))
-    found = division.least_sum([float(one) for one in cuts.sent])
-    assert found is not None
-    return found
+    places = division.least_sum([float(weight) for weight in cuts.sent])
+    assert places is not None
+    return places
 
 
 def _module(gm: GraphModule, cuts: StageCuts, begin: int, end: int, number: int) -> GraphModule:
-    """The program from one cut to the next."""
+    """Return the program from one cut to the next."""
     graph = _blank_like(gm.graph)
     values: dict[Node, Node] = {}
     if begin == 0:
@@ -240,7 +241,7 @@ def _module(gm: GraphModule, cuts: StageCuts, begin: int, end: int, number: int)
 
 
 def _copy_with_needs(graph: Graph, cuts: StageCuts, node: Node, values: dict[Node, Node]) -> None:
-    """Copy ``node``, and before it what each stage makes itself."""
+    """Copy ``node`` after the attributes and numbers that it needs."""
     for needed in cuts.made_for(node):
         first = cuts.sent_on.get(needed, needed)
         if first not in values:

@@ -1,4 +1,4 @@
-"""Where a program may be cut into stages that run in processes of their own, and where it is best cut."""
+"""Places to cut a program into stages that run in separate processes, and the choice of the best."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _SHOWN = 4
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CutValue:
-    """A value that goes from one process to the next where a cut is between its making and a use."""
+    """A value that is sent between processes if a cut separates its producer from a use."""
 
     node: Node
-    """What makes it: an input, an operation, or an attribute that several stages may use."""
+    """The producer: an input, an operation, or an attribute that several stages may use."""
     made: int
-    """The place of that among the steps; -1 for an input."""
+    """The number of the producing step; -1 for an input."""
     last: int
-    """The place of the last step that uses it; the number of steps where the program returns it."""
+    """The number of the last step that uses it; the count of steps if the program returns it."""
 
 
 @dataclass(slots=True)
@@ -48,19 +48,19 @@ class StageCuts:
     """The places between the operations of a program at which it may be cut, in the order of the program.
 
     Sizes have to be recorded (``meta["tensor_meta"]``). Attributes, and numbers that are computed from sizes alone, are
-    made again in each stage that uses them; other tensors are sent.
+    fetched or computed again in each stage that uses them; other tensors are sent.
     """
 
     def __init__(self, program: GraphModule) -> None:
         self._program = program
         self._dependences = Dependences(program.graph)
         self.steps: list[Node] = []
-        """The operations, without those that are made again where they are used."""
+        """The operations, without the numbers that are computed again in each stage that uses them."""
         self._leaves: dict[Node, dict[Node, None]] = {}
-        """The values that have to be there for each value to be used."""
+        """The values that have to be sent for each value to be available."""
         self._place: dict[Node, int] = {}
         self.values: list[CutValue] = []
-        """What may have to be sent."""
+        """The values that may have to be sent."""
         self.holdings: dict[int, _Holding] = {}
         """The state by storage."""
         for node in program.graph.nodes:
@@ -69,10 +69,10 @@ class StageCuts:
                 self.steps.append(node)
         self._find_state()
         self.sent_on = self._find_sent_attributes()
-        """Nodes that fetch what one stage has and sends to the others, with the first node that fetches the same."""
+        """Nodes that fetch an attribute that one stage sends to the others, with the first node that fetches it."""
         self._find_values()
         self.blocked: list[str | None] = [None] * (len(self.steps) + 1)
-        """Why there can be no cut before each step; None where there can."""
+        """For each step the reason why there can be no cut before it, or None."""
         self._block()
         sent = [0] * (len(self.steps) + 1)
         for value in self.values:
@@ -82,18 +82,18 @@ class StageCuts:
         """Bytes that a cut before each step sends."""
 
     def crossing(self, place: int) -> list[Node]:
-        """The values that a cut before the step at ``place`` sends, in the order of the program."""
+        """Return the values that a cut before the step at ``place`` sends, in the order of the program."""
         return [value.node for value in self.values if value.made < place <= value.last]
 
     def made_for(self, node: Node) -> list[Node]:
-        """The attributes and numbers that ``node`` needs, which its stage makes or is sent, in order."""
+        """Return the attributes and numbers that ``node`` needs, in order; its stage computes or receives them."""
 
         def made(user: Node) -> list[Node]:
             return [used for used in user.all_input_nodes if used not in self._place and used.op != "placeholder"]
 
         return sorted(reached([node], made).keys() - {node})
 
-    # What is made, used and held.
+    # State and values.
 
     def _find_state(self) -> None:
         for node in self._program.graph.nodes:
@@ -112,35 +112,38 @@ class StageCuts:
         return self.holdings.setdefault(memory_of(tensor), _Holding(tensor))
 
     def _find_sent_attributes(self) -> dict[Node, Node]:
-        """Parameters that more than one step fetches, and that no module has: their gradients are one sum."""
-        found: dict[Node, Node] = {}
+        """Map nodes that fetch a trained parameter, used by no module call, to the first such node.
+
+        Such a parameter lives in one stage, so that its gradient is summed there.
+        """
+        first_getters: dict[Node, Node] = {}
         for holding in self.holdings.values():
             tensors = {id(operator.attrgetter(str(node.target))(self._program)) for node in holding.getters}
             if holding.tensor.requires_grad and not holding.called and len(tensors) == 1:
-                found.update(dict.fromkeys(holding.getters, holding.getters[0]))
-        return found
+                first_getters.update(dict.fromkeys(holding.getters, holding.getters[0]))
+        return first_getters
 
     def _find_values(self) -> None:
         last: dict[Node, int] = {}
-        made: dict[Node, int] = {}
+        making_step: dict[Node, int] = {}
         held_by = {node: holding for holding in self.holdings.values() for node in holding.getters}
         for node in self._program.graph.nodes:
             place = len(self.steps) if node.op == "output" else self._place.get(node)
             needed = dict.fromkeys(leaf for used in node.all_input_nodes for leaf in self._leaves[used])
             if place is None:
-                # Inputs and attributes are there before the first step.
-                made[node], self._leaves[node] = -1, self._leaves_of(node, needed)
+                # Inputs and attributes are available before the first step.
+                making_step[node], self._leaves[node] = -1, self._leaves_of(node, needed)
                 continue
-            made[node], self._leaves[node] = place, {node: None}
+            making_step[node], self._leaves[node] = place, {node: None}
             for leaf in needed:
                 last[leaf] = place
-                # An attribute that is sent on comes from the first stage that uses it.
-                if leaf.op == "get_attr" and made[leaf] < 0:
-                    made[leaf] = place
+                # An attribute is sent by the first stage that uses it.
+                if leaf.op == "get_attr" and making_step[leaf] < 0:
+                    making_step[leaf] = place
             for used in self.made_for(node):
                 if (holding := held_by.get(used)) is not None:
                     holding.places.append(place)
-        self.values = [CutValue(node, made[node], place) for node, place in last.items()]
+        self.values = [CutValue(node, making_step[node], place) for node, place in last.items()]
         self.values.sort(key=lambda value: value.node)
 
     def _leaves_of(self, node: Node, needed: dict[Node, None]) -> dict[Node, None]:
@@ -151,7 +154,7 @@ class StageCuts:
             return {} if first is None else {first: None}
         return needed
 
-    # Where there can be no cut.
+    # Places that cannot be cut.
 
     def _block(self) -> None:
         for value in self.values:
@@ -163,14 +166,16 @@ class StageCuts:
                     value.last,
                     f"`%{node}`, {with_article(kind.__name__)}, is used behind it: only tensors are sent",
                 )
-            writers = [self._place[one] for one in self._dependences.writers(node) if one in self._place]
+            writers = [self._place[writer] for writer in self._dependences.writers(node) if writer in self._place]
             if writers and (latest := max(writers)) > value.made:
                 why = f"`%{self.steps[latest]}` behind it writes to the memory of `%{node}`, of which a copy is sent"
                 self._forbid(value.made, min(value.last, latest), why)
         for holding in self.holdings.values():
             if (why := self._why_together(holding)) is not None:
                 self._forbid(min(holding.places), max(holding.places), why)
-        modes = [self._place[one] for one in self.steps if (effect := effect_of(one)) is not None and effect.sets_modes]
+        modes = [
+            self._place[step] for step in self.steps if (effect := effect_of(step)) is not None and effect.sets_modes
+        ]
         if modes:
             self._forbid(
                 min(modes), max(modes), "operations on both sides set modes, which each process has of its own"
@@ -181,7 +186,7 @@ class StageCuts:
                 self._forbid(place - 1, place, "no value is sent: what is behind it needs none")
 
     def _why_together(self, holding: _Holding) -> str | None:
-        """Return why the steps that use one piece of state have to be in one stage; None if they need not."""
+        """Return the reason why all steps that use one piece of state have to be in one stage, or None."""
         if len(set(holding.places)) < 2:
             return None
         users = [*holding.getters, *holding.called]
@@ -193,12 +198,12 @@ class StageCuts:
             return f"modules on both sides share the parameters of {path}, whose gradients are one sum"
         return None
 
-    def _forbid(self, made: int, last: int, why: str) -> None:
-        for place in range(max(made, 0) + 1, min(last, len(self.steps) - 1) + 1):
+    def _forbid(self, first: int, last: int, why: str) -> None:
+        for place in range(max(first, 0) + 1, min(last, len(self.steps) - 1) + 1):
             self.blocked[place] = self.blocked[place] or why
 
     def reasons(self) -> list[str]:
-        """Return why there are no more places to cut at, the most common reason first."""
+        """Return the reasons against cuts, the most common first."""
         counts: dict[str, int] = {}
         for why in self.blocked[1 : len(self.steps)]:
             if why is not None:
@@ -208,46 +213,47 @@ class StageCuts:
     # Where to cut.
 
     def places(self) -> list[int]:
-        """Return where a stage may begin or end."""
+        """Return the steps at which a stage may begin or end."""
         inner = (place for place in range(1, len(self.steps)) if self.blocked[place] is None)
         return [0, *inner, len(self.steps)]
 
     def state_bytes(self) -> list[int]:
-        """Bytes of parameters and buffers, each at the first step that uses it."""
-        found = [0] * (len(self.steps) + 1)
+        """Return the bytes of parameters and buffers by step, each counted at the first step that uses it."""
+        sizes = [0] * (len(self.steps) + 1)
         for holding in self.holdings.values():
             if holding.places:
-                found[min(holding.places)] += holding.tensor.numel() * holding.tensor.element_size()
-        return found[:-1]
+                sizes[min(holding.places)] += holding.tensor.numel() * holding.tensor.element_size()
+        return sizes[:-1]
 
 
 class Division:
-    """A row of steps divided at some of the places where it may be, by dynamic programming over the last cut."""
+    """A choice of cuts in a sequence of steps, by dynamic programming over the last cut."""
 
     def __init__(self, places: Sequence[int], stages: int) -> None:
-        """Take the places, the first and the last of them among these, and how many stages there are to be."""
+        """Take the permitted places, including both ends of the sequence, and the number of stages."""
         self._places = torch.tensor(places)
         self._stages = stages
         self._limits: list[tuple[Tensor, float]] = []
 
     def limit(self, each: Sequence[float], most: float) -> None:
-        """Let the steps of no stage add up to more than ``most``."""
+        """Limit the sum of ``each`` over the steps of any stage to ``most``."""
         self._limits.append((self._sums(each), most))
 
     def least_largest(self, each: Sequence[float]) -> float | None:
-        """Return what the steps of the largest stage add up to where that is least; None where nothing keeps to the
-        limits.
-        """
+        """Return the smallest possible sum of the largest stage; None if no division keeps to the limits."""
         sums = self._sums(each)
-        found = self._best(lambda end: sums[end] - sums[:end], torch.maximum)
-        return None if found is None else found[0]
+        best = self._best(lambda end: sums[end] - sums[:end], torch.maximum)
+        return None if best is None else best[0]
 
     def least_sum(self, before: Sequence[float]) -> list[int] | None:
-        """The cuts for which the sum of ``before``, which has an entry for each place, is least."""
+        """Return the cuts with the smallest sum of ``before``, which has an entry for each place.
+
+        None if no division keeps to the limits.
+        """
         entries = torch.tensor(before, dtype=torch.float64)[self._places]
         entries[0] = 0.0
-        found = self._best(lambda end: entries[:end], torch.add)
-        return None if found is None else [int(self._places[at]) for at in found[1]]
+        best = self._best(lambda end: entries[:end], torch.add)
+        return None if best is None else [int(self._places[at]) for at in best[1]]
 
     def _sums(self, each: Sequence[float]) -> Tensor:
         total = torch.tensor([0.0, *each], dtype=torch.float64).cumsum(0)
@@ -256,11 +262,11 @@ class Division:
     def _best(
         self, measure: Callable[[int], Tensor], combine: Callable[[Tensor, Tensor], Tensor]
     ) -> tuple[float, list[int]] | None:
-        """Return the least value and the numbers of the cuts.
+        """Return the smallest value, and the cuts as positions in ``places``; None if no division keeps to the limits.
 
         Args:
-            measure: of a stage, from each earlier place to the one of that number.
-            combine: of what is before a stage and the stage.
+            measure: maps the number of a place to the measures of the stages from each earlier place to it.
+            combine: combines the value of all earlier stages with the measure of a stage.
         """
         count = len(self._places)
         stages = [self._within(end, measure(end)) for end in range(1, count)]
@@ -272,22 +278,20 @@ class Division:
             cuts.append([0, *(int(way.indices) for way in ways)])
         if best[-1].isinf():
             return None
-        found = [count - 1]
+        path = [count - 1]
         for row in reversed(cuts):
-            found.append(row[found[-1]])
-        return float(best[-1]), found[:0:-1]
+            path.append(row[path[-1]])
+        return float(best[-1]), path[:0:-1]
 
     def _within(self, end: int, measured: Tensor) -> Tensor:
-        """``measured``, and infinity for the stages that are beyond a limit."""
+        """Return ``measured`` with infinity for the stages that exceed a limit."""
         for sums, most in self._limits:
             measured = measured.masked_fill(sums[end] - sums[:end] > most, torch.inf)
         return measured
 
 
 def _is_number(node: Node) -> bool:
-    """Return whether the value is none of tensors, and is computed without an effect: sizes, and what follows from
-    them.
-    """
+    """Return whether the value has no tensors and no effects: a size, or a number computed from sizes."""
     return node.op.startswith("call") and _recorded(node) is None and effect_of(node) is None
 
 

@@ -1,4 +1,4 @@
-"""Programs of ``torch.export`` become ours, with their state where the original module had it: ``from_export``."""
+"""``from_export``: convert programs of ``torch.export``, with state under the names of the original module."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ from fx.node import Argument, Node, map_aggregate
 
 
 def from_export(exported_program: ExportedProgram, form: Form = "functional") -> GraphModule:
-    """An exported program as one of ours, its operations called on state that is where the original had it.
+    """Convert an exported program to one of ours, with its state under the original names.
 
-    Operators of ATen become functions and methods of torch, which is what passes look for, where these mean the same;
-    what has no such counterpart stays (:func:`fx.interop.to_functional`).
+    Operators of ATen become the equivalent functions and methods of torch, which passes look for; operators without an
+    equivalent stay (:func:`fx.interop.to_functional`).
 
-    Parameters, buffers and constants are read by ``get_attr`` nodes under their original names (``state_dict`` has the
-    original's keys) and shared with the exported program; tied ones stay tied. Arguments and results have the structure
-    that the original's have, arguments by their original names. What the program was exported for (shapes, ranges of
-    sizes, values built in) is checked by ``torch._assert`` nodes, which ``fx.passes.RemoveChecks`` drops. Writes to
-    buffers and inputs happen as in the original, regions under autocast or a gradient mode begin and end with nodes
-    that set it, and ``torch.cond``, loops, maps and scans stay one node, their parts programs below this one, as do
-    calls of Triton kernels, which a process knows by number. ``meta`` is kept, and ``node.source`` read from the stack
-    traces.
+    ``get_attr`` nodes read parameters, buffers and constants under their original names (``state_dict`` has the
+    original keys). They are shared with the exported program; tied parameters stay tied. Arguments and results have
+    their original structure, and arguments their original names. ``torch._assert`` nodes check the constraints of the
+    export (shapes, ranges of sizes, specialized values); ``fx.passes.RemoveChecks`` drops them. Writes to buffers and
+    inputs happen as in the original. Regions under autocast or a gradient mode begin and end with nodes that set the
+    mode. ``torch.cond``, loops, maps and scans stay one node, with their bodies as programs inside this one. Calls of
+    Triton kernels also stay one node; a kernel's number is valid in one process only. ``meta`` is kept, and
+    ``node.source`` is read from the stack traces.
 
     Args:
-        exported_program: what ``torch.export.export`` returned, decomposed or not; it stays as it is.
-        form: ``"functional"``, or ``"aten"`` for the operators of ATen as they were exported.
+        exported_program: the result of ``torch.export.export``, decomposed or not; it is not changed.
+        form: ``"functional"``, or ``"aten"`` for the exported operators of ATen.
 
     Raises:
         InteropError: it is not an exported program, calls another higher-order operator, computes gradients, orders
@@ -69,7 +69,7 @@ def from_export(exported_program: ExportedProgram, form: Form = "functional") ->
 
 
 class _Importer:
-    """Makes one program of ours from an exported one."""
+    """The conversion of one exported program."""
 
     def __init__(self, exported: ExportedProgram) -> None:
         self.exported = exported
@@ -82,7 +82,7 @@ class _Importer:
         self.reader = NoteReader()
 
     def program(self) -> GraphModule:
-        """The program."""
+        """Return the converted program."""
         self._attach_state()
         names, codegen = self._signature()
         self._write_inputs(names, codegen is not None)
@@ -101,7 +101,7 @@ class _Importer:
             f"the higher-order operator {target.name()} has no counterpart",
             where=self.reader.locate(node.meta.get("stack_trace")),
             value=describe(node),  # type: ignore[arg-type]  it reads what both libraries' nodes have
-            why="it calls parts of the program in a way of its own",
+            why="it calls parts of the program in a way that our programs cannot represent",
             remedy="write it without that operator, or export the parts around it one by one",
         )
 
@@ -128,7 +128,7 @@ class _Importer:
     # Inputs.
 
     def _signature(self) -> tuple[list[str], PyTreeCodeGen | None]:
-        """The names of the parameters, and a code generator for the structure of inputs and output if it takes one."""
+        """Return the parameter names, and the code generator for structured inputs or outputs, if one is needed."""
         args, kwargs = self.in_spec.children()
         signature = self.exported.module_call_graph[0].signature
         recorded: list[str] = list((signature and signature.forward_arg_names) or ())
@@ -140,15 +140,15 @@ class _Importer:
         return names, PyTreeCodeGen(PyTreeInfo(names, in_spec, self.out_spec))
 
     def _write_inputs(self, names: list[str], structured: bool) -> None:
-        """The user's inputs, checks of them, and the state that the program reads."""
+        """Write the user's inputs, checks of them, and the state that the program reads."""
         pairs = list(zip(self.theirs.find_nodes(op="placeholder"), self._input_specs(), strict=True))
         inputs = [(node, spec) for node, spec in pairs if spec.target is None]
         targets = [node.name for node, _ in inputs] if structured else names
         for (node, _), target in zip(inputs, targets, strict=True):
             self.values[node] = self._copied(node, "placeholder", target, node.name)
         checked = [(node, spec) for node, spec in inputs if not isinstance(spec.arg, CustomObjArgument)]
-        demands = [(self.values[node], _demanded(node, spec)) for node, spec in checked]
-        InputChecks(self.graph, dict(self.exported.range_constraints)).add(demands)
+        expected = [(self.values[node], _example_of(node, spec)) for node, spec in checked]
+        InputChecks(self.graph, dict(self.exported.range_constraints)).add(expected)
         for node, spec in pairs:
             if spec.target is not None and node.users:
                 self.values[node] = self._copied(node, "get_attr", spec.target, None)
@@ -167,7 +167,7 @@ class _Importer:
     # Outputs.
 
     def _write_outputs(self, structured: bool) -> None:
-        """Write to buffers and inputs what the program computed for them, and return the rest."""
+        """Write computed values to mutated buffers and inputs, and return the other outputs."""
         returned: Any = self.theirs.output_node().args[0]
         results: list[Argument] = [self._argument(value) for value in returned]
         written: dict[Argument, Node] = {}
@@ -178,10 +178,10 @@ class _Importer:
             if kind in ("USER_OUTPUT", "LOSS_OUTPUT"):
                 user.append(value)
             elif kind in ("BUFFER_MUTATION", "PARAMETER_MUTATION"):
-                held = self.graph.find_nodes(op="get_attr", target=spec.target) or [
+                getters = self.graph.find_nodes(op="get_attr", target=spec.target) or [
                     self.graph.get_attr(str(spec.target))
                 ]
-                written[value] = self._write(held[0], value)
+                written[value] = self._write(getters[0], value)
             elif kind == "USER_INPUT_MUTATION":
                 written[value] = self._write(self.values[inputs[str(spec.target)]], value)
             else:
@@ -194,15 +194,15 @@ class _Importer:
         leaves = [written.get(value, value) if isinstance(value, Node) else value for value in user]
         self.graph.output(leaves if structured else pytree.tree_unflatten(leaves, self.out_spec))
 
-    def _write(self, held: Node, value: Node) -> Node:
-        copy = self.graph.call_function(torch.ops.aten.copy_.default, (held, value))
+    def _write(self, target: Node, value: Node) -> Node:
+        copy = self.graph.call_function(torch.ops.aten.copy_.default, (target, value))
         copy.source = value.source
         return copy
 
     # Nodes.
 
     def _write_nodes(self, part: torch.fx.GraphModule, prefix: str) -> None:
-        """Copy the nodes of the exported program, or of a part of it that is ``prefix`` there."""
+        """Copy the nodes of the exported program, or of a part of it whose attribute path is ``prefix``."""
         for node in part.graph.nodes:
             if node.op in ("placeholder", "output"):
                 continue
@@ -211,7 +211,7 @@ class _Importer:
                 path = f"{prefix}{node.target}"
                 if isinstance(value, torch.fx.GraphModule):
                     if all(map(_is_in_mode, node.users)):
-                        continue  # its nodes are written where it is called
+                        continue  # _write_region copies its nodes at the call
                     value = from_torch(value)
                 self._attach(path, value, persistent=False)
                 self.values[node] = self._copied(node, node.op, path, node.name)
@@ -225,25 +225,25 @@ class _Importer:
                 self.values[node] = self._copied(node, node.op, node.target, node.name)
 
     def _write_region(self, node: torch.fx.Node, part: torch.fx.GraphModule, prefix: str) -> Any:
-        """Write what is computed in a mode between nodes that set and restore it. Return its results."""
+        """Write the nodes of a region between nodes that set and restore its mode; return the results."""
         enter, setting_count = _MODES[node.target.name()]  # type: ignore[union-attr]  it is an operator
         settings, (called, *operands) = node.args[:setting_count], node.args[setting_count:]
         inner = fetch_attribute(part, str(called.target))  # type: ignore[union-attr]  a node that reads a program
         for parameter, operand in zip(inner.graph.find_nodes(op="placeholder"), operands, strict=True):
             self.values[parameter] = self._argument(operand)
-        restore, held = enter(self.graph, settings)
+        restore, saved = enter(self.graph, settings)
         self._write_nodes(inner, f"{prefix}{called.target}.")  # type: ignore[union-attr]
-        self.graph.call_function(restore, (held,))
+        self.graph.call_function(restore, (saved,))
         return self._argument(inner.graph.output_node().args[0])
 
     def _copied(self, node: torch.fx.Node, op: str, target: Any, name: str | None) -> Node:
-        """A node that is ``node`` under another opcode and target, with its notes."""
+        """Return a copy of ``node`` with this opcode and target, and with its notes."""
         args, kwargs = self._argument(node.args), self._argument(node.kwargs)
         copied = self.graph.create_node(op, target, args, kwargs, name, node.type)
         notes = self.reader.of_torch(node.meta)
         copied.meta, copied.source, copied.origins = notes.meta, notes.source, notes.origins
         if not _is_in_numbers(notes.meta.get("tensor_meta")):
-            del copied.meta["tensor_meta"]  # which says what a call had; "val" has symbols
+            del copied.meta["tensor_meta"]  # it describes a call, in numbers; "val" has the symbols
         if "nn_module_stack" in copied.meta:
             stack = copied.meta["nn_module_stack"]
             copied.meta["nn_module_stack"] = {key: (path, _class_called(kind)) for key, (path, kind) in stack.items()}
@@ -265,14 +265,14 @@ def _set_grad_enabled(graph: Graph, settings: tuple[Any, ...]) -> tuple[Any, Nod
 
 
 _MODES = {"wrap_with_autocast": (_enter_autocast, 4), "wrap_with_set_grad_enabled": (_set_grad_enabled, 1)}
-"""Operators that call a part of a program in a mode: what writes its beginning, and how many arguments set it.
+"""Operators that call a part of a program in a mode: the function that enters the mode, and the number of its settings.
 
-That returns the function that ends it, and what that is called with."""
+The function returns the callable that leaves the mode, and the argument of that callable."""
 _LEAVES = (
     *("cond", "map_impl", "scan", "while_loop"),
     *("triton_kernel_wrapper_functional", "triton_kernel_wrapper_mutation"),
 )
-"""Operators that stay one node: with parts of a program as arguments, which are programs of their own, and kernels."""
+"""Operators that stay one node: those with parts of a program as arguments, which become programs, and kernels."""
 
 
 def _is_in_mode(node: torch.fx.Node) -> bool:
@@ -280,33 +280,33 @@ def _is_in_mode(node: torch.fx.Node) -> bool:
 
 
 def _is_in_numbers(recorded: Any) -> bool:
-    """Return whether what is recorded of a value, tensors in containers included, has no symbolic size."""
+    """Return whether the metadata of a value, including tensors in containers, has no symbolic size."""
     leaves = pytree.tree_leaves(recorded, is_leaf=lambda value: hasattr(value, "shape"))
     return all(type(size) is int for leaf in leaves for size in getattr(leaf, "shape", ()))
 
 
 def _class_called(name: Any) -> Any:
-    """The class of that name, where it is imported, as captured programs have it."""
+    """Return the class of that qualified name if its module is imported, else the name."""
     if not isinstance(name, str):
         return name
     home, _, short = name.rpartition(".")
-    found = getattr(sys.modules.get(home), short, None)
-    return found if isinstance(found, type) else name
+    value = getattr(sys.modules.get(home), short, None)
+    return value if isinstance(value, type) else name
 
 
 def _trains(graph: torch.fx.Graph) -> bool:
-    """Return whether the program does what a module does in training mode only: batch norm or dropout as there."""
+    """Return whether an operator, such as batch norm or dropout, runs in training mode."""
     for node in graph.nodes:
         if isinstance(node.target, OpOverload):
             names = [argument.name for argument in node.target._schema.arguments]
-            given = {**dict(zip(names, node.args, strict=False)), **node.kwargs}
-            if given.get("training") is True or given.get("train") is True:
+            arguments = {**dict(zip(names, node.args, strict=False)), **node.kwargs}
+            if arguments.get("training") is True or arguments.get("train") is True:
                 return True
     return False
 
 
 def _class_name(graph: torch.fx.Graph) -> str:
-    """The class of the exported module, as far as the nodes remember it."""
+    """Return the class name of the exported module if the nodes record it, else ``"GraphModule"``."""
     for node in graph.nodes:
         for path, kind in node.meta.get("nn_module_stack", {}).values():
             if path == "":
@@ -315,12 +315,10 @@ def _class_name(graph: torch.fx.Graph) -> str:
 
 
 def _is_plain(spec: pytree.TreeSpec) -> bool:
-    """Return whether a value of this structure can be written as such: made of tuples, lists, dicts and named
-    tuples.
-    """
+    """Return whether the structure consists of tuples, lists, dicts and named tuples only."""
     return spec.is_leaf() or (spec.type in (tuple, list, dict, namedtuple) and all(map(_is_plain, spec.children())))
 
 
-def _demanded(node: torch.fx.Node, spec: InputSpec) -> Any:
-    """Return what stands for an input: the value that it must have, a tensor of its shape, or a symbolic number."""
+def _example_of(node: torch.fx.Node, spec: InputSpec) -> Any:
+    """Return the example value of an input: a required constant, a tensor of its shape, or a symbolic number."""
     return spec.arg.value if isinstance(spec.arg, ConstantArgument) else node.meta.get("val")

@@ -1,4 +1,4 @@
-"""Programs of ``torch.fx`` become ours, and ours become theirs: ``from_torch`` and ``to_torch``."""
+"""``from_torch`` and ``to_torch``: convert programs of ``torch.fx`` to ours, and back."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _THEIRS_TO_OURS: dict[Any, Any] = {
 _RECORDS: dict[type[Any], type[Any]] = {TorchTensorMetadata: TensorMetadata}
 
 
-torch_node.has_side_effect(check)  # so that dead code does not include it there either
+torch_node.has_side_effect(check)  # so that torch.fx does not remove it as dead code either
 
 
 class FromTorch(Translation[torch.fx.GraphModule, GraphModule]):
@@ -61,7 +61,7 @@ class FromTorch(Translation[torch.fx.GraphModule, GraphModule]):
         self._reader = NoteReader()
 
     def make_program(self, source: torch.fx.GraphModule) -> GraphModule:
-        """A program without nodes or state, named like ``source``."""
+        """Return a program without nodes or state, named like ``source``."""
         is_default = source.graph._tracer_cls is torch.fx.Tracer
         return GraphModule(torch.nn.Module(), Graph(tracer_cls=Tracer if is_default else None), type(source).__name__)
 
@@ -70,16 +70,16 @@ class FromTorch(Translation[torch.fx.GraphModule, GraphModule]):
         return isinstance(graph._codegen, torch_graph._PyTreeCodeGen)
 
     def nodes_of(self, graph: Any) -> list[Any]:
-        """Placeholders first, which ``torch.fx`` also lets stand behind what is computed; checks stay among them."""
+        """Return the nodes, placeholders first: ``torch.fx`` allows them anywhere. Checks may stay between them."""
         nodes = list(graph.nodes)
         inputs = [node for node in nodes if node.op == "placeholder"]
-        before = set(nodes[: nodes.index(inputs[-1])]) if inputs else set[Any]()
-        if all(node.op == "placeholder" or before.issuperset(node.users) for node in before):
+        leading = set(nodes[: nodes.index(inputs[-1])]) if inputs else set[Any]()
+        if all(node.op == "placeholder" or leading.issuperset(node.users) for node in leading):
             return nodes
         return inputs + [node for node in nodes if node.op != "placeholder"]
 
     def write_codegen(self, source: Any, target: Graph) -> None:
-        """Let ``target`` write its code as ``source`` does."""
+        """Give ``target`` the counterpart of the code generator of ``source``."""
         theirs, codegen = source._codegen, CodeGen()
         if type(theirs) is torch_graph._PyTreeCodeGen:
             info = theirs.pytree_info
@@ -92,9 +92,9 @@ class FromTorch(Translation[torch.fx.GraphModule, GraphModule]):
             target.set_codegen(codegen)
 
     def write_code(self, source: torch.fx.GraphModule, target: GraphModule) -> None:
-        """Let ``target`` run the code of its graph, unless a pass forgot ``recompile()``: then its code is out of date.
+        """Compile the graph of ``target``, unless ``source`` has stale code because a pass forgot ``recompile()``.
 
-        A program that is written back runs what it ran before, as ``source`` does.
+        Then a program that is written back keeps its old code, as ``source`` does.
         """
         release_numbers(target)
         is_written_back = id(source) in self._known_modules
@@ -103,11 +103,11 @@ class FromTorch(Translation[torch.fx.GraphModule, GraphModule]):
                 target.recompile()
                 target.graph.about_to_change()
         else:
-            target._write()  # recompile() would do the same for those inside, which may be out of date
+            target._write()  # recompile() would also write the programs inside, whose code may be stale
             target._install()
 
     def write_notes(self, source: torch.fx.Node, target: Node, meta: dict[str, Any]) -> None:
-        """Give ``target`` the notes of ``source``; a node that was written back knows where it came from already."""
+        """Give ``target`` the notes of ``source``; a node that is written back keeps its own source and origins."""
         notes = self._reader.of_torch(meta)
         target._meta = notes.meta or None
         if source not in self._known_nodes:
@@ -128,7 +128,7 @@ class ToTorch(Translation[GraphModule, torch.fx.GraphModule]):
         self._reader = NoteReader()
 
     def make_program(self, source: GraphModule) -> torch.fx.GraphModule:
-        """A program without nodes or state, named like ``source``."""
+        """Return a program without nodes or state, named like ``source``."""
         is_default = source.graph._tracer_cls is Tracer
         graph = torch.fx.Graph(tracer_cls=torch.fx.Tracer if is_default else None)
         return torch.fx.GraphModule(torch.nn.Module(), graph, type(source).__name__)
@@ -138,7 +138,7 @@ class ToTorch(Translation[GraphModule, torch.fx.GraphModule]):
         return isinstance(graph._codegen, PyTreeCodeGen)
 
     def write_codegen(self, source: Graph, target: Any) -> None:
-        """Let ``target`` write its code as ``source`` does."""
+        """Give ``target`` the counterpart of the code generator of ``source``."""
         ours, codegen = source._codegen, torch_graph.CodeGen()
         if isinstance(ours, PyTreeCodeGen) and type(ours) in (PyTreeCodeGen, KeywordCodeGen):
             info = ours.pytree_info
@@ -150,7 +150,11 @@ class ToTorch(Translation[GraphModule, torch.fx.GraphModule]):
         target.set_codegen(codegen)
 
     def nodes_of(self, graph: Graph) -> Iterable[Node]:
-        """The nodes of a graph, unless code of torch.fx cannot have their arguments."""
+        """Return the nodes of a graph.
+
+        Raises:
+            InteropError: torch.fx cannot write an argument of a node in code.
+        """
         for node in graph.nodes:
             for value in leaves_of((node.args, node.kwargs)):
                 if isinstance(value, enum.Enum) and value.name not in type(value).__members__:
@@ -158,17 +162,17 @@ class ToTorch(Translation[GraphModule, torch.fx.GraphModule]):
                         f"torch.fx cannot write {value!r} in the code of a program",
                         where=node.source,
                         value=describe(node),
-                        why="it writes members of enumerations by their names, and this is a combination of several",
+                        why="it writes members of enumerations by name, and this value combines several",
                         remedy="pass its number (value.value), or combine the members in the function that is called",
                     )
         return graph.nodes
 
     def write_notes(self, source: Node, target: torch.fx.Node, meta: dict[str, Any]) -> None:
-        """Give ``target`` the notes of ``source``, and in its ``meta`` also what has no place of its own there."""
+        """Give ``target`` the notes of ``source``; provenance without a ``torch.fx`` field is stored in ``meta``."""
         target.meta = self._reader.for_torch(source, meta)
 
     def write_code(self, source: GraphModule, target: torch.fx.GraphModule) -> None:
-        """Let ``target`` run the code of its graph, with the scales and zero points that it has."""
+        """Compile the graph of ``target``, and fix the scales and zero points of ``source`` in it."""
         super().write_code(source, target)
         numbers = FixedNumbers.of_program(source)
         if numbers is not None:
@@ -176,19 +180,19 @@ class ToTorch(Translation[GraphModule, torch.fx.GraphModule]):
 
 
 def from_torch(graph_module: torch.fx.GraphModule) -> GraphModule:
-    """The program of ``torch.fx`` as one of ours: equal names, code and results.
+    """Convert a program of ``torch.fx`` to one of ours, with equal names, code and results.
 
     Nodes are converted one by one, with types, defaults, ``meta`` and stack traces (``node.source`` is read from them).
     Programs among the submodules are converted too; parameters, buffers and other modules are shared with the
-    original, under the same names, with hooks and training flags. What ``docs/differences.md`` lists under "Generated
-    code" and "Annotations" is written as ours is. Methods of a subclass of ``GraphModule`` stay behind. Methods of the
-    instance do, too: ``torch.export`` sets ``train`` and ``eval`` on its programs.
+    original, under the same names, with hooks and training flags. The code differs as listed in ``docs/differences.md``
+    under "Generated code" and "Annotations". Methods of a subclass of ``GraphModule`` are not copied, nor are methods
+    set on the instance: ``torch.export`` sets ``train`` and ``eval`` on its programs.
 
     Args:
-        graph_module: a program of ``torch.fx``; it stays as it is.
+        graph_module: a program of ``torch.fx``; it is not changed.
 
     Raises:
-        InteropError: it is none, its graph is not well formed, or it has a code generator of the user's own.
+        InteropError: it is not a program of ``torch.fx``, is not well formed, or has a custom code generator.
 
     >>> import torch, fx
     >>> theirs = torch.fx.symbolic_trace(lambda x: torch.relu(x) + 1)
@@ -205,16 +209,16 @@ def from_torch(graph_module: torch.fx.GraphModule) -> GraphModule:
 
 
 def to_torch(graph_module: GraphModule) -> torch.fx.GraphModule:
-    """Our program as one of ``torch.fx``: equal names, code and results; the way back from ``from_torch``.
+    """Convert one of our programs to ``torch.fx``, with equal names, code and results: the inverse of ``from_torch``.
 
-    What our nodes know beyond theirs (``source``, ``origins``) goes into ``node.meta``, where ``from_torch`` finds it
-    again. ``torch.fx`` turns ``torch.Size`` in arguments into tuples.
+    Fields that ``torch.fx`` nodes lack (``source``, ``origins``) are stored in ``node.meta``, and ``from_torch`` reads
+    them there. ``torch.fx`` turns ``torch.Size`` in arguments into tuples.
 
     Args:
-        graph_module: one of our programs; it stays as it is, and its tensors and modules are shared.
+        graph_module: one of our programs; it is not changed, and its tensors and modules are shared.
 
     Raises:
-        InteropError: it is none, or it has a code generator of the user's own.
+        InteropError: it is not one of our programs, or it has a custom code generator.
         GraphError: its graph is not well formed.
 
     >>> import torch, fx
@@ -227,7 +231,7 @@ def to_torch(graph_module: GraphModule) -> torch.fx.GraphModule:
 
 
 def check_program(graph_module: object) -> None:
-    """Refuse what cannot be converted by ``ToTorch``, before anything is made."""
+    """Raise if ``ToTorch`` cannot convert the program, before anything is created."""
     if not isinstance(graph_module, GraphModule):
         raise InteropError(
             f"to_torch takes an fx.GraphModule, not {type(graph_module).__name__}",
@@ -242,7 +246,7 @@ def check_program(graph_module: object) -> None:
 
 
 def _check_inputs(graph: Graph) -> None:
-    """Refuse an input that only keywords can give: torch.fx writes all inputs as positional parameters."""
+    """Raise for a keyword-only input: torch.fx writes all inputs as positional parameters."""
     with_default: Node | None = None
     for node in graph.find_nodes(op="placeholder"):
         if str(node.target).startswith("*"):
@@ -251,15 +255,15 @@ def _check_inputs(graph: Graph) -> None:
             with_default = node
         elif with_default is not None:
             raise InteropError(
-                f"torch.fx has no inputs that only keywords can give, and {node.target!r} is one",
+                f"torch.fx has no keyword-only inputs, and {node.target!r} is one",
                 value=describe(node),
-                why=f"it has no default and comes behind {with_default.target!r}, which has one",
+                why=f"it has no default and comes after {with_default.target!r}, which has one",
                 remedy="give it a default, or move it to the front",
             )
 
 
 def check_torch_program(graph_module: torch.fx.GraphModule) -> None:
-    """Refuse what cannot be converted by ``FromTorch``, before anything is made or written."""
+    """Raise if ``FromTorch`` cannot convert the program, before anything is created or written."""
     for path, module in graph_module.named_modules():
         if not isinstance(module, torch.fx.GraphModule):
             continue
@@ -281,11 +285,11 @@ def _refuse_codegen(codegen: object) -> NoReturn:
     raise InteropError(
         f"a graph writes its code with {kind.__module__}.{kind.__qualname__}, which has no counterpart",
         why="a code generator of one library cannot write the code of the other",
-        remedy="set the library's own, graph.set_codegen(CodeGen()), convert, and set one of the other library",
+        remedy="set the default one, graph.set_codegen(CodeGen()), convert, and set one of the other library",
     )
 
 
-# How programs of torch.export take their arguments: positional ones and keywords, each of any structure.
+# Arguments of programs of torch.export: positional and keyword arguments, each of any structure.
 
 
 def keeps_keywords_apart(spec: pytree.TreeSpec) -> bool:
@@ -297,7 +301,7 @@ def keeps_keywords_apart(spec: pytree.TreeSpec) -> bool:
 
 
 def positional_spec(spec: pytree.TreeSpec) -> pytree.TreeSpec:
-    """The structure of the list of all arguments, from that of positional ones and keywords apart.
+    """Return the structure of a list of all arguments, given the one that separates positional and keyword arguments.
 
     >>> apart = pytree.tree_structure(((1, [2, 3]), {"scale": 4}))
     >>> positional_spec(apart) == pytree.tree_structure([1, [2, 3], 4])
@@ -308,13 +312,13 @@ def positional_spec(spec: pytree.TreeSpec) -> pytree.TreeSpec:
 
 
 class KeywordCodeGen(PyTreeCodeGen):
-    """Flattens positional arguments and keywords apart, as modules of exported programs do.
+    """A code generator that flattens positional and keyword arguments separately, as exported modules do.
 
-    Hooks on such modules, which check inputs, read this structure from ``_in_spec``.
+    Input-checking hooks on such modules read this structure from ``_in_spec``.
     """
 
     def gen_fn_def(self, free_vars: list[str], maybe_return_annotation: str, *, expanded_def: bool = False) -> str:
-        """The original signature, and a line that unpacks its leaves."""
+        """Return the original signature, and a line that unpacks its leaves."""
         names = [name for name in self.pytree_info.orig_args if name != "self"]
         definition = CodeGen.gen_fn_def(self, names, maybe_return_annotation, expanded_def=expanded_def)
         leaves = [variable.partition(" ")[0] for variable in free_vars]
@@ -328,5 +332,5 @@ class KeywordCodeGen(PyTreeCodeGen):
         return f"{definition}\n    {', '.join(leaves)}, = {flattened}"
 
     def process_inputs(self, *args: Any) -> Any:
-        """The leaves of the arguments, all given by position."""
+        """Return the leaves of the arguments, which are all positional."""
         return pytree.tree_leaves(args)

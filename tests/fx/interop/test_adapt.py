@@ -377,7 +377,7 @@ def test_a_program_that_torch_fx_cannot_hold_is_refused_by_the_pass() -> None:
             return x + z
 
     program = fx.symbolic_trace(KeywordsOnly())
-    with pytest.raises(InteropError, match=r"torch\.fx has no inputs that only keywords can give, and 'z' is one"):
+    with pytest.raises(InteropError, match=r"torch\.fx has no keyword-only inputs, and 'z' is one"):
         to_torch(program)
     with pytest.raises(fx.PassError, match=r"is written for torch\.fx, which cannot hold this program"):
         adapt(lambda graph_module: graph_module)(program)

@@ -1,1 +1,1 @@
-"""What is recorded of a test, and the table at the end of a run."""
+"""Records of tests, the table at the end of a run, and reports."""

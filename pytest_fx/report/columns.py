@@ -1,4 +1,4 @@
-"""The columns of the table at the end of a run: what each shows of a row."""
+"""The columns of the table at the end of a run, with the function for the cells of each."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from pytest_fx.report.rows import NOT_JUDGED, REFUSED, RIGHT, RIGHT_WITH_WAIVER,
 from pytest_fx.tracebacks import users_line
 
 WIDE = 100
-"""Columns of a terminal from which on the table has nodes and errors."""
+"""Minimum width of a terminal, in characters, for the columns of nodes and errors."""
 Markup = Mapping[str, bool]
-"""How a cell is written where the terminal has colours, as pytest's terminal writer takes it."""
+"""Colours and styles of a cell, as keyword arguments of pytest's terminal writer."""
 _PLAIN: Markup = {}
 
 
@@ -25,27 +25,27 @@ class SummaryColumn:
     """One column of the table."""
 
     heading: str
-    """What stands above it."""
+    """The heading of the column."""
     cell: Callable[[SummaryRow], str]
-    """What it shows of a row."""
+    """The function from a row to the text of its cell."""
     optional: bool = False
-    """Whether it is left out where it shows a dash in every row."""
+    """Whether the column is left out if every cell is a dash."""
     narrowest: int | None = 0
-    """Columns of a terminal from which on it is shown; None to show it with ``-v`` alone, which shows all."""
+    """Minimum width of a terminal that shows the column, in characters; None to show it only with ``-v``."""
     short: Callable[[SummaryRow], str] | None = None
-    """What it shows without ``-v``, if that is less."""
+    """The function for a shorter cell without ``-v``, if there is one."""
     markup: Callable[[SummaryRow], Markup] = lambda row: _PLAIN
-    """How its cell is written where the terminal has colours."""
+    """The function from a row to the colours of its cell."""
     is_compared: bool = True
-    """Of a column of :func:`~pytest_fx.hooks.pytest_fx_summary_columns`: whether a comparison of two runs says where it
-    shows something else; what is measured does so in each run."""
+    """Whether a comparison of two runs reports changed cells; used for columns of
+    :func:`~pytest_fx.hooks.pytest_fx_summary_columns`. Turn it off for measured values, which differ in every run."""
 
     def is_shown(self, width: int, *, verbose: bool) -> bool:
-        """Return whether a terminal of ``width`` columns has it."""
+        """Return whether a terminal of ``width`` characters shows the column."""
         return verbose or (self.narrowest is not None and width >= self.narrowest)
 
     def shown(self, row: SummaryRow, *, verbose: bool) -> str:
-        """Return what it shows of ``row``: of a function that raises, the name of the exception; for None, a dash."""
+        """Return the cell of ``row``: a dash for None, and the name of the exception if the function raises."""
         try:
             value: Any = self.cell(row) if verbose or self.short is None else self.short(row)
         except Exception as error:
@@ -53,36 +53,36 @@ class SummaryColumn:
         return "-" if value is None else str(value)
 
     def problem(self, rows: Iterable[SummaryRow]) -> str | None:
-        """Return what the function of the column raises for the first row that it does not take, if there is one."""
+        """Return a message on the first row for which the cell function raises; None if it never raises."""
         for row in rows:
             try:
                 self.cell(row)
             except Exception as error:
-                said, where = _raised(error)
-                return f"fx: the column {self.heading!r} {said} for {row.program} of {row.model}{where}"
+                message, where = _raised(error)
+                return f"fx: the column {self.heading!r} {message} for {row.program} of {row.model}{where}"
         return None
 
 
-Column = SummaryColumn  # the name that hooks once imported
+Column = SummaryColumn  # the former name, which hooks may import
 
 
 def _raised(error: Exception) -> tuple[str, str]:
-    """Return what was raised, and where in the user's code, in words."""
-    said, where = f"raises {type(error).__name__}: {error}", users_line(error, or_torchs=False)
-    return said, f"\n  where  {where}" if where else ""
+    """Return a description of the exception, and a line with its place in the user's code."""
+    message, where = f"raises {type(error).__name__}: {error}", users_line(error, or_torchs=False)
+    return message, f"\n  where  {where}" if where else ""
 
 
 def columns_of(config: pytest.Config) -> tuple[list[SummaryColumn], list[str]]:
-    """Return the columns that all implementations of the hook give, the plugin's first, and what is wrong with them."""
+    """Return the columns from all implementations of the hook, the plugin's first, and messages on faulty ones."""
     try:
-        given: list[Any] = config.hook.pytest_fx_summary_columns(config=config)
+        returned: list[Any] = config.hook.pytest_fx_summary_columns(config=config)
     except Exception as error:
         own = COLUMNS if config.stash[BASELINE] is None else (*COLUMNS, CHANGE)
-        said, where = _raised(error)
-        return list(own), [f"fx: pytest_fx_summary_columns {said}; the table is without its columns{where}"]
+        message, where = _raised(error)
+        return list(own), [f"fx: pytest_fx_summary_columns {message}; the table is without its columns{where}"]
     columns, problems = list[SummaryColumn](), list[str]()
-    for one in given:
-        for column in one if isinstance(one, Iterable) else [one]:
+    for result in returned:
+        for column in result if isinstance(result, Iterable) else [result]:
             if isinstance(column, SummaryColumn):
                 columns.append(column)
             else:
@@ -91,12 +91,12 @@ def columns_of(config: pytest.Config) -> tuple[list[SummaryColumn], list[str]]:
 
 
 def is_users(column: SummaryColumn) -> bool:
-    """Return whether a column is none of the plugin's own."""
+    """Return whether a column was added by a user's hook."""
     return column not in COLUMNS and column is not CHANGE
 
 
 def _verdict(row: SummaryRow) -> str:
-    """The verdict, and what came of a program that is not right."""
+    """Return the verdict, with the reason if the program is wrong or was not judged."""
     verdict = verdict_of(row)
     reason = (row.outcome or "").partition(": ")[2] or row.outcome
     return f"{verdict}: {reason}" if verdict in (WRONG, NOT_JUDGED) and reason else verdict
@@ -137,7 +137,7 @@ def _colour_of_speedup(row: SummaryRow) -> Markup:
 
 
 def _has_speedup(row: SummaryRow) -> bool:
-    """Return whether a speed-up is shown: a wrong program is not praised."""
+    """Return whether the speed-up is shown; that of a wrong program is meaningless."""
     return row.speedup is not None and verdict_of(row) != WRONG
 
 
@@ -155,12 +155,12 @@ def _speedup(row: SummaryRow) -> str:
     if not _has_speedup(row):
         return "-"
     if row.noisy:
-        said = f"{_without_ratio(row.verdict)}: {row.outliers:.0%} outliers, pairs deviate by {row.noise:.1%}"
+        cell = f"{_without_ratio(row.verdict)}: {row.outliers:.0%} outliers, pairs deviate by {row.noise:.1%}"
     else:
-        said = f"{row.speedup:.3f} ({row.speedup_low:.3f} to {row.speedup_high:.3f}), {row.verdict}"
+        cell = f"{row.speedup:.3f} ({row.speedup_low:.3f} to {row.speedup_high:.3f}), {row.verdict}"
     if row.pairs is not None:
-        said += f"; undecided after {row.pairs} pairs" if row.is_open else f"; {row.pairs} pairs"
-    return f"{said}; contents of inputs repeat" if row.contents_repeat else said
+        cell += f"; undecided after {row.pairs} pairs" if row.is_open else f"; {row.pairs} pairs"
+    return f"{cell}; contents of inputs repeat" if row.contents_repeat else cell
 
 
 def _estimated_speedup(row: SummaryRow) -> str:
@@ -170,12 +170,12 @@ def _estimated_speedup(row: SummaryRow) -> str:
 
 
 def _without_ratio(verdict: str | None) -> str:
-    """Return what can be said where a ratio means nothing."""
+    """Return the verdict on a timing that is too noisy for a ratio."""
     return TOO_NOISY if verdict in (TOO_NOISY, "no change shown") else f"{verdict}, {TOO_NOISY} by how much"
 
 
-def _pair(value: Any, eager: Any, shown: Callable[[Any], str]) -> str:
-    return "-" if value is None else f"{shown(value)} ({shown(eager)})"
+def _pair(value: Any, eager: Any, formatted: Callable[[Any], str]) -> str:
+    return "-" if value is None else f"{formatted(value)} ({formatted(eager)})"
 
 
 def _change(row: SummaryRow) -> str:
@@ -217,9 +217,9 @@ COLUMNS = (
         "peak memory (eager's)", lambda row: _pair(row.peak_memory, row.eager_peak_memory, _bytes), True, None
     ),
 )
-"""The columns that the plugin itself gives."""
+"""The plugin's own columns."""
 CHANGE = SummaryColumn("change since the baseline (95 % interval)", _change)
-"""The column that it adds where a baseline was given."""
+"""The column that the plugin adds if a baseline was given."""
 
 
 def shown_error(value: float | None) -> str:

@@ -1,4 +1,4 @@
-"""How the table at the end of a run fits a terminal: side by side, below the model's name, or in parts."""
+"""Layout of the table at the end of a run: all columns side by side, below model names, or in several parts."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from pytest_fx.report.columns import Markup, SummaryColumn
 from pytest_fx.report.rows import WRONG, SummaryRow, verdict_of
 
 GAP = "  "
-"""What stands between two columns."""
+"""The space between two columns."""
 MARK = "!"
-"""What a row begins with whose program is wrong, in a column of its own."""
+"""The mark of a wrong program, in a separate first column."""
 NARROWEST_NAME = 24
-"""Columns that the names of programs have at least, if they are longer."""
+"""Minimum width of the column of program names if some are longer, in characters."""
 LONGEST_NAME = 40
-"""Columns that they have at most where a table does not fit in one part."""
+"""Maximum width of the column of program names in a table of several parts, in characters."""
 _WRONG: Markup = {"red": True, "bold": True}
 _HEADING: Markup = {"bold": True}
 
@@ -30,11 +30,11 @@ class CellColumn:
     """One column, cell by cell."""
 
     heading: str
-    """What stands above it."""
+    """The heading of the column."""
     cells: Sequence[str]
-    """What it shows of each row."""
+    """The text of the cell of each row."""
     markups: Sequence[Markup]
-    """How each cell is written."""
+    """The colours of each cell."""
     width: int
     """Characters in its longest line."""
 
@@ -44,12 +44,12 @@ def format_rows(
 ) -> list[Line]:
     """Return the lines of the table, none longer than ``width`` if that is given.
 
-    Optional columns that say nothing are left out, and without ``verbose`` those that a terminal of that width does not
-    have. Where the table is wider, rows stand below the names of their models, long names are broken, and columns that
-    do not fit follow below in another part.
+    Empty optional columns are left out, and, without ``verbose``, columns for wider terminals. If the table is too
+    wide, the rows of each model are listed below its name, long names are wrapped, and columns that do not fit follow
+    in another part below.
     """
-    shown = [column for column in columns if column.is_shown(width or 0, verbose=verbose)]
-    filled = [column for column in (_filled(column, rows, verbose=verbose) for column in shown) if column is not None]
+    visible = [column for column in columns if column.is_shown(width or 0, verbose=verbose)]
+    filled = [column for column in (_filled(column, rows, verbose=verbose) for column in visible) if column is not None]
     is_wrong = [verdict_of(row) == WRONG for row in rows]
     marks = CellColumn("", [MARK if wrong else "" for wrong in is_wrong], [_WRONG] * len(rows), 1)
     marked = [marks, *filled] if any(is_wrong) else filled
@@ -60,7 +60,7 @@ def format_rows(
     lines: list[Line] = []
     for part in _parts([marks, program], others, width):
         lines += [[]] if lines else []
-        # Below the first part, rows with nothing in its columns are left out.
+        # The parts after the first leave out rows whose cells there are all empty.
         places = [
             place for place in range(len(rows)) if not lines or any(column.cells[place] != "-" for column in part[2:])
         ]
@@ -74,7 +74,7 @@ def text_of(line: Line) -> str:
 
 
 def _filled(column: SummaryColumn, rows: Sequence[SummaryRow], *, verbose: bool) -> CellColumn | None:
-    """The cells of a column; None for an optional one that shows nothing."""
+    """Return the column with its cells; None for an optional column without content."""
     cells = [column.shown(row, verbose=verbose) for row in rows]
     if column.optional and all(cell == "-" for cell in cells):
         return None
@@ -87,11 +87,11 @@ def _total(columns: Sequence[CellColumn]) -> int:
 
 
 def _parts(names: list[CellColumn], others: list[CellColumn], width: int) -> Iterator[list[CellColumn]]:
-    """Yield the columns of one table after the other, all with the names of programs, none wider than ``width``."""
+    """Yield the columns of each part, which begins with the program names and is at most ``width`` wide."""
     marks, program = names
-    taken = _total([marks, *others]) + len(GAP)
-    if taken + min(program.width, NARROWEST_NAME) <= width:
-        yield [marks, _broken(program, width - taken), *others]
+    others_width = _total([marks, *others]) + len(GAP)
+    if others_width + min(program.width, NARROWEST_NAME) <= width:
+        yield [marks, _broken(program, width - others_width), *others]
         return
     program = _broken(program, min(LONGEST_NAME, width // 2))
     part = [marks, program]
@@ -104,7 +104,7 @@ def _parts(names: list[CellColumn], others: list[CellColumn], width: int) -> Ite
 
 
 def _broken(column: CellColumn, width: int) -> CellColumn:
-    """The column with cells that are longer than ``width`` in several lines."""
+    """Return the column with cells that are longer than ``width`` wrapped."""
     width = max(min(column.width, width), 1)
     heading, *cells = ["\n".join(_wrapped(cell, width)) for cell in (column.heading, *column.cells)]
     return CellColumn(heading, cells, column.markups, width)
@@ -115,13 +115,13 @@ def _wrapped(text: str, width: int) -> list[str]:
 
 
 def _heads(models: Sequence[str], places: Sequence[int]) -> dict[int, str]:
-    """The places of rows that are shown, and the name of the model above the first row of each."""
-    shown = [models[place] for place in places]
-    return {place: "" if shown[:at][-1:] == [shown[at]] else shown[at] for at, place in enumerate(places)}
+    """Map each shown row to the model name to print above it: empty unless it is the first row of its model."""
+    names = [models[place] for place in places]
+    return {place: "" if names[:at][-1:] == [names[at]] else names[at] for at, place in enumerate(places)}
 
 
 def _lines(columns: Sequence[CellColumn], heads: Mapping[int, str]) -> list[Line]:
-    """The heading and the rows of one table, where ``heads`` has a name with the name of the model above."""
+    """Return the lines of one part: headings, then rows, each below the model name that ``heads`` has for it."""
     plain: list[Markup] = [{}] * len(columns)
     lines = _row([column.heading for column in columns], plain, columns)
     for place, model in heads.items():
@@ -133,7 +133,7 @@ def _lines(columns: Sequence[CellColumn], heads: Mapping[int, str]) -> list[Line
 
 
 def _row(cells: Sequence[str], markups: Sequence[Markup], columns: Sequence[CellColumn]) -> list[Line]:
-    """The lines of one row: as many as its highest cell has."""
+    """Return the lines of one row: as many as its tallest cell has."""
     lines: list[Line] = []
     for parts in zip_longest(*(cell.split("\n") for cell in cells), fillvalue=""):
         last = max((place for place, part in enumerate(parts) if part), default=0)

@@ -1,4 +1,4 @@
-"""What other reports show of a test: properties in JUnit's XML, and text in pytest-html, of the same facts."""
+"""Facts on a test for other reports: properties in JUnit's XML, and the same as text in pytest-html."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ import pytest
 from pytest_fx.report.rows import FAILURE, PROPERTY, SummaryRow, collect_rows, verdict_of
 
 _SHOWN = ("error", "eager_error", "float64_error", "speedup", "speedup_low", "speedup_high", "verdict", "seconds")
-"""Fields of a row that are shown as they are, where they are known."""
+"""Fields of a row that are shown unchanged, if known."""
 
 
 def flatten_properties(report: Any) -> None:
-    """Put plain properties in the place of records on the report of a tear-down, which JUnit's XML is made of.
+    """Replace the records on the report of a tear-down, from which JUnit's XML is written, by plain properties.
 
-    Each would be the text of a dict otherwise, and what is known of a failure is as long as the programs. The records
-    themselves are on the report of the call.
+    XML would have each record as the text of a dict, and the record of a failure is as long as the programs. The report
+    of the call still has the records.
     """
     if report.when != "teardown" or not any(name in (PROPERTY, FAILURE) for name, _ in report.user_properties):
         return
-    kept = [(name, value) for name, value in report.user_properties if name not in (PROPERTY, FAILURE)]
-    report.user_properties = [*kept, *facts_of(report.user_properties)]
+    others = [(name, value) for name, value in report.user_properties if name not in (PROPERTY, FAILURE)]
+    report.user_properties = [*others, *facts_of(report.user_properties)]
 
 
 def facts_of(properties: Any) -> Iterator[tuple[str, str]]:
-    """Yield names and values of what is known of the programs of a test, and of its failure."""
+    """Yield the facts on the programs of a test, and on its failure, as names and values."""
     records = [value for name, value in properties if name == PROPERTY]
     call = SimpleNamespace(when="call", user_properties=[(PROPERTY, record) for record in records])
     for row in collect_rows([call]):
@@ -40,12 +40,12 @@ def facts_of(properties: Any) -> Iterator[tuple[str, str]]:
 
 
 def add_to_html(config: pytest.Config, report: Any) -> None:
-    """Give pytest-html, if it is there, the facts of a test as a text to open beside it."""
+    """Attach the facts on a test to its report as text for pytest-html, if that plugin is active."""
     if report.when != "call" or not config.pluginmanager.has_plugin("html"):
         return
     if text := "\n".join(f"{name}: {value}" for name, value in facts_of(report.user_properties)):
-        shown = {"name": "fx", "format_type": "text", "content": text, "mime_type": "text/plain", "extension": "txt"}
-        report.extras = [*getattr(report, "extras", ()), shown]
+        extra = {"name": "fx", "format_type": "text", "content": text, "mime_type": "text/plain", "extension": "txt"}
+        report.extras = [*getattr(report, "extras", ()), extra]
 
 
 def _facts_of_row(row: SummaryRow) -> Iterator[tuple[str, str]]:

@@ -1,7 +1,7 @@
-"""Where measured rows go: onto the report of their test, into the journal of the run, and to pytest-benchmark.
+"""Recording of measured rows: on the report of their test, in the journal of the run, and in pytest-benchmark.
 
-A worker of pytest-xdist only attaches rows to reports. The controller, which gets the reports, writes them, so that
-nothing is written twice. A child process of ``--fx-isolate`` reports each row to its parent at once.
+A worker of pytest-xdist only attaches rows to reports. The controller receives the reports and writes the rows, so that
+none is written twice. A child process of ``--fx-isolate`` reports each row to its parent at once.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from pytest_fx.report.rows import FAILURE, PROPERTY, SummaryRow, collect_rows, r
 from pytest_fx.report.summary import NOTES
 
 JOURNAL = pytest.StashKey[Journal]()
-"""Where a :class:`pytest.Config` keeps the journal of its run, once there is one."""
+"""The stash key of the journal of a run, once there is one."""
 
 
 def record_row(item: pytest.Item, row: SummaryRow, timing: Mapping[str, Any] | None = None) -> None:
-    """Keep ``row``, with ``timing``, where it was timed: the samples, and all that they depend on.
+    """Record ``row``, and ``timing`` if it was timed: the samples, and all conditions of the measurement.
 
-    It is on disk when this returns, or when the controller has the report of the test.
+    The record is on disk when this returns, or, in a worker, when the controller has the report of the test.
     """
     record = {"row": asdict(row), "timing": timing, "machine": describe_machine()}
     item.user_properties.append((PROPERTY, record))
@@ -39,17 +39,17 @@ def record_row(item: pytest.Item, row: SummaryRow, timing: Mapping[str, Any] | N
 
 
 def record_failure(item: pytest.Item, facts: Mapping[str, Any]) -> None:
-    """Attach what is known of a failure to the report of ``item``, for ``--fx-report`` and ``--fx-annotate``."""
+    """Attach the facts on a failure to the report of ``item``, for ``--fx-report`` and ``--fx-annotate``."""
     item.user_properties.append((FAILURE, dict(facts)))
 
 
 def note_row(item: pytest.Item, row: SummaryRow) -> None:
-    """Attach to the report of ``item`` what adds to a row that was measured, such as the verdict on it."""
+    """Attach an addition to a measured row, such as its verdict, to the report of ``item``."""
     item.user_properties.append((PROPERTY, {"row": asdict(row), "timing": None}))
 
 
 def keep(config: pytest.Config, test: str, record: Mapping[str, Any]) -> None:
-    """Write what ``test`` recorded, unless this is a worker."""
+    """Write a record of ``test``, unless this process is a worker."""
     if not is_worker(config):
         _write(config, test, record)
 
@@ -63,7 +63,7 @@ def receive(config: pytest.Config, report: Any, worker: str) -> None:
 
 
 def _finish(config: pytest.Config, journal: Journal) -> None:
-    """Write the record of the run, with the verdicts that the reports of its tests give."""
+    """Write the record of the run, with the verdicts from the reports of its tests."""
     reporter: Any = config.pluginmanager.get_plugin("terminalreporter")
     stats: dict[str, list[Any]] = {} if reporter is None else reporter.stats
     rows = collect_rows(report for reports in stats.values() for report in reports)

@@ -1,4 +1,4 @@
-"""``python -m pytest_fx``: puts the parts of a run together, and compares two runs."""
+"""``python -m pytest_fx``: merge the reports of the parts of a run, and compare two runs."""
 
 from __future__ import annotations
 
@@ -18,32 +18,36 @@ from pytest_fx.report.written_report import write_report
 
 
 def main(arguments: Sequence[str] | None = None, out: Callable[[str], Any] = sys.stdout.write) -> int:
-    """Run a command and return the exit status: 2 for what cannot be done, 1 if ``compare`` finds something worse."""
+    """Run a command and return the exit status: 2 for an error, 1 if ``compare`` finds a regression."""
     parser = argparse.ArgumentParser(
         prog="python -m pytest_fx",
-        description="reports of runs: what --fx-report wrote",
-        epilog="python -m pytest_fx judge --help: candidates in the place of a reference",
+        description="work with reports that --fx-report wrote",
+        epilog="python -m pytest_fx judge --help: judge candidates that replace a reference",
     )
     commands = parser.add_subparsers(required=True)
-    merging = commands.add_parser("merge", help="one report of the parts of a run, of several machines say")
+    merging = commands.add_parser("merge", help="merge the reports of a run's parts, for example from several machines")
     merging.add_argument("parts", nargs="+", type=Path, metavar="DIR", help="folders of reports")
-    merging.add_argument("-o", "--output", type=Path, required=True, metavar="DIR", help="the folder of the whole")
+    merging.add_argument(
+        "-o", "--output", type=Path, required=True, metavar="DIR", help="the folder of the merged report"
+    )
     merging.set_defaults(run=_merge)
-    comparing = commands.add_parser("compare", help="what is new, gone, judged otherwise, slower or faster in a run")
+    comparing = commands.add_parser(
+        "compare", help="list rows that are new, gone, slower, faster, or have another verdict"
+    )
     comparing.add_argument("before", type=Path, help="the folder of the earlier report")
-    comparing.add_argument("now", type=Path, help="that of the later one")
-    comparing.add_argument("-o", "--output", type=Path, metavar="FILE", help="a page with both, too")
+    comparing.add_argument("now", type=Path, help="the folder of the later report")
+    comparing.add_argument("-o", "--output", type=Path, metavar="FILE", help="also write a page that compares both")
     comparing.set_defaults(run=_compare)
-    given = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     try:
-        return given.run(given, out)
+        return options.run(options, out)
     except (FxError, OSError) as error:
         out(f"{type(error).__name__}: {error}\n")
         return 2
 
 
 def merged_run(parts: Sequence[ReportedRun]) -> ReportedRun:
-    """Return the run that these are parts of. Of a test that several of them ran, the last one counts."""
+    """Return the run that consists of these parts. If several parts ran a test, the last one counts."""
     outcomes: Counter[str] = Counter()
     last: dict[str, int] = {}
     for number, part in enumerate(parts):
@@ -55,7 +59,7 @@ def merged_run(parts: Sequence[ReportedRun]) -> ReportedRun:
     commits = dict.fromkeys(str(run["commit"]) for run in runs if run.get("commit"))
     run = {
         "id": "+".join(sorted(str(run.get("id")) for run in runs)),
-        # "?" sorts behind all times: the run has begun when a part is known to, and has ended if all parts have.
+        # "?" sorts after all times: the start is the earliest known one, and the end is known if all parts have ended.
         "begun": min(str(run.get("begun", "?")) for run in runs),
         "ended": max(str(run.get("ended", "?")) for run in runs),
         "arguments": runs[0].get("arguments") or [],
@@ -68,22 +72,22 @@ def merged_run(parts: Sequence[ReportedRun]) -> ReportedRun:
     return ReportedRun(run, lines)
 
 
-def _merge(given: argparse.Namespace, out: Callable[[str], Any]) -> int:
-    run = merged_run([read_run(part) for part in given.parts])
-    write_report(run, given.output)
+def _merge(options: argparse.Namespace, out: Callable[[str], Any]) -> int:
+    run = merged_run([read_run(part) for part in options.parts])
+    write_report(run, options.output)
     verdicts = Counter(row.verdict for row in run.rows())
     counted = ", ".join(f"{count} {verdict}" for verdict, count in verdicts.items())
-    out(f"{given.output / PAGE}: {len(given.parts)} part(s), {counted or 'no rows'}\n")
+    out(f"{options.output / PAGE}: {len(options.parts)} part(s), {counted or 'no rows'}\n")
     return 0
 
 
-def _compare(given: argparse.Namespace, out: Callable[[str], Any]) -> int:
-    before, now = read_run(given.before), read_run(given.now)
+def _compare(options: argparse.Namespace, out: Callable[[str], Any]) -> int:
+    before, now = read_run(options.before), read_run(options.now)
     changes = changes_between(before.entries(), now.entries())
     for change in changes:
         out(f"{change.kind:8}{change}\n")
     out(f"{len(changes)} change(s) in {len(now.rows())} row(s)\n")
-    if given.output is not None:
-        write_atomically(given.output, page_of(now, before=before))
-        out(f"{given.output}\n")
+    if options.output is not None:
+        write_atomically(options.output, page_of(now, before=before))
+        out(f"{options.output}\n")
     return int(any(change.is_worse for change in changes))

@@ -1,7 +1,6 @@
-"""The page of a report: one file with everything in it, which is allowed to fetch nothing.
+"""The page of a report: a single file that fetches nothing.
 
-What is written here is data, all of it text that models and passes may have made up; ``page/report.js`` puts it on the
-page as text, never as markup.
+The data is untrusted: models and passes may choose any text. ``page/report.js`` inserts it as text, never as markup.
 """
 
 from __future__ import annotations
@@ -22,11 +21,11 @@ from pytest_fx.report.run_comparison import RowChange, changes_between
 from pytest_fx.report.side_by_side import side_by_side
 
 MOST_BYTES = 10_000_000
-"""Bytes that a page takes at most."""
+"""Maximum size of a page, in bytes."""
 MOST_ROWS = 40_000
-"""Rows that a page has at most."""
+"""Maximum number of rows of a page."""
 LONGEST_CELL = 200
-"""Characters of a cell of the user's columns that a page shows."""
+"""Maximum length of a cell of the user's columns on a page, in characters."""
 _FOLDER = Path(__file__).parent / "page"
 _SCRIPTS = ("elements.js", "plots.js", "failures.js", "report.js")
 _NUMBERS = (
@@ -39,25 +38,25 @@ _TEXTS = (
     *("model", "program", "outcome", "reason", "dtype", "verdict", "waiver", "way", "batch", "note", "kernels"),
     "change_verdict",
 )
-_NOT_TELLING = "first those that are right or change nothing"
+_LEAST_URGENT = "first those that are right or change nothing"
 
 
 @dataclass(slots=True)
 class _Contents:
-    """What a page can be made without."""
+    """Limits on the optional contents of a page."""
 
     rows: int = MOST_ROWS
-    """How many rows it has."""
+    """Maximum number of rows."""
     samples: bool = True
-    """Whether it has the ratio of each pair."""
+    """Whether the page has the ratio of each pair."""
     runs: int = 20
-    """How many earlier runs it has."""
+    """Maximum number of earlier runs."""
     failures: int = 1_000
-    """How many failures it shows in full."""
+    """Maximum number of failures shown in full."""
     texts: int = 5_000
-    """How many failures it has the text of."""
+    """Maximum number of failures shown with their text."""
     left_out: list[str] = field(default_factory=list[str])
-    """What is said of it."""
+    """Descriptions of the contents that were left out."""
 
 
 def page_of(
@@ -71,17 +70,17 @@ def page_of(
 
     Args:
         run: the run.
-        history: runs that were reported in the same folder before, the oldest first.
-        before: a run to compare with in place of the last of these.
-        limit: the bytes that the page may take; what does not fit is left out, and the page says so.
+        history: earlier runs reported in the same folder, the oldest first.
+        before: a run to compare with, instead of the last of ``history``.
+        limit: the maximum size of the page, in bytes; contents that do not fit are left out, with a note on the page.
     """
     earlier = EarlierRun.of(before) if before is not None else history[-1] if history else None
     changes = [] if earlier is None else changes_between(earlier.entries, run.entries())
     rows = run.rows()
     contents = _Contents()
     page = ""
-    for said in _cuts(contents, len(rows), len(run.failures()), len(history)):
-        contents.left_out += [said] if said else []
+    for cut in _cuts(contents, len(rows), len(run.failures()), len(history)):
+        contents.left_out += [cut] if cut else []
         page = _page(_data(run, rows, history, earlier, changes, contents))
         if len(page.encode()) <= limit:
             break
@@ -89,7 +88,7 @@ def page_of(
 
 
 def _cuts(contents: _Contents, rows: int, failures: int, runs: int) -> Iterator[str]:
-    """Leave out something more each time, and yield what that is, if the page had it."""
+    """Leave out more contents at each step, and yield a description of them; an empty text if there were none."""
     yield ""
     contents.samples = False
     yield "the single pairs of timings"
@@ -101,8 +100,8 @@ def _cuts(contents: _Contents, rows: int, failures: int, runs: int) -> Iterator[
     yield f"the text of {failures - 200} of {failures} failures" if failures > 200 else ""
     for _ in range(8):
         contents.rows = min(contents.rows, rows) // 2
-        contents.left_out[:] = [said for said in contents.left_out if not said.endswith(_NOT_TELLING)]
-        yield f"{rows - contents.rows} of {rows} rows, {_NOT_TELLING}"
+        contents.left_out[:] = [sentence for sentence in contents.left_out if not sentence.endswith(_LEAST_URGENT)]
+        yield f"{rows - contents.rows} of {rows} rows, {_LEAST_URGENT}"
 
 
 def _data(
@@ -118,11 +117,11 @@ def _data(
     def text(value: Any) -> int | None:
         return None if value is None else strings.setdefault(str(value), len(strings))
 
-    kept = _most_telling(rows, contents.rows)
+    included = _most_urgent(rows, contents.rows)
     left_out = list(contents.left_out)
-    # Where the page was too large, what was cut to make it fit is said already.
-    if len(kept) < len(rows) and not any("rows" in said for said in left_out):
-        left_out.append(f"{len(rows) - len(kept)} of {len(rows)} rows, {_NOT_TELLING}")
+    # If rows were cut to make the page fit, a note is there already.
+    if len(included) < len(rows) and not any("rows" in sentence for sentence in left_out):
+        left_out.append(f"{len(rows) - len(included)} of {len(rows)} rows, {_LEAST_URGENT}")
     machines = list(dict.fromkeys(json.dumps(row.machine, sort_keys=True, default=str) for row in rows))
     failures = run.failures()
     by_key: dict[tuple[str, str], int] = {}
@@ -132,9 +131,9 @@ def _data(
         facts = failure.get("facts") or {}
         by_key.setdefault((facts.get("model", ""), facts.get("program", "")), number)
     reasons = {line["test"]: line["text"] for line in run.lines if line["kind"] == "skip"}
-    headings = [one for one in run.headings() if any(row.columns.get(one, "-") != "-" for row in kept)]
+    headings = [name for name in run.headings() if any(row.columns.get(name, "-") != "-" for row in included)]
     compact: list[list[Any]] = []
-    for row in kept:
+    for row in included:
         failure = by_key.get(row.key, next((by_test[test] for test in row.tests if test in by_test), None))
         why = next((reasons[test] for test in row.tests if test in reasons), None)
         compact.append(
@@ -163,23 +162,23 @@ def _data(
         "strings": list(strings),
         "machines": [_machine(json.loads(machine)) for machine in machines],
         "failures": [
-            _failure(one, number < contents.failures) for number, one in enumerate(failures[: contents.texts])
+            _failure(line, number < contents.failures) for number, line in enumerate(failures[: contents.texts])
         ],
         "failureCount": len(failures),
-        "history": _history(kept, history[-contents.runs :]),
+        "history": _history(included, history[-contents.runs :]),
         "earlier": None if earlier is None else earlier.when,
-        "changes": [[one.kind, one.model, one.program, one.text] for one in changes[:2_000]],
+        "changes": [[change.kind, change.model, change.program, change.text] for change in changes[:2_000]],
         "changeCount": len(changes),
         "leftOut": left_out,
     }
 
 
 _FIRST = {"wrong": 0, "right": 2, "changes nothing": 3}
-"""Which rows a page has first, where it cannot have all; the others stand between."""
+"""Priority of rows by verdict if a page cannot have all: smaller first, other verdicts are 1."""
 
 
-def _most_telling(rows: Sequence[ReportedRow], most: int) -> list[ReportedRow]:
-    """As many rows as a page can have, those first that are not right; in the order in which they came."""
+def _most_urgent(rows: Sequence[ReportedRow], most: int) -> list[ReportedRow]:
+    """Return at most ``most`` rows, chosen by the priority of their verdicts, in the original order."""
     if len(rows) <= most:
         return list(rows)
     order = sorted(range(len(rows)), key=lambda place: _FIRST.get(rows[place].verdict, 1))
@@ -187,13 +186,13 @@ def _most_telling(rows: Sequence[ReportedRow], most: int) -> list[ReportedRow]:
 
 
 def _own_cell(row: ReportedRow, heading: str) -> str | None:
-    """Return what a column of the user shows of a row, as far as a table has room for it."""
-    shown = row.columns.get(heading, "-")
-    return None if shown == "-" else shown if len(shown) <= LONGEST_CELL else f"{shown[:LONGEST_CELL]} …"
+    """Return the cell of a user's column, cut to the maximum length; None for an empty one."""
+    text = row.columns.get(heading, "-")
+    return None if text == "-" else text if len(text) <= LONGEST_CELL else f"{text[:LONGEST_CELL]} …"
 
 
 def _short(value: Any) -> Any:
-    """A number with four digits; one that JSON does not have as text."""
+    """Return a float rounded to four digits, or as text if it is not finite; other values are returned unchanged."""
     if isinstance(value, float):
         return float(f"{value:.4g}") if math.isfinite(value) else str(value)
     return value
@@ -208,7 +207,7 @@ def _ratios(row: ReportedRow) -> list[float] | None:
 
 
 def _machine(machine: Mapping[str, Any]) -> list[list[str]]:
-    """Return what is known of a machine, in pairs."""
+    """Return the facts on a machine as pairs of name and value."""
     facts: dict[str, Any] = {"in short": describe(machine), **machine}
     versions: Any = facts.pop("versions", None)
     if isinstance(versions, dict):
@@ -218,26 +217,28 @@ def _machine(machine: Mapping[str, Any]) -> list[list[str]]:
 
 def _failure(line: Mapping[str, Any], in_full: bool) -> dict[str, Any]:
     facts: Mapping[str, Any] = line.get("facts") or {}
-    shown = {name: line.get(name) for name in ("test", "when", "text", "place")}
-    shown.update({name: facts.get(name) for name in ("model", "program", "law", "message", "why", "node", "where")})
+    entry = {name: line.get(name) for name in ("test", "when", "text", "place")}
+    entry.update({name: facts.get(name) for name in ("model", "program", "law", "message", "why", "node", "where")})
     if not in_full:
-        return {**shown, "isCut": bool(facts)}
+        return {**entry, "isCut": bool(facts)}
     before, after = facts.get("before"), facts.get("after")
     if isinstance(before, str):
         marks = facts.get("before_line"), facts.get("after_line")
         rows, left_out = side_by_side(before, after, marks)
-        shown["code"] = {"rows": rows, "leftOut": left_out, "marks": marks, "hasAfter": after is not None}
+        entry["code"] = {"rows": rows, "leftOut": left_out, "marks": marks, "hasAfter": after is not None}
     maps = [facts[name] for name in ("node_map", "output_map") if name in facts]
-    shown["maps"] = [{**one, **{end: _short(one[end]) for end in ("smallest", "largest")}} for one in maps]
+    entry["maps"] = [
+        {**value_map, **{end: _short(value_map[end]) for end in ("smallest", "largest")}} for value_map in maps
+    ]
     if "drawing" in facts:
-        shown["drawing"] = base64.b64encode(facts["drawing"].encode()).decode()
-    shown["difference"] = facts.get("difference")
-    return shown
+        entry["drawing"] = base64.b64encode(facts["drawing"].encode()).decode()
+    entry["difference"] = facts.get("difference")
+    return entry
 
 
 def _history(rows: Sequence[ReportedRow], runs: Sequence[EarlierRun]) -> dict[str, Any]:
-    """For each row that was timed before on the same host, by its place: the runs, and the speed-ups with intervals."""
-    found: dict[str, list[Any]] = {}
+    """Return the earlier runs, and by row number the speed-ups with intervals that the same host measured."""
+    timings: dict[str, list[Any]] = {}
     for place, row in enumerate(rows):
         entries = [(number, run.entries.get(row.key)) for number, run in enumerate(runs)]
         points = [
@@ -246,8 +247,8 @@ def _history(rows: Sequence[ReportedRow], runs: Sequence[EarlierRun]) -> dict[st
             if entry is not None and entry.speedup is not None and entry.host == row.machine.get("host")
         ]
         if points:
-            found[str(place)] = points
-    return {"runs": [run.when for run in runs], "rows": found}
+            timings[str(place)] = points
+    return {"runs": [run.when for run in runs], "rows": timings}
 
 
 def _page(data: Mapping[str, Any]) -> str:

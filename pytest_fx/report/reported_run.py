@@ -1,8 +1,8 @@
-"""What a run found out, as lines of JSON in the folder of a report, and what is kept there of the runs before it.
+"""The records of a run and the history of earlier runs, as lines of JSON in the folder of a report.
 
-``rows.jsonl`` begins with a line on the run; then there is a line for each row that was measured, each test that failed
-and each that judged nothing. ``history.jsonl`` has a line for each earlier run, with its verdicts and speed-ups alone.
-Lines that are cut off, or of a later schema, are left out.
+``rows.jsonl`` begins with a line on the run. A line follows for each measured row, each failed test and each test that
+judged nothing. ``history.jsonl`` has a line for each earlier run, with its verdicts and speed-ups only. Readers skip
+truncated lines and lines of a later schema.
 """
 
 from __future__ import annotations
@@ -20,36 +20,36 @@ from pytest_fx.report.columns import SummaryColumn
 from pytest_fx.report.rows import SummaryRow, verdict_of
 
 SCHEMA = 1
-"""The version of what lines hold: a reader of this one takes no line of a later one."""
+"""The version of the format of lines: a reader skips lines of later versions."""
 ROWS, HISTORY, PAGE, MARKDOWN = "rows.jsonl", "history.jsonl", "index.html", "summary.md"
 """Files of a report."""
 MOST_RUNS = 20
-"""Earlier runs that are kept."""
+"""Maximum number of earlier runs in a history."""
 
 Key = tuple[str, str]
-"""A model and a program by name, which have the batch and the threads in them."""
+"""The names of a model and a program; they include the batch and the threads."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReportedRow:
-    """All that the tests of a run found out about one program of one model."""
+    """All results of a run's tests for one program of one model."""
 
     row: SummaryRow
-    """What the table at the end of the run shows."""
+    """The row of the table at the end of the run."""
     tests: tuple[str, ...]
-    """The tests that found it out."""
+    """The tests that recorded the row."""
     timing: Mapping[str, Any] | None
-    """The samples of its timing, with what they depend on, if it was timed."""
+    """The samples of its timing, with the conditions of the measurement, if it was timed."""
     machine: Mapping[str, Any]
-    """The machine that it was found out on; of a timed one, where it was timed."""
+    """The machine that measured the row; if it was timed, the one that timed it."""
     worker: str | None
     """The worker of pytest-xdist."""
     columns: Mapping[str, str]
-    """What columns of users show of it, by their headings."""
+    """The cells of users' columns, by heading."""
 
     @property
     def key(self) -> Key:
-        """Return what it is called by."""
+        """The names of the model and the program."""
         return self.row.model, self.row.program
 
     @property
@@ -60,7 +60,7 @@ class ReportedRow:
 
 @dataclass(frozen=True, slots=True)
 class ReportedEntry:
-    """What is kept of a row when its run is over."""
+    """The part of a row that a history keeps."""
 
     model: str
     """The model's name."""
@@ -71,68 +71,72 @@ class ReportedEntry:
     host: str | None = None
     """The host that it was timed on."""
     speedup: float | None = None
-    """Median of the ratios of paired calls, eager over transformed; None where it was not timed."""
+    """Median of the ratios of paired calls, eager over transformed; None if it was not timed."""
     low: float | None = None
     """Lower end of its 95 % interval."""
     high: float | None = None
     """Upper end of its 95 % interval."""
     columns: Mapping[str, str] = field(default_factory=dict[str, str])
-    """What columns of users show of it that are compared, by their headings."""
+    """The cells of users' columns that are compared between runs, by heading."""
 
     @property
     def key(self) -> Key:
-        """Return what it is called by."""
+        """The names of the model and the program."""
         return self.model, self.program
 
     @classmethod
     def of(cls, reported: ReportedRow, compared: Sequence[str] = ()) -> ReportedEntry:
-        """Return what is kept of a row; no speed-up of a wrong program. ``compared`` are columns of users."""
+        """Return the entry of a row, without the speed-up of a wrong program; ``compared`` names users' columns."""
         row = reported.row
         times = (row.speedup, row.speedup_low, row.speedup_high) if row.outcome is None else (None, None, None)
         columns = {heading: reported.columns[heading] for heading in compared if heading in reported.columns}
         return cls(row.model, row.program, reported.verdict, reported.machine.get("host"), *times, columns)
 
     def as_list(self) -> list[Any]:
-        """Return the fields but the columns, numbers with five digits."""
-        values = [getattr(self, name) for name in _LISTED]
+        """Return all fields except the columns, floats rounded to five digits."""
+        values = [getattr(self, name) for name in _LIST_FIELDS]
         return [float(f"{value:.5g}") if isinstance(value, float) else value for value in values]
 
 
-_LISTED = tuple(each.name for each in fields(ReportedEntry) if each.name != "columns")
-"""The fields of an entry that its line of a history has in this order."""
+_LIST_FIELDS = tuple(each.name for each in fields(ReportedEntry) if each.name != "columns")
+"""The fields of an entry in the order of its list in a history."""
 
 
 @dataclass(slots=True)
 class ReportedRun:
-    """A run, with all that it found out."""
+    """A run with all its results."""
 
     run: dict[str, Any]
-    """When it began and ended, what it was asked for, and how many tests had which outcome."""
+    """Facts on the run: start, end, command-line arguments, and the number of tests by outcome."""
     lines: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
-    """Lines on rows and tests, in the order in which they came."""
+    """Lines on rows and tests, in order of arrival."""
 
     def rows(self) -> list[ReportedRow]:
         """Return the rows, one for each program of each model, in the order of first appearance."""
-        found: dict[Key, list[dict[str, Any]]] = {}
+        lines_by_key: dict[Key, list[dict[str, Any]]] = {}
         for line in self.lines:
             if line["kind"] == "row":
-                found.setdefault((line["row"]["model"], line["row"]["program"]), []).append(line)
-        return [_merged(lines) for lines in found.values()]
+                lines_by_key.setdefault((line["row"]["model"], line["row"]["program"]), []).append(line)
+        return [_merged(lines) for lines in lines_by_key.values()]
 
     def headings(self, *, compared: bool = False) -> list[str]:
-        """Return the headings of columns of users, of all or of those that are compared."""
-        given: Any = self.run.get("columns")
-        columns = [one for one in given if isinstance(one, dict)] if isinstance(given, list) else []
-        return [str(one.get("heading")) for one in columns if one.get("compared") or not compared]
+        """Return the headings of users' columns, all or only those that are compared."""
+        recorded: Any = self.run.get("columns")
+        columns = [column for column in recorded if isinstance(column, dict)] if isinstance(recorded, list) else []
+        return [str(column.get("heading")) for column in columns if column.get("compared") or not compared]
 
     def add_columns(self, columns: Sequence[SummaryColumn]) -> None:
-        """Add what columns of users show of each row to the last of its lines."""
+        """Add the cells of users' columns to the last line of each row."""
         if not columns:
             return
-        self.run["columns"] = [{"heading": one.heading, "compared": one.is_compared} for one in columns]
-        shown = {row.key: {one.heading: one.shown(row.row, verbose=True) for one in columns} for row in self.rows()}
+        self.run["columns"] = [{"heading": column.heading, "compared": column.is_compared} for column in columns]
+        cells_by_key = {
+            row.key: {column.heading: column.shown(row.row, verbose=True) for column in columns} for row in self.rows()
+        }
         for line in reversed(self.lines):
-            if line["kind"] == "row" and (cells := shown.pop((line["row"]["model"], line["row"]["program"]), None)):
+            if line["kind"] == "row" and (
+                cells := cells_by_key.pop((line["row"]["model"], line["row"]["program"]), None)
+            ):
                 line["columns"] = cells
 
     def failures(self) -> list[dict[str, Any]]:
@@ -140,13 +144,13 @@ class ReportedRun:
         return [line for line in self.lines if line["kind"] == "failure"]
 
     def entries(self) -> dict[Key, ReportedEntry]:
-        """Return what is kept of the run when another one is reported in the same folder."""
+        """Return the entries of the run for a history."""
         compared = self.headings(compared=True)
         return {row.key: ReportedEntry.of(row, compared) for row in self.rows()}
 
     @property
     def when(self) -> str:
-        """When it began, and at which commit."""
+        """The start of the run, and its commit."""
         return _when(self.run)
 
     def write(self, folder: Path) -> None:
@@ -169,23 +173,23 @@ def _merged(lines: Sequence[dict[str, Any]]) -> ReportedRow:
 
 
 def _columns_of(lines: Sequence[dict[str, Any]]) -> dict[str, str]:
-    """Return what columns of users show, by the last of the lines of a row that has any."""
-    given: Any = next((line["columns"] for line in reversed(lines) if line.get("columns")), None)
-    return {str(name): str(text) for name, text in given.items()} if isinstance(given, dict) else {}
+    """Return the cells of users' columns from the last line of a row that has any."""
+    cells: Any = next((line["columns"] for line in reversed(lines) if line.get("columns")), None)
+    return {str(name): str(text) for name, text in cells.items()} if isinstance(cells, dict) else {}
 
 
 _FIELDS = frozenset(each.name for each in fields(SummaryRow))
 
 
-def _row(known: Mapping[str, Any]) -> SummaryRow:
-    """The row of a line; another version of the plugin may know more of one, which is left out."""
-    return SummaryRow(**{name: value for name, value in known.items() if name in _FIELDS})
+def _row(record: Mapping[str, Any]) -> SummaryRow:
+    """Return the row of a record, without fields that only another version of the plugin has."""
+    return SummaryRow(**{name: value for name, value in record.items() if name in _FIELDS})
 
 
 def read_run(folder: Path) -> ReportedRun:
-    """Return the run that was reported in ``folder``, or in the file of its rows.
+    """Return the run that was reported in ``folder``, which may also be the file of its rows.
 
-    Raises :class:`~pytest_fx.errors.ReportError` if there is none, or none that this version can read.
+    Raises :class:`~pytest_fx.errors.ReportError` if there is none, or this version cannot read it.
     """
     path = folder if folder.is_file() else folder / ROWS
     if not path.is_file():
@@ -197,7 +201,9 @@ def read_run(folder: Path) -> ReportedRun:
         raise ReportError(
             f"{path} cannot be read",
             why=f"its schema is {schema}, and this version reads up to {SCHEMA}" if runs else "no line is on a run",
-            remedy="read it with the version of pytest-fx that wrote it" if runs else "give what --fx-report wrote",
+            remedy="read it with the version of pytest-fx that wrote it"
+            if runs
+            else "pass a folder that --fx-report wrote",
         )
     run = {name: value for name, value in runs[0].items() if name not in ("schema", "kind")}
     lines = [record for record in records if _is_whole(record)]
@@ -209,7 +215,7 @@ def _is_readable(record: Mapping[str, Any]) -> bool:
 
 
 def _is_whole(record: Mapping[str, Any]) -> bool:
-    """Return whether a line has what the page is made of."""
+    """Return whether a line has all the values that the page needs."""
     if not _is_readable(record) or not isinstance(record.get("test"), str):
         return False
     row: Any = record.get("row")
@@ -230,26 +236,26 @@ def _when(run: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class EarlierRun:
-    """A run that was reported before in the same folder."""
+    """An earlier run in the same folder."""
 
     run: Mapping[str, Any]
-    """When it began and ended, and its commit."""
+    """Start, end and commit of the run, with its identifier."""
     entries: Mapping[Key, ReportedEntry]
-    """Its rows."""
+    """The rows of the run."""
 
     @classmethod
     def of(cls, run: ReportedRun) -> EarlierRun:
-        """Return what is kept of a run."""
-        kept = {name: run.run[name] for name in ("id", "begun", "ended", "commit") if name in run.run}
-        return cls(kept, run.entries())
+        """Return the part of a run that a history keeps."""
+        facts = {name: run.run[name] for name in ("id", "begun", "ended", "commit") if name in run.run}
+        return cls(facts, run.entries())
 
     @property
     def when(self) -> str:
-        """When it began, and at which commit."""
+        """The start of the run, and its commit."""
         return _when(self.run)
 
     def as_line(self) -> dict[str, Any]:
-        """Return its line."""
+        """Return the line of the run in a history."""
         rows = [entry.as_list() for entry in self.entries.values()]
         line = {"schema": SCHEMA, "kind": "history", "run": dict(self.run), "rows": rows}
         columns = [dict(entry.columns) for entry in self.entries.values()]
@@ -257,29 +263,31 @@ class EarlierRun:
 
 
 def _entry(row: Any, columns: Any) -> ReportedEntry | None:
-    """The entry that a row of a history is, if it is a whole one."""
-    if not isinstance(row, list) or len(row) != len(_LISTED):
+    """Return the entry of a row in a history; None if it is malformed."""
+    if not isinstance(row, list) or len(row) != len(_LIST_FIELDS):
         return None
-    known = dict(zip(_LISTED, row, strict=True))
-    shown = {str(name): str(text) for name, text in columns.items()} if isinstance(columns, dict) else {}
-    return ReportedEntry(**known, columns=shown) if has_types(ReportedEntry, known, but=["columns"]) else None
+    values = dict(zip(_LIST_FIELDS, row, strict=True))
+    cells = {str(name): str(text) for name, text in columns.items()} if isinstance(columns, dict) else {}
+    return ReportedEntry(**values, columns=cells) if has_types(ReportedEntry, values, but=["columns"]) else None
 
 
 def read_history(folder: Path) -> list[EarlierRun]:
-    """Return the runs that were reported in ``folder`` before the one that is there, the oldest first."""
-    found: list[EarlierRun] = []
+    """Return the runs in the history of ``folder``, the oldest first."""
+    runs: list[EarlierRun] = []
     for record in read_records(folder / HISTORY):
         rows: Any = record.get("rows")
         if record.get("kind") == "history" and _is_readable(record) and isinstance(rows, list):
-            given: Any = record.get("columns")
-            columns: list[Any] = given if isinstance(given, list) and len(given) == len(rows) else [None] * len(rows)
+            recorded: Any = record.get("columns")
+            columns: list[Any] = (
+                recorded if isinstance(recorded, list) and len(recorded) == len(rows) else [None] * len(rows)
+            )
             pairs = zip(rows, columns, strict=True)
             entries = [entry for row, cells in pairs if (entry := _entry(row, cells)) is not None]
-            found.append(EarlierRun(dict(record.get("run") or {}), {entry.key: entry for entry in entries}))
-    return found
+            runs.append(EarlierRun(dict(record.get("run") or {}), {entry.key: entry for entry in entries}))
+    return runs
 
 
 def write_history(folder: Path, runs: Iterable[EarlierRun]) -> None:
     """Replace the history in ``folder`` by the last of ``runs``."""
-    kept = list(runs)[-MOST_RUNS:]
-    write_atomically(folder / HISTORY, "".join(f"{json.dumps(run.as_line())}\n" for run in kept))
+    latest = list(runs)[-MOST_RUNS:]
+    write_atomically(folder / HISTORY, "".join(f"{json.dumps(run.as_line())}\n" for run in latest))

@@ -1,4 +1,4 @@
-"""What is known of one program of one model, from the records of its tests, and the verdict on it in a word."""
+"""Results for one program of one model, from the records of its tests, and the verdict on the program."""
 
 from __future__ import annotations
 
@@ -16,51 +16,51 @@ if TYPE_CHECKING:
 PROPERTY = "fx"
 """The user property that carries a record on a test's report: a dict whose ``"row"`` is a :class:`SummaryRow`."""
 FAILURE = "fx-failure"
-"""The user property that carries what is known of a failure, for reports."""
+"""The user property that carries the facts on a failure, for reports."""
 RIGHT, WRONG, REFUSED, NOT_JUDGED = "right", "wrong", "refused", "not judged"
 RIGHT_WITH_WAIVER = "right, with a waiver"
 """The verdicts on a program."""
 CHANGES_NOTHING = "changes nothing"
-"""That on a pass which found nothing to change."""
+"""The verdict on a pass that found nothing to change."""
 
 
 @dataclass(frozen=True, slots=True)
 class SummaryRow:
-    """What is known of one program of one model. A part that no test has found out yet is None."""
+    """Results for one program of one model; a field that no test has recorded yet is None."""
 
     model: str
     """The model's name."""
     program: str
-    """The pass, or what else made the program."""
+    """The name of the pass, or of the other source of the program."""
     way: str | None = None
-    """How the model was captured: ``"symbolic"``, ``"guided"`` or ``"export"``."""
+    """The way of capture: ``"symbolic"``, ``"guided"`` or ``"export"``."""
     batch: str | None = None
-    """Of an exported one: ``"free"``, or why it takes one number of samples only."""
+    """For an exported model: ``"free"``, or the reason why it takes one batch size only."""
     note: str | None = None
-    """What was changed in the model to export it, if anything."""
+    """The change that was made to the model during capture, if any."""
     refusals: Sequence[str] | None = None
-    """Why the ways that were tried before refused it, a line each."""
+    """The reasons why earlier ways of capture failed, one line each."""
     refusal_messages: Sequence[str] | None = None
-    """The same in full."""
+    """The full messages of these failures."""
     form: str | None = None
-    """The form in which the pass was given the model (see ``pytest_fx.forms``)."""
+    """The form of the model that the pass received (see ``pytest_fx.forms``)."""
     nodes_before: int | None = None
     """Nodes of the captured graph."""
     nodes_after: int | None = None
     """Nodes of the program's graph."""
     edits: int | None = None
-    """Edits that the pass made, where it says which it makes."""
+    """Number of edits of the pass, if it reports them."""
     changed: bool | None = None
     """Whether the pass changed anything."""
     outcome: str | None = None
-    """What came of it where that is not a right program: ``"raises …"``, ``"refuses"``, ``"takes too long"``,
-    ``"wrong: …"`` with the law that it breaks, ``"fails"``, or ``"not judged: …"`` with the reason."""
+    """The outcome, unless the program is right: ``"raises …"``, ``"refuses"``, ``"takes too long"``, ``"fails"``,
+    ``"wrong: …"`` with the broken law, or ``"not judged: …"`` with the reason."""
     reason: str | None = None
     """The reason for a wrong verdict in a line: law, distance and first wrong node, if these are known."""
     kept: bool | None = None
-    """Whether it was held to its contract and to the laws, and keeps them."""
+    """Whether its contract and the laws were checked, and hold."""
     less: str | None = None
-    """How it changes less than in the run that is compared with, in a sentence, if it does."""
+    """A sentence if the pass changes less than in the baseline."""
     dtype: str | None = None
     """The working dtype."""
     float64_error: float | None = None
@@ -70,19 +70,19 @@ class SummaryRow:
     eager_error: float | None = None
     """Largest error of eager itself in the working dtype, against eager in float64."""
     allowed_error: float | None = None
-    """What the element with the largest error may be off in the working dtype, under a contract that limits that."""
+    """Permitted error of the element with the largest error in the working dtype, if the contract limits it."""
     waiver: str | None = None
-    """Why a difference beyond the contract is not held against the program, in words."""
+    """The reason why a difference beyond the contract is accepted."""
     not_asked: Mapping[str, str] | None = None
-    """The reason for each law that it was not held to."""
+    """The reason for each law that was not checked."""
     detects: float | None = None
     """Detection limit: the smallest relative change of all outputs that would have broken the contract."""
     detects_largest: float | None = None
-    """The same of the largest element alone."""
+    """Detection limit for a change of the largest element alone."""
     detects_median: float | None = None
-    """The same of an element of median size alone."""
+    """Detection limit for a change of an element of median size alone."""
     is_coarse: bool | None = None
-    """Whether a change of all outputs by a thousandth would not have been caught, where the contract asks for more."""
+    """Whether a change of all outputs by a thousandth would be missed, although the contract requires more."""
     eager_seconds: float | None = None
     """Median time of an eager call."""
     seconds: float | None = None
@@ -94,11 +94,11 @@ class SummaryRow:
     speedup_high: float | None = None
     """Upper end of the ratio's 95 % interval."""
     verdict: str | None = None
-    """What the interval says in words."""
+    """The verdict on the speed, from this interval."""
     pairs: int | None = None
-    """Pairs of calls, where they were added until they decided."""
+    """Number of pairs of calls, if pairs were added until the interval decided."""
     is_open: bool | None = None
-    """Whether they did not within the time that there was."""
+    """Whether the interval was still undecided when the time ran out."""
     noisy: bool | None = None
     """Whether the interval is too wide for the ratio to mean anything."""
     outliers: float | None = None
@@ -106,43 +106,43 @@ class SummaryRow:
     noise: float | None = None
     """Median deviation of the ratios, relative to their median."""
     processors: float | None = None
-    """Part of the time in which the calls had a processor, where that was not all of it: the machine was loaded."""
+    """Share of the time in which the calls had a processor, if the machine was loaded."""
     contents_repeat: bool | None = None
-    """Whether calls were given contents that earlier ones had, as there were no others: a cache would be fast."""
+    """Whether input contents were repeated for lack of others, so that a cache of results would look fast."""
     eager_estimated: float | None = None
-    """Seconds that an eager call was estimated to take, from its kernels measured one by one."""
+    """Estimated seconds of an eager call, from its kernels measured one by one."""
     estimated: float | None = None
-    """The same of the program."""
+    """Estimated seconds of a call of the program."""
     eager_host_seconds: float | None = None
     """On a GPU, median time until an eager call has launched its work."""
     host_seconds: float | None = None
     """On a GPU, median time until a call of the program has launched its work."""
     kernels: str | None = None
-    """The kernels of its layers on 8-bit integers, each with the number of layers that used it."""
+    """The kernels of its 8-bit layers, each with the number of layers that used it."""
     eager_peak_memory: int | None = None
-    """Bytes that an eager call holds at a time."""
+    """Peak memory of an eager call, in bytes."""
     peak_memory: int | None = None
-    """Bytes that a call of the program holds at a time."""
+    """Peak memory of a call of the program, in bytes."""
     baseline_speedup: float | None = None
-    """The speed-up in the run that is compared with."""
+    """The speed-up in the baseline."""
     measured_elsewhere: str | None = None
-    """The host of the run that is compared with, where it was another one, so that nothing is compared."""
+    """The host of the baseline if it is another one, so that timings are not compared."""
     slowdown: float | None = None
-    """Share by which the program takes longer, relative to eager, than in the run that is compared with."""
+    """Relative increase of the program's time over eager since the baseline."""
     slowdown_low: float | None = None
     """Lower end of its 95 % interval."""
     slowdown_high: float | None = None
     """Upper end of its 95 % interval."""
     change_verdict: str | None = None
-    """What that interval says in words."""
+    """The verdict on the change since the baseline, from this interval."""
 
     def with_detection(self, limits: tuple[float, float, float], *, is_coarse: bool) -> SummaryRow:
-        """Return the row with the smallest changes that would have been caught."""
+        """Return the row with its detection limits: for all outputs, the largest element, and a median one."""
         everywhere, largest, median = limits
         return replace(self, detects=everywhere, detects_largest=largest, detects_median=median, is_coarse=is_coarse)
 
     def with_timing(self, timing: PairedTiming) -> SummaryRow:
-        """Return the row with what a timing found."""
+        """Return the row with the results of a timing."""
         low, high = timing.interval
         return replace(
             self,
@@ -168,7 +168,7 @@ class SummaryRow:
         return replace(self, kernels=", ".join(f"{name} ({count})" for name, count in used.items()) or None)
 
     def with_change(self, change: Change, limit: float | None = None) -> SummaryRow:
-        """Return the row with how its speed-up compares with that of an earlier run, where ``limit`` is allowed."""
+        """Return the row with the change of its speed-up since the baseline, judged with the permitted ``limit``."""
         low, high = change.interval
         return replace(
             self,
@@ -180,27 +180,27 @@ class SummaryRow:
         )
 
     def nodes(self, arrow: str = " -> ") -> str:
-        """Return the nodes before and after, as far as they are known."""
+        """Return the numbers of nodes before and after, as far as they are known."""
         return arrow.join(str(count) for count in (self.nodes_before, self.nodes_after) if count is not None)
 
     def merged(self, other: SummaryRow) -> SummaryRow:
-        """Return the row with the parts that ``other`` knows in place of its own."""
-        known = {field.name: getattr(other, field.name) for field in fields(other)}
-        return replace(self, **{name: value for name, value in known.items() if value is not None})
+        """Return the row updated with the fields of ``other`` that are not None."""
+        values = {field.name: getattr(other, field.name) for field in fields(other)}
+        return replace(self, **{name: value for name, value in values.items() if value is not None})
 
 
 def records_on(report: Any) -> list[dict[str, Any]]:
-    """Return what the test of ``report`` recorded, in order; only the report of its call has it."""
+    """Return the records of a test in order; only the report of its call has them."""
     if getattr(report, "when", None) != "call":
         return []
     return [value for name, value in getattr(report, "user_properties", ()) if name == PROPERTY]
 
 
 def verdict_of(row: SummaryRow) -> str:
-    """Return the verdict on a program: one of the words above.
+    """Return the verdict on a program, one of the constants above.
 
-    It is right only if it was held to its contract and to the laws, and every test of it kept them. It is right with a
-    waiver if a difference beyond the contract was forgiven.
+    A program is right only if its contract and the laws were checked and hold. It is right with a waiver if a
+    difference beyond the contract was accepted.
 
     >>> verdict_of(SummaryRow("resnet50", "fuse-conv-bn", changed=True, kept=True))
     'right'
@@ -233,7 +233,7 @@ def merge_rows(rows: Iterable[SummaryRow]) -> list[SummaryRow]:
 def collect_rows(reports: Iterable[Any]) -> list[SummaryRow]:
     """Return the rows on the reports, one for each program of each model.
 
-    A test that failed before it could say what came of a program leaves the program with the outcome ``"fails"``.
+    If a test failed before it recorded the outcome of a program, the outcome is ``"fails"``.
     """
     return merge_rows(row for report in reports for row in _rows_on(report))
 

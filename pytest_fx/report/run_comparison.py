@@ -9,12 +9,12 @@ from pytest_fx.records.baseline import Change, Measurement
 from pytest_fx.report.reported_run import Key, ReportedEntry
 
 LEAST_CHANGE = 0.01
-"""The share by which a program has to be slower at least: two copies of one program differ by as much."""
+"""Minimum relative change of time that is reported: two copies of one program differ by as much."""
 
 
 @dataclass(frozen=True, slots=True)
 class RowChange:
-    """What is not as it was in an earlier run."""
+    """A change of one row since an earlier run."""
 
     kind: str
     """``"new"``, ``"gone"``, ``"verdict"``, ``"slower"``, ``"faster"`` or ``"column"``."""
@@ -23,11 +23,11 @@ class RowChange:
     program: str
     """The program's name."""
     text: str
-    """What changed, in words."""
+    """A description of the change."""
 
     @property
     def is_worse(self) -> bool:
-        """Return whether a reader has to look: a program is slower, gone, or has lost the verdict that it is right."""
+        """True if the program is slower, gone, or has a new verdict other than right."""
         return self.kind in ("slower", "gone") or (self.kind == "verdict" and not self.text.endswith("is right"))
 
     def __str__(self) -> str:
@@ -35,13 +35,13 @@ class RowChange:
 
 
 def changes_between(before: Mapping[Key, ReportedEntry], now: Mapping[Key, ReportedEntry]) -> list[RowChange]:
-    """Return what is not as it was, in the order of what a reader has to know first.
+    """Return the changes between two runs, the most urgent first.
 
-    A program is slower, or faster, where the 95 % interval of the change lies beyond 1 %; what two hosts measured is
-    not compared.
+    A program is slower, or faster, if the 95 % interval of the change lies beyond 1 %. Timings of two hosts are not
+    compared.
     """
-    found = [*_rows_of_one(before, now), *_rows_of_both(before, now)]
-    return sorted(found, key=lambda change: _ORDER.index(change.kind))
+    changes = [*_rows_of_one(before, now), *_rows_of_both(before, now)]
+    return sorted(changes, key=lambda change: _ORDER.index(change.kind))
 
 
 _ORDER = ("verdict", "slower", "gone", "column", "new", "faster")
@@ -63,9 +63,9 @@ def _rows_of_both(before: Mapping[Key, ReportedEntry], now: Mapping[Key, Reporte
             continue
         if old.verdict != entry.verdict:
             yield RowChange("verdict", *key, f"was {old.verdict}, is {entry.verdict}")
-        for heading, shown in entry.columns.items():
-            if old.columns.get(heading, shown) != shown:
-                yield RowChange("column", *key, f"{heading} was {old.columns[heading]}, is {shown}")
+        for heading, cell in entry.columns.items():
+            if old.columns.get(heading, cell) != cell:
+                yield RowChange("column", *key, f"{heading} was {old.columns[heading]}, is {cell}")
         change = change_of(old, entry)
         if change is None:
             continue
@@ -77,7 +77,7 @@ def _rows_of_both(before: Mapping[Key, ReportedEntry], now: Mapping[Key, Reporte
 
 
 def change_of(before: ReportedEntry, now: ReportedEntry) -> Change | None:
-    """Return how the time of a program changed; None where that was not measured, or on another host."""
+    """Return the change of a program's time; None if it was not measured in both runs on one host."""
     measured = _measurement(before), _measurement(now)
     if measured[0] is None or measured[1] is None or before.host != now.host:
         return None

@@ -1,6 +1,6 @@
-"""What ``--fx-report`` and ``--fx-annotate`` collect while tests run; all is written when the run ends.
+"""Collection of the data for ``--fx-report`` and ``--fx-annotate`` while tests run; written when the run ends.
 
-It imports no torch: a run that uses nothing of the plugin writes nothing.
+This module does not import torch. A run that does not use the plugin writes nothing.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from pytest_fx.report.columns import columns_of, is_users
 from pytest_fx.report.rows import FAILURE, collect_rows, records_on
 
 LONGEST_TEXT = 20_000
-"""Characters of the text of a failure that are kept."""
+"""Maximum length of the text of a failure, in characters."""
 
 
 def report_run(config: pytest.Config) -> None:
-    """Collect what is found out in this run, if a report is asked for and this process is the one that has it all."""
+    """Collect the results of this run if a report is requested and this process is not a worker."""
     if config.stash[OPTIONS].reports and not is_worker(config):
         config.pluginmanager.register(RunReport(config), "fx-run-report")
 
 
 class RunReport:
-    """Collects lines on rows and tests, and writes them."""
+    """A collector and writer of lines on rows and tests."""
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
@@ -40,11 +40,11 @@ class RunReport:
         self._lines: list[dict[str, Any]] = []
         self._outcomes: Counter[str] = Counter()
         self._messages: list[str] = []
-        """What is said of it at the end of the run."""
+        """Lines to print at the end of the run."""
 
     @pytest.hookimpl(trylast=True)
     def pytest_runtest_logreport(self, report: Any) -> None:
-        """Take what is on the report of a test."""
+        """Collect the records on the report of a test."""
         test, worker = plain_name(report.nodeid), getattr(report, "worker_id", None)
         if report.when == "call" or report.outcome != "passed":
             self._outcomes[report.outcome if report.when == "call" or report.outcome == "skipped" else "error"] += 1
@@ -53,11 +53,11 @@ class RunReport:
             row = {name: value for name, value in record["row"].items() if value is not None}
             self._lines.append({"kind": "row", "test": test, "worker": worker, **record, "row": row})
         for row in collect_rows([report]):
-            if row.outcome == "fails":  # which the row does not say itself
-                known = {"model": row.model, "program": row.program, "outcome": row.outcome}
-                self._lines.append({"kind": "row", "test": test, "worker": worker, "row": known})
+            if row.outcome == "fails":  # the recorded row does not have this outcome
+                facts = {"model": row.model, "program": row.program, "outcome": row.outcome}
+                self._lines.append({"kind": "row", "test": test, "worker": worker, "row": facts})
         if report.outcome == "failed":
-            known = dict(getattr(report, "user_properties", ())).get(FAILURE) if report.when == "call" else None
+            facts = dict(getattr(report, "user_properties", ())).get(FAILURE) if report.when == "call" else None
             line = {
                 "kind": "failure",
                 "test": test,
@@ -65,7 +65,7 @@ class RunReport:
                 "text": _text(report),
                 "place": _place(report),
             }
-            self._lines.append({**line, "facts": known})
+            self._lines.append({**line, "facts": facts})
         elif report.outcome == "skipped" and records:
             self._lines.append({"kind": "skip", "test": test, "text": _reason(report)})
 
@@ -93,7 +93,7 @@ class RunReport:
 
     @pytest.hookimpl(trylast=True)
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Say where the report is, and annotate."""
+        """Print the place of the report, and the annotations."""
         for line in self._messages:
             terminalreporter.write_line(line)
 
@@ -103,17 +103,17 @@ def _now() -> str:
 
 
 def _text(report: Any) -> str:
-    """Return what the terminal says of a failure, or its end, where that is long."""
+    """Return the text of a failure on the terminal; only the end of a long one."""
     text = str(getattr(report, "longreprtext", ""))
     return text if len(text) <= LONGEST_TEXT else f"… {len(text) - LONGEST_TEXT} characters …\n{text[-LONGEST_TEXT:]}"
 
 
 def _place(report: Any) -> dict[str, Any]:
-    """The file and line of the test."""
+    """Return the file and line of the test."""
     file, line, _ = report.location
     return {"file": str(file), "line": (line or 0) + 1}
 
 
 def _reason(report: Any) -> str:
-    said = report.longrepr
-    return str(said[2] if isinstance(said, tuple) else said).removeprefix("Skipped: ")
+    representation = report.longrepr
+    return str(representation[2] if isinstance(representation, tuple) else representation).removeprefix("Skipped: ")

@@ -1,4 +1,4 @@
-"""Two programs as rows of a table: lines that belong together side by side, long stretches of equal ones left out."""
+"""Two programs as rows of a table, with matching lines side by side and long equal stretches left out."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ from collections.abc import Iterator, Sequence
 from difflib import SequenceMatcher
 
 CONTEXT = 3
-"""Equal lines that are shown around others."""
+"""Number of equal lines shown around different ones."""
 MOST_LINES = 400
-"""Rows that are shown of two programs, around the first wrong node."""
+"""Maximum number of rows shown, around the first wrong node."""
 LONGEST_LINE = 400
-"""Characters of a line that are shown."""
+"""Maximum length of a shown line, in characters."""
 MOST_COMPARED = 6000
-"""Lines of both programs from which on they are put side by side by number: finding what moved takes too long."""
+"""Maximum number of lines of both programs for a diff; longer ones, where it is slow, are paired by line number."""
 
 Row = tuple[int, str, int, str]
-"""Number and text of a line before and of one after; the number is 0 where there is none."""
+"""Number and text of a line before and of one after; the number of a missing line is 0."""
 
 
 def side_by_side(
     before: str, after: str | None, marks: tuple[int | None, int | None] = (None, None)
 ) -> tuple[list[Row | int], int]:
-    """Return rows, with a number in the place of so many equal ones, and how many rows were left out at the ends.
+    """Return the rows, and the number of rows left out at both ends; an integer replaces that many equal rows.
 
-    ``marks`` are the lines of the first wrong node, which are shown whatever is left out.
+    ``marks`` are the lines of the first wrong node, which are always shown.
 
     >>> side_by_side("a\\nb", "a\\nc")
     ([(1, 'a', 1, 'a'), (2, 'b', 2, 'c')], 0)
@@ -33,22 +33,22 @@ def side_by_side(
     marked = next(
         (place for place, row in enumerate(rows) if _is_marked(row, marks)), is_kept.index(True) if any(is_kept) else 0
     )
-    shown: list[Row | int] = []
+    visible: list[Row | int] = []
     first = max(0, min(marked - MOST_LINES // 2, len(rows) - MOST_LINES))
     last = min(len(rows), first + MOST_LINES)
     equal = 0
     for place in range(first, last):
         if any(is_kept[max(0, place - CONTEXT) : place + CONTEXT + 1]) or (place == 0 and rows[0][1]):
             if equal:
-                shown.append(equal)
+                visible.append(equal)
             equal = 0
             number, text, other, text_after = rows[place]
-            shown.append((number, text[:LONGEST_LINE], other, text_after[:LONGEST_LINE]))
+            visible.append((number, text[:LONGEST_LINE], other, text_after[:LONGEST_LINE]))
         else:
             equal += 1
     if equal:
-        shown.append(equal)
-    return shown, first + len(rows) - last
+        visible.append(equal)
+    return visible, first + len(rows) - last
 
 
 def _is_marked(row: Row, marks: tuple[int | None, int | None]) -> bool:

@@ -1,4 +1,4 @@
-"""The end of a run: a table of what each pass did to each model, and what came of those tried on random programs."""
+"""The summary at the end of a run: a table of passes on models, and the results of checks on random programs."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ from pytest_fx.report.rows import (
 )
 
 INTERRUPTED = pytest.StashKey[int]()
-"""Where a :class:`pytest.Config` has the tests that were collected, if the run was interrupted."""
+"""The stash key of the number of collected tests, set if the run was interrupted."""
 NOTES = pytest.StashKey[list[str]]()
-"""Where a :class:`pytest.Config` keeps lines to print below the table."""
+"""The stash key of lines to print below the table."""
 CHECK = "fx-check"
-"""The user property that carries a sentence on a test's report."""
+"""The user property that carries the sentence on a check on a test's report."""
 
 
 MOST_REASONS = 10
-"""Wrong programs for which the reason is printed; the page of a report has all."""
+"""Maximum number of wrong programs whose reason is printed; the page of a report has all."""
 
 
 def format_table(rows: Sequence[SummaryRow], columns: Sequence[SummaryColumn] = COLUMNS) -> list[str]:
-    """Return the lines of the table with everything that is known, as wide as that takes."""
+    """Return the lines of the table with all columns, without a limit on their width."""
     return [text_of(line) for line in format_rows(rows, columns, verbose=True)]
 
 
 def write_interruption(reporter: pytest.TerminalReporter) -> None:
-    """Say how much of a run was done when the user interrupted it, and where its results are."""
+    """Print how many tests were done when the user interrupted the run, and where the results are."""
     collected = reporter.config.stash.get(INTERRUPTED, None)
     reports = [report for kind in reporter.stats.values() for report in kind]
     if collected is None or any(isinstance(report, pytest.CollectReport) for report in reports):
@@ -53,14 +53,14 @@ def write_interruption(reporter: pytest.TerminalReporter) -> None:
 
 
 def write_summary(reporter: pytest.TerminalReporter, options: Options) -> None:
-    """Print the table, models in the order of the command line, if any test recorded a row."""
+    """Print the table if any test recorded a row, with models in the order of the command line."""
     rows = collect_rows(report for kind in reporter.stats.values() for report in kind)
     if not rows:
         return
     order = {name: position for position, name in enumerate(options.models)}
     models = dict.fromkeys(row.model for row in rows)
     order = {model: (order.get(model, len(order)), position) for position, model in enumerate(models)}
-    # The row of the capture is the first of its model: it alone has no nodes before.
+    # The row of the capture comes first for its model: only this row has no nodes before.
     rows.sort(key=lambda row: (order[row.model], row.nodes_before is not None, row.program))
     verbose, width = reporter.verbosity > 0, reporter.config.get_terminal_writer().fullwidth
     reporter.ensure_newline()
@@ -75,7 +75,7 @@ def write_summary(reporter: pytest.TerminalReporter, options: Options) -> None:
     _write_table(reporter, rows, columns, width, verbose=verbose)
     write([*problems, *filter(None, (column.problem(rows) for column in columns))], yellow=True)
     write(_of_the_baseline(reporter.config, rows))
-    write(_ways_in(rows, verbose=verbose))
+    write(_capture_notes(rows, verbose=verbose))
     write(_warning_of_coarse(rows), yellow=True)
     write(_of_reasons(rows, verbose=verbose), yellow=True)
     write(reporter.config.stash.get(NOTES, []))
@@ -96,18 +96,18 @@ def _write_table(
     *,
     verbose: bool,
 ) -> None:
-    """Print the rows, those of passes that found nothing to change in a line for each model unless all are asked for.
+    """Print the rows; without ``verbose``, one line for each model lists the passes that found nothing to change.
 
-    With ``-v`` and no terminal whose width is known, the table is as wide as it gets.
+    With ``verbose`` and a terminal of unknown width, the width of the table is not limited.
     """
     idle: dict[str, list[str]] = {}
     for row in rows:
         if not verbose and verdict_of(row) == CHANGES_NOTHING:
             idle.setdefault(row.model, []).append(row.program)
     others = [row for row in rows if row.program not in idle.get(row.model, ())]
-    known = shutil.get_terminal_size(fallback=(0, 0)).columns > 0
+    is_width_known = shutil.get_terminal_size(fallback=(0, 0)).columns > 0
     if others:
-        for line in format_rows(others, columns, width if known or not verbose else None, verbose=verbose):
+        for line in format_rows(others, columns, width if is_width_known or not verbose else None, verbose=verbose):
             for text, markup in line:
                 reporter.write(text, **markup)
             reporter.write("\n")
@@ -117,7 +117,7 @@ def _write_table(
 
 
 def of_a_loaded_machine(rows: Sequence[SummaryRow]) -> Iterator[str]:
-    """Yield a line, if other work had a part of the processor while times were taken: in all, not in each row."""
+    """Yield one line for all rows if other processes used the processor during timings."""
     shares = [row.processors for row in rows if row.processors is not None]
     timed = sum(row.speedup is not None for row in rows)
     if shares:
@@ -130,20 +130,20 @@ def of_a_loaded_machine(rows: Sequence[SummaryRow]) -> Iterator[str]:
 
 
 def _of_the_baseline(config: pytest.Config, rows: Sequence[SummaryRow]) -> Iterator[str]:
-    """Lines on the run that is compared with: how much of it is, and which passes change less than in it."""
+    """Yield lines on the baseline: how many timings it has, and which passes change less than in it."""
     baseline = config.stash.get(BASELINE, None)
     if baseline is None:
         return
     timed = sum(row.speedup is not None for row in rows)
-    found = sum(row.slowdown is not None for row in rows)
+    compared = sum(row.slowdown is not None for row in rows)
     elsewhere = sum(row.measured_elsewhere is not None for row in rows)
     others = f"; {elsewhere} of another host, whose timings are not compared" if elsewhere else ""
-    yield f"compared with {baseline.name}: {found} of {timed} timing(s) are in it{others}"
+    yield f"compared with {baseline.name}: {compared} of {timed} timing(s) are in it{others}"
     yield from (row.less for row in rows if row.less)
 
 
 def _of_wrong(rows: Sequence[SummaryRow]) -> Iterator[str]:
-    """A line on the programs that are wrong, which stand out of a long table that way."""
+    """Yield a line that lists the wrong programs, and a line for the reason of each."""
     wrong = [row for row in rows if verdict_of(row) == WRONG]
     if wrong:
         reasons = [(row.outcome or "").removeprefix(f"{WRONG}: ") for row in wrong]
@@ -152,12 +152,12 @@ def _of_wrong(rows: Sequence[SummaryRow]) -> Iterator[str]:
     yield from (f"  {row.program} of {row.model}: {row.reason}" for row in wrong[:MOST_REASONS] if row.reason)
 
 
-def _ways_in(rows: Sequence[SummaryRow], *, verbose: bool) -> Iterator[str]:
-    """Yield why models were not captured symbolically, a line for each way that refused, or in full."""
+def _capture_notes(rows: Sequence[SummaryRow], *, verbose: bool) -> Iterator[str]:
+    """Yield the reasons why models were not captured symbolically: a line for each way, or full messages."""
     for row in rows:
         for line in (row.refusal_messages if verbose else row.refusals) or ():
-            way, _, said = line.partition(": ")
-            yield f"{row.model} is refused by {way} capture: {said}"
+            way, _, reason = line.partition(": ")
+            yield f"{row.model} is refused by {way} capture: {reason}"
         if row.way == "export" and row.batch != "free":
             yield f"{row.model} is exported for one call: its batch is {row.batch}"
         if row.note is not None:
@@ -165,7 +165,7 @@ def _ways_in(rows: Sequence[SummaryRow], *, verbose: bool) -> Iterator[str]:
 
 
 def _warning_of_coarse(rows: Sequence[SummaryRow]) -> Iterator[str]:
-    """A line on rows that say little: one in all, as whole runs in half precision have such rows only."""
+    """Yield one line for all rows of low sensitivity, since in half precision every row may have it."""
     coarse = [row for row in rows if row.is_coarse and row.outcome is None]
     if coarse:
         worst = max(coarse, key=lambda row: row.detects or 0.0)
@@ -177,7 +177,7 @@ def _warning_of_coarse(rows: Sequence[SummaryRow]) -> Iterator[str]:
 
 
 def _of_reasons(rows: Sequence[SummaryRow], *, verbose: bool) -> Iterator[str]:
-    """Yield the reasons for waivers and for rows that were not judged; if verbose, for laws that were not asked."""
+    """Yield the reasons for waivers and unjudged rows; with ``verbose``, also for unchecked laws."""
     programs: dict[str, list[str]] = {}
     for row in rows:
         verdict, name = verdict_of(row), f"{row.program} of {row.model}"
@@ -192,12 +192,12 @@ def _of_reasons(rows: Sequence[SummaryRow], *, verbose: bool) -> Iterator[str]:
 
 
 def record_check(item: pytest.Item, sentence: str) -> None:
-    """Attach what came of a check to the report of ``item``."""
+    """Attach the result of a check to the report of ``item``."""
     item.user_properties.append((CHECK, sentence))
 
 
 def write_checks(reporter: pytest.TerminalReporter) -> None:
-    """Print a line for each check that found no broken law, or judged nothing; the others have failed, and say more."""
+    """Print a line for each check that passed, or judged nothing; failed checks print a full report."""
     sentences = [
         str(value)
         for reports in reporter.stats.values()

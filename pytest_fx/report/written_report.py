@@ -1,4 +1,4 @@
-"""Writing a report when a run ends: its rows, the history of its folder, and the page."""
+"""Writing a report at the end of a run: its rows, the history of its folder, and the page."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ def write(
     summary_folder: Path | None,
     root: Path,
 ) -> list[str]:
-    """Write what a run found out, and return what is to be said of it on the terminal.
+    """Write the results of a run, and return the lines to print on the terminal.
 
     Args:
-        run: what is known of the run.
+        run: facts on the run.
         lines: its rows and tests.
-        columns: columns of users.
-        folder: where the report goes, if one is asked for.
+        columns: users' columns.
+        folder: the folder of the report, if one is requested.
         summary_folder: the plugin's own folder, if a pull request is to be annotated.
-        root: pytest's root folder, from which paths are shown.
+        root: pytest's root folder; paths are relative to it.
     """
     reported = ReportedRun({**run, "commit": describe_machine()["commit"]}, list(lines))
     reported.add_columns(columns)
@@ -58,7 +58,7 @@ def write(
 
 
 def _annotated(run: ReportedRun, earlier: EarlierRun | None, folder: Path, root: Path) -> list[str]:
-    """Write the summary of a pull request, and return the annotations with where it is."""
+    """Write the summary of a pull request; return the annotations, and a line with the place of the summary."""
     changes = [] if earlier is None else changes_between(earlier.entries, run.entries())
     messages = annotations_of(run, changes, root)
     try:
@@ -69,11 +69,11 @@ def _annotated(run: ReportedRun, earlier: EarlierRun | None, folder: Path, root:
 
 
 def write_report(run: ReportedRun, folder: Path) -> list[EarlierRun]:
-    """Write a run into ``folder``, and the run that is there into its history; return the history."""
+    """Write a run into ``folder``, and move the run that was there to its history; return the history."""
     history = read_history(folder)
     try:
         there = read_run(folder)
-    except ReportError:  # nothing is there, or nothing that can be read
+    except ReportError:  # no earlier run, or none that can be read
         pass
     else:
         if there.run.get("id") != run.run.get("id"):

@@ -36,7 +36,7 @@ BENCHMARKS = (
 
 
 def main() -> int:
-    """Run the chosen benchmarks one after the other; the exit status is the number that failed."""
+    """Run the chosen benchmarks one after the other; return the number that failed as the exit status."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="small and few: under two minutes")
     parser.add_argument("--only", action="append", choices=BENCHMARKS, help="run this one (repeatable)")

@@ -1,13 +1,13 @@
-"""The share of its public figures that an accelerator reaches: the assumptions behind ``simulate``, measured.
+"""Measured shares of a GPU's published peak figures, which ``simulate`` assumes.
 
 ``python -m benchmarks.accelerator`` prints these figures:
 
-- the seconds to launch a kernel, and those of the smallest one;
+- the seconds to launch a kernel, and the seconds of the smallest kernel;
 - the bandwidth of the memory, in bytes a second;
-- the share of the greatest rate that matrix products and convolutions reach, in float32 as PyTorch has it by default
+- the share of the peak rate that matrix products and convolutions reach, in float32 as PyTorch has it by default
   (TF32 in convolutions) and in bfloat16.
 
-It needs a GPU, and runs none of the models that estimates are tried on.
+It needs a GPU. It does not run the models that estimates are evaluated on.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ _CONVOLUTIONS = (
     *((64, 256, 56, 1), (512, 128, 28, 1), (1024, 256, 14, 1), (512, 2048, 7, 1)),
     *((64, 64, 256, 3), (128, 128, 128, 3), (3, 64, 224, 7)),
 )
-"""Channels in and out, the side of the images, and that of the kernel."""
+"""Input channels, output channels, image size, kernel size."""
 _BATCHES = (1, 32, 256)
 _REPEATS = 20
 
 
 def main() -> None:
-    """Print what the GPU in this machine reaches."""
+    """Print the figures of the GPU in this machine."""
     device = get_device(gpu_in_machine())
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}")
     small = torch.ones(1, device="cuda")
@@ -68,7 +68,7 @@ def main() -> None:
 
 
 def _seconds(call: Callable[[], Any], repeats: int) -> tuple[float, float]:
-    """Seconds of a call on the host and on the device, the calls in a row."""
+    """Return the seconds of a call on the host and on the device, from calls in a row."""
     call()
     torch.cuda.synchronize()
     begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)

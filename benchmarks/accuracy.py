@@ -1,4 +1,7 @@
-"""``accuracy``: what 8 bits cost models that were trained on real data, and if one would notice (section 6.2.1)."""
+"""``accuracy``: the loss of accuracy in 8 bits of models trained on real data (section 6.2.1).
+
+Coarser schemes show that the measure would reveal a loss.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,7 @@ _SCHEMES: Mapping[str, tuple[str, Choice, bool]] = {
     "3 bits with one scale for a weight, 2 for activations, by calibration": ("MNIST", _COARSER, False),
     "3 bits with one scale for a weight, 2 for activations, by training": ("MNIST", _COARSER, True),
 }
-"""By the name of the row: the data, how all layers are quantized, and whether training goes on with it."""
+"""By name of the row: the data, the quantization of all layers, and whether training continues with it."""
 
 
 def _rows(scale: Scale) -> Sequence[Row]:

@@ -1,6 +1,6 @@
 """Analyses beside torch.fx's ``FakeTensorProp``: ResNet50, and chains of 1,000 to 100,000 operations.
 
-All work in one thread, whose time is taken: what else the machine does does not count.
+All analyses run in one thread, and only its time is measured, so that other processes do not count.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ NAMES = ("torch.fx", "fake", "cost", "memory", "symbolic")
 
 
 def ways_of(module: Any, inputs: tuple[torch.Tensor, ...], ours: dict[str, Callable[[], Any]]) -> dict[str, Contender]:
-    """``ours`` beside torch.fx's fake tensors on the same module."""
+    """Return ``ours``, and torch.fx's fake tensors on the same module, as contenders."""
     theirs = torch.fx.symbolic_trace(module)
     ways: dict[str, Callable[[], Any]] = {
         "torch.fx": lambda: FakeTensorProp(theirs, FakeTensorMode(allow_non_fake_inputs=True)).propagate(*inputs),
@@ -42,7 +42,10 @@ def measure_model_and_chains(
     goal: str,
     made_for: Callable[[Any, tuple[torch.Tensor, ...], bool], dict[str, Contender]],
 ) -> None:
-    """ResNet50, and one operation of longer and longer chains; ``made_for`` is given whether it is the model."""
+    """Measure ResNet50, and one operation of chains of increasing length.
+
+    ``made_for`` makes the contenders for a module and its inputs; its last argument is True for ResNet50.
+    """
     model = get_model("resnet_tiny" if options.quick else "resnet50")
     runs = made_for(model.build(), model.example_inputs(batch=1), True)
     with torch.no_grad():

@@ -17,11 +17,11 @@ from .paired import LIBRARIES, Contender, Table, each, parse, sizes
 from .programs import HandlingLayers, Layers, Perceptron, chain, hooked_perceptron, trace
 
 CLOCK = time.thread_time
-"""The time of the capturing thread alone, which does all the work; other processes do not count."""
+"""The time of the capturing thread alone, which does all the work, so that other processes do not count."""
 
 
 def capture_models(table: Table, names: list[str], rounds: int) -> None:
-    """Module in, GraphModule out."""
+    """Measure ``symbolic_trace`` of each model."""
     for name in names:
         module = get_model(name).build().eval()
         if not _is_taken_by_torch_fx(module):
@@ -33,9 +33,7 @@ def capture_models(table: Table, names: list[str], rounds: int) -> None:
 
 
 def _is_taken_by_torch_fx(module: nn.Module) -> bool:
-    """Return whether there is anything to compare with: torch.fx refuses slices by sizes, as in the zoo's
-    transformers.
-    """
+    """Return whether torch.fx can capture the module: it refuses slices by sizes, as in the zoo's transformers."""
     try:
         LIBRARIES["torch.fx"].symbolic_trace(module)
     except Exception:
@@ -57,7 +55,7 @@ def capture_small_models(table: Table, rounds: int) -> None:
 
 
 def capture_chains(table: Table, lengths: list[int], rounds: int) -> None:
-    """Time of one operation while the program grows; a flat column means linear capture."""
+    """Measure the time of one operation while the program grows; a flat column means linear capture."""
     for size in lengths:
         contenders = each(partial(trace, root=chain(size)), LIBRARIES)
         goal = "0.20 (12 µs), flat"
@@ -65,7 +63,10 @@ def capture_chains(table: Table, lengths: list[int], rounds: int) -> None:
 
 
 def fuse_models(rounds: int) -> None:
-    """From a module to a program with batch norms folded; ours leaves the module as it is without copying it."""
+    """Measure the path from a module to a program with folded batch norms.
+
+    Ours does not change the module, and does not copy it either.
+    """
     table = Table("torch.fx", "no copy", "fx")
     for name in ("resnet_tiny", "resnet50"):
         module = get_model(name).build().eval()

@@ -13,28 +13,28 @@ from .programs import chain_graph
 
 
 def write(graph: Any) -> Any:
-    """Graph to text."""
+    """Convert a graph to text."""
     return graph.python_code("self")
 
 
 def compile_text(source: str) -> Any:
-    """Text to code object."""
+    """Compile text to a code object."""
     return compile(source, "<chain>", "exec")
 
 
 def compiled(module: Any) -> Any:
-    """Make sure that the forward is compiled, which fx leaves to its first use."""
+    """Compile the forward, which fx otherwise does on first use."""
     return type(module).forward
 
 
 def recompile(module: Any) -> Any:
-    """Graph to text to a forward that can be called."""
+    """Generate and compile the forward of a module."""
     module.recompile()
     return compiled(module)
 
 
 def write_chains(table: Table, lengths: list[int], rounds: int) -> None:
-    """Graph to text, text to code object, and both into a module, by operation."""
+    """Measure graph to text, text to code object, and both into a module, by operation."""
     for size in lengths:
         graphs = {label: chain_graph(library, size) for label, library in LIBRARIES.items()}
         sources = {label: write(graph).src for label, graph in graphs.items()}

@@ -1,7 +1,6 @@
-"""Drawings: seconds to lay out and write programs of up to 50,000 nodes, sizes of files, and what a browser takes.
+"""Drawings of programs of up to 50,000 nodes: seconds for layout and writing, file sizes, seconds of a browser.
 
-Graphviz lays out the same picture where it is installed, for as long as it may; a browser opens the page where there is
-a Chromium.
+If Graphviz is installed, it lays out the same picture, up to a time limit. If Chromium is installed, it opens the page.
 """
 
 from __future__ import annotations
@@ -30,14 +29,14 @@ from model_zoo import get_model
 from .paired import parse
 
 GOALS = {"layout s": 5.0, "page MB": 3.0, "browser s": 2.0}
-"""For 10,000 nodes."""
+"""Upper limits for 10,000 nodes."""
 GRAPHVIZ_SECONDS = 60.0
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 COLUMNS = ("nodes", "read s", "rows s", "place s", "layout s", "svg MB", "page s", "page MB", "browser s", "Graphviz s")
 
 
 class Block(nn.Module):
-    """Some 8 operations, in one of five forms, so that few neighbours are equal."""
+    """About 8 operations in one of five forms, so that few neighbours are equal."""
 
     def __init__(self, form: int) -> None:
         super().__init__()
@@ -66,7 +65,7 @@ class Stages(nn.Module):
 
 
 def flat(nodes: int) -> fx.GraphModule:
-    """A chain without modules in which every third operation reads one of the sixty before it, too."""
+    """Return a chain without modules in which every third operation also reads one of the sixty before it."""
     draw, graph = random.Random(0), fx.Graph()
     values = [graph.placeholder("x")]
     for number in range(nodes):
@@ -88,7 +87,7 @@ def programs(quick: bool) -> Iterator[tuple[str, Callable[[], fx.GraphModule]]]:
 
 
 def measured(program: fx.GraphModule, folder: Path) -> dict[str, float | None]:
-    """Return the seconds and bytes that drawing a program takes."""
+    """Return the seconds and bytes for drawing a program."""
     clock = [time.perf_counter()]
 
     def lap() -> float:
@@ -118,7 +117,7 @@ def measured(program: fx.GraphModule, folder: Path) -> dict[str, float | None]:
 
 
 def browser_seconds(page: Path, folder: Path) -> float | None:
-    """From the start of the page until it has been drawn; None where there is no browser."""
+    """Return the seconds from the start of the page until it is drawn; None if there is no browser."""
     if BROWSER is None:
         return None
     driven = folder / "driven.html"
@@ -134,9 +133,7 @@ def browser_seconds(page: Path, folder: Path) -> float | None:
 
 
 def graphviz_seconds(path: Path) -> float | None:
-    """Return how long Graphviz takes for the same picture; infinite where it is not done in time, None where there is
-    none.
-    """
+    """Return the seconds of Graphviz for the same picture: infinity beyond the time limit, None if not installed."""
     if shutil.which("dot") is None:
         return None
     started = time.perf_counter()

@@ -1,8 +1,12 @@
 """The cost of a failure in CPU seconds of pytest, and the size of the small test that it leaves behind.
 
-A wrong pass on a model of three layers beside a right one. Each fault planted in ``tests/pytest_fx/failures``, with the
-nodes and the cost of the written test. A wrong program, and a wrong pass, on ResNet50.
-CPU seconds are those of the whole process, start-up included; what else the machine does counts little.
+The runs are:
+
+- a wrong pass beside a right one, on a model of three layers;
+- each fault planted in ``tests/pytest_fx/failures``, with the nodes and the cost of the written test;
+- a wrong program, and a wrong pass, on ResNet50.
+
+CPU seconds cover the whole process, including start-up; other processes have little influence on them.
 """
 
 from __future__ import annotations
@@ -21,7 +25,7 @@ from typing import Any
 from .paired import parse
 
 FAULTS = Path(__file__).parents[1] / "tests" / "pytest_fx" / "failures"
-"""The folder with the faults, and the models that they are planted in."""
+"""The folder with the planted faults and their models."""
 QUICK = ("LinearToMatmul", "sort_branches")
 _MODULE = """
 import torch
@@ -88,14 +92,14 @@ def run(folder: Path, threads: int, *options: str) -> tuple[str, float]:
 
 
 def written_test(output: str) -> tuple[int | None, str | None]:
-    """Return the nodes of the test that a failing run names, and where it is."""
+    """Return the number of nodes and the path of the written test that a failing run names."""
     text = "\n".join(line.removeprefix("E").strip() for line in output.splitlines())
     match = re.search(r"a test of (\d+) nodes that shows it alone:\s+(\S+)", text)
     return (None, None) if match is None else (int(match[1]), match[2])
 
 
 def main() -> None:
-    """Print a line for each run, and what they come to."""
+    """Print a line for each run, and a summary."""
     options = parse(__doc__, rounds=1)
     sys.path[:0] = [str(FAULTS)]
     planted: Any = importlib.import_module("passes_with_faults").PLANTED

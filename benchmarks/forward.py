@@ -1,6 +1,6 @@
-"""The cost of the generated forward and of an Interpreter beside eager, and of guards beside none.
+"""The cost of the generated forward and of an Interpreter beside eager, and of guards beside no guards.
 
-The programs are many tiny functions, many tiny modules, and real models; guards are of programs that were captured with
+The programs are many tiny functions, many tiny modules, and real models. Programs with guards were captured with
 example inputs.
 """
 
@@ -20,7 +20,7 @@ from .programs import chain, small_blocks, small_functions, small_modules
 
 
 def compare_with_eager(table: Table, name: str, module: Any, inputs: tuple[Any, ...], rounds: int, goal: str) -> None:
-    """Call the module, and what each library made of it, on the same inputs."""
+    """Call the module, and the program that each library captured, on the same inputs."""
     runs = {"eager": module} | {label: library.symbolic_trace(module) for label, library in LIBRARIES.items()}
     table.measure(name, each(lambda run: run(*inputs), runs), rounds=rounds, goal=goal)
 
@@ -33,7 +33,7 @@ class Halved(nn.Module):
         self.layer = nn.Linear(64, 64)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Normalize, where there is more than one row, in float32."""
+        """Subtract the mean if the input has several rows in float32, then apply the layer."""
         if x.dim() == 2 and x.shape[1] == 64 and x.dtype == torch.float32:
             x = x - x.mean(0) if x.shape[0] > 1 else x
         return torch.relu(self.layer(x))
@@ -48,7 +48,7 @@ def compare_guards(table: Table, name: str, module: Any, inputs: tuple[Any, ...]
 
 
 def compare_interpreters(table: Table, size: int, rounds: int) -> None:
-    """Run a chain node by node."""
+    """Run a chain node by node in each library's Interpreter."""
     eager, x = chain(size), torch.ones(1)
     runs = {label: library.Interpreter(library.symbolic_trace(eager)).run for label, library in LIBRARIES.items()}
     contenders = each(lambda run: run(x), {"eager": eager, **runs})

@@ -19,7 +19,7 @@ PROGRAMS = 100
 
 
 def trials(work: Callable[[Program], Any]) -> Callable[[Any], None]:
-    """Do ``work`` on random programs, always the same ones."""
+    """Return a function that does ``work`` on random programs, the same ones in each call."""
 
     @seed(0)
     @settings(
@@ -27,7 +27,7 @@ def trials(work: Callable[[Program], Any]) -> Callable[[Any], None]:
         phases=[Phase.generate],
         database=None,
         deadline=None,
-        # A benchmark takes as long as it takes: the check would stop it on a machine that is busy.
+        # On a busy machine this check would stop the benchmark.
         suppress_health_check=[HealthCheck.too_slow],
     )
     @given(programs())
@@ -38,16 +38,16 @@ def trials(work: Callable[[Program], Any]) -> Callable[[Any], None]:
 
 
 def nothing(program: Program) -> None:
-    """Only draw it."""
+    """Only draw the program."""
 
 
 def capture(program: Program) -> Any:
-    """Capture it once more."""
+    """Capture the program once more."""
     return fx.symbolic_trace(program.build(), program.concrete_args)
 
 
 def capture_and_run(program: Program) -> Any:
-    """Capture it, and run both."""
+    """Capture the program, and run both."""
     inputs, copies = program.inputs.copies(), program.inputs.copies()
     program.build()(*inputs.args, **inputs.kwargs)
     return capture(program)(*copies.args, **copies.kwargs)

@@ -1,4 +1,4 @@
-"""Speed of edits of a graph: dead code, checking, replacing, erasing, finding, copying, by operation of a chain."""
+"""Speed of graph operations: dead code, lint, replacing, erasing, finding, copying, by operation of a chain."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .programs import chain_graph
 
 
 def replace_half(graph: Any) -> None:
-    """Exchange every second node for a new one."""
+    """Replace every second node by a new one."""
     for node in graph.find_nodes(op="call_function", target=torch.relu):
         with graph.inserting_after(node):
             replacement = graph.call_function(torch.sigmoid, node.args)
@@ -22,7 +22,7 @@ def replace_half(graph: Any) -> None:
 
 
 def find_after_edits(graph: Any) -> None:
-    """Look for one kind of node after each of as many edits as there are nodes."""
+    """Find the nodes of one kind after each edit, with as many edits as there are nodes."""
     first = next(iter(graph.nodes))
     for _ in range(len(graph.nodes)):
         with graph.inserting_after(first):
@@ -32,12 +32,12 @@ def find_after_edits(graph: Any) -> None:
 
 
 def eliminate(graph: Any) -> None:
-    """Remove the half that is dead."""
+    """Remove the dead half of the nodes."""
     assert graph.eliminate_dead_code()
 
 
 def edit_chains(table: Table, lengths: list[int], rounds: int) -> None:
-    """Five edits on chains that grow; a flat column means a linear edit."""
+    """Measure five operations on chains of increasing length; a flat column means a linear operation."""
     for size in lengths:
         fresh = {label: partial(chain_graph, library, size) for label, library in LIBRARIES.items()}
         half_dead = {label: partial(chain_graph, library, size, dead=True) for label, library in LIBRARIES.items()}

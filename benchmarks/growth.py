@@ -1,7 +1,7 @@
 """The growth of a process that repeats a job: MiB, objects and tensors for each thousand repetitions.
 
-Each job runs in a process of its own and is warmed up. Where torch alone can do the job, its growth is in a row beside
-it. Resident memory is noisy; the numbers of objects and tensors, counted after a collection, are not.
+Each job runs in a separate process and is warmed up. If torch alone can do the job, a row shows its growth for
+comparison. Resident memory is noisy; the numbers of objects and tensors, counted after a collection, are not.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from pytest_fx import check_pass
 from .memory import MEBIBYTE, in_fresh_process, process_bytes
 
 GOAL = 10.0
-"""MiB for each thousand."""
+"""Upper limit in MiB for each thousand repetitions."""
 
 
 def programs(count: int) -> None:
     """Try a pass on random programs."""
-    importlib.import_module("sympy")  # by torch, for a program that comes sooner or later
+    importlib.import_module("sympy")  # torch imports it for some random program; do so before the measurement
     done = 0
     while done < count:
         some = min(100, count - done)
@@ -72,7 +72,7 @@ def traces(count: int, symbolic_trace: Callable[[nn.Module], nn.Module] = fx.sym
 
 
 def tests(count: int) -> None:
-    """Tests of a model and a pass that changes it, in one session."""
+    """Run tests of a model and a pass that changes it, in one session."""
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "pytest.ini").write_text("[pytest]\n", encoding="utf-8")
         (Path(folder) / "test_again.py").write_text(
@@ -88,17 +88,17 @@ def tests(count: int) -> None:
 
 
 JOBS: dict[str, tuple[Callable[[int], None], int, int]] = {
-    "programs of check_pass": (programs, 2000, 1000),  # until torch and Hypothesis have met most of what is drawn
+    "programs of check_pass": (programs, 2000, 1000),  # until the caches of torch and Hypothesis are filled
     "lowerings": (lowerings, 1000, 100),
     "traces": (traces, 3000, 300),
     "traces by torch.fx": (partial(traces, symbolic_trace=torch.fx.symbolic_trace), 3000, 300),
     "tests of the suite": (tests, 600, 120),
 }
-"""Jobs: the function, the number of repetitions, and the number of repetitions before these as a warm-up."""
+"""Jobs: the function, the number of measured repetitions, and the number of warm-up repetitions."""
 
 
 def counts() -> dict[str, float]:
-    """Return the contents of the process now, without free memory that the C library keeps."""
+    """Return the current memory and numbers of objects, after the C library has returned free memory."""
     gc.collect()
     ctypes.CDLL(None).malloc_trim(0)
     objects = gc.get_objects()

@@ -1,7 +1,7 @@
 """Programs on 8-bit integers beside float32 and the engines of torch.ao, in one alternating run (section 6.2.1).
 
-``ONEDNN_MAX_CPU_ISA`` and ``FBGEMM_ENABLE_INSTRUCTIONS`` (AVX2, say) show other processors. Below each table stands the
-time of our faster program by that of torch.ao's fastest one, round by round; below 1 ours is faster.
+``ONEDNN_MAX_CPU_ISA`` and ``FBGEMM_ENABLE_INSTRUCTIONS`` (for example, AVX2) imitate other processors. Below each table
+is the ratio of our fastest program's time to torch.ao's fastest, round by round; below 1 ours is faster.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ THEIRS = {
 
 
 class Recurrent(nn.Module):
-    """Two recurrent layers over sequences, of which torch.ao takes the dynamic form alone."""
+    """Two recurrent layers over sequences; torch.ao quantizes them only dynamically."""
 
     def __init__(self, kind: Any) -> None:
         super().__init__()
@@ -52,7 +52,7 @@ RECURRENT: dict[str, Any] = {"lstm": nn.LSTM, "gru": nn.GRU}
 
 
 def subject(name: str) -> tuple[nn.Module, Callable[..., Any]]:
-    """A model, and what makes its inputs for a number of samples."""
+    """Return a model, and a function that makes its inputs for a number of samples."""
     if name in RECURRENT:
         return Recurrent(RECURRENT[name]).eval(), lambda batch, seed=0: (
             torch.randn(batch, STEPS, HIDDEN, generator=torch.Generator().manual_seed(seed)),
@@ -62,7 +62,7 @@ def subject(name: str) -> tuple[nn.Module, Callable[..., Any]]:
 
 
 def programs(module: nn.Module, data: tuple[Any, ...]) -> dict[str, Any]:
-    """The float model and what is made of it."""
+    """Return the float model and its quantized programs by name."""
     by_name: dict[str, Any] = {"eager": module}
     with torch.no_grad():
         for name, choice in OURS.items():
@@ -75,20 +75,20 @@ def programs(module: nn.Module, data: tuple[Any, ...]) -> dict[str, Any]:
                 prepared(*data)
                 by_name[name] = ao_convert(prepared, engine)
                 by_name[name](*data)
-            except Exception as error:  # what torch.ao does not take
+            except Exception as error:  # torch.ao does not support the model
                 by_name.pop(name, None)
                 print(f"{name} is not measured: {type(error).__name__}: {str(error)[:80]}", flush=True)
     return by_name
 
 
 def kept(program: Any, memory: KeptMemory, inputs: tuple[Any, ...]) -> Any:
-    """A call whose large results lie where earlier ones were."""
+    """Call a program with large results in reused memory."""
     with memory.used():
         return program(*inputs)
 
 
 def decibels(program: Any, module: nn.Module, inputs: tuple[Any, ...]) -> float:
-    """Signal-to-quantization-noise ratio."""
+    """Return the signal-to-quantization-noise ratio in dB."""
     wanted = module(*inputs)
     return float(10 * torch.log10(wanted.square().sum() / (wanted - program(*inputs)).square().sum()))
 
@@ -98,7 +98,7 @@ def run_model(name: str, batches: list[int], rounds: int) -> None:
     by_name = programs(module, tuple(example_inputs(CALIBRATION, seed=1)))
     table = Table(*by_name, "static kept")
     threads = torch.get_num_threads()
-    clock = time.thread_time if threads == 1 else time.perf_counter  # what one thread does, others cannot slow down
+    clock = time.thread_time if threads == 1 else time.perf_counter  # excludes other processes
     for batch in batches:
         inputs = tuple(example_inputs(batch))
         with torch.no_grad():

@@ -23,7 +23,7 @@ from .paired import Contender, Table, each, parse
 
 
 def alternating(operations: int) -> tuple[fx.Graph, set[fx.Node]]:
-    """A chain with a skip connection around each step, of which every second operation is supported."""
+    """Return a chain with a skip connection around each step, and the set of its supported operations."""
     graph = fx.Graph()
     value = graph.placeholder("x")
     supported: set[fx.Node] = set()
@@ -39,7 +39,7 @@ GOALS = {"resnet50": "1 / 1.40 = 0.714 (onednn), 1 / 1.47 = 0.680 (openvino)"}
 
 
 def compiled(module: nn.Module, inputs: tuple[Any, ...], *, frozen: bool) -> Callable[..., Any]:
-    """Return a module compiled by torch.compile, with its weights as constants or not."""
+    """Return a module compiled by torch.compile; ``frozen`` treats its weights as constants."""
     import torch._inductor.config as inductor
 
     torch.compiler.reset()
@@ -50,7 +50,7 @@ def compiled(module: nn.Module, inputs: tuple[Any, ...], *, frozen: bool) -> Cal
 
 
 def used_directly(module: nn.Module, inputs: tuple[Any, ...], threads: int) -> Callable[..., Any]:
-    """OpenVINO as its own documentation says: convert, compile with float32 forced, call with shared inputs."""
+    """Return a call of OpenVINO used as documented: convert, compile with float32 forced, share inputs."""
     import openvino
 
     model = openvino.convert_model(module, example_input=inputs, input=[tuple(tensor.shape) for tensor in inputs])
@@ -60,7 +60,7 @@ def used_directly(module: nn.Module, inputs: tuple[Any, ...], threads: int) -> C
 
 
 def in_onnx_runtime(module: nn.Module, inputs: tuple[Any, ...], threads: int) -> Callable[..., Any]:
-    """ONNX Runtime on the export of torch.onnx."""
+    """Return a call of ONNX Runtime on the export of torch.onnx."""
     import io
 
     import onnxruntime
@@ -75,7 +75,7 @@ def in_onnx_runtime(module: nn.Module, inputs: tuple[Any, ...], threads: int) ->
 
 
 def programs(module: nn.Module, inputs: tuple[Any, ...], peers: bool) -> dict[str, Any]:
-    """Everything that runs a model, of what is installed here."""
+    """Return all programs and runtimes for a model that are installed here, by name."""
     threads = torch.get_num_threads()
     by_name: dict[str, Any] = {"eager": module, "torch.fx fuse": fuse(module)}
     by_name["fuse-conv-bn"] = FuseConvBN()(fx.symbolic_trace(module))

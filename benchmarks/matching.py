@@ -38,7 +38,7 @@ def replace(rewriter: ModuleType, expected: int, program: Any) -> None:
 
 
 def look(rewriter: ModuleType, program: Any) -> None:
-    """Look for a pattern of which only the last operation is there."""
+    """Search for a pattern of which only the last operation occurs."""
     assert not rewriter.replace_pattern(program, absent, replacement)
 
 

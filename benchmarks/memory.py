@@ -29,13 +29,13 @@ def resident_mebibytes() -> float:
 
 
 def measure_here(library_name: str, operations: int) -> dict[str, float]:
-    """Capture a chain in this process; report memory before and after, in MiB."""
+    """Capture a chain in this process; return the memory before and after, in MiB."""
     import importlib
 
     import torch
 
     library = importlib.import_module(library_name)
-    library.symbolic_trace(torch.nn.Identity())  # so that "before" holds what is imported on first use
+    library.symbolic_trace(torch.nn.Identity())  # so that "before" includes modules that are imported on first use
     before = resident_mebibytes()
     graph = library.Tracer().trace(chain(operations))
     traced = resident_mebibytes()
@@ -46,7 +46,7 @@ def measure_here(library_name: str, operations: int) -> dict[str, float]:
 
 
 def in_fresh_process(benchmark: str, *arguments: str, folder: Path = ROOT, threads: int = 1) -> Any:
-    """Run a benchmark in an interpreter of its own, and return the JSON value in the last line of its output."""
+    """Run a benchmark in a fresh interpreter, and return the JSON value in the last line of its output."""
     finished = subprocess.run(
         [sys.executable, "-m", f"benchmarks.{benchmark}", *arguments],
         cwd=folder,

@@ -29,7 +29,7 @@ MODELS = ("linears", "convolutions", "tables")
 
 
 class Linears(nn.Module):
-    """Large matrices one behind the other: what no pass changes but a lowering."""
+    """A chain of large matrices, which only a lowering changes."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -42,7 +42,7 @@ class Linears(nn.Module):
 
 
 class Convolutions(nn.Module):
-    """Large kernels with batch norms: every number of the model is another one once they are folded."""
+    """Large kernels with batch norms, whose folding changes every parameter of the model."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -56,7 +56,7 @@ class Convolutions(nn.Module):
 
 
 class Tables(nn.Module):
-    """A large table, and matrices that read the same value, which can be multiplied at once."""
+    """A large table, and two matrices on the same input, which can be merged into one product."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -80,7 +80,7 @@ def build(name: str, width: int) -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
 
 
 def width_for(name: str, mebibytes: int) -> int:
-    """Return the width at which the parameters of a model take about so much."""
+    """Return the width at which the parameters of a model take about that many MiB."""
     numbers = mebibytes * MEBIBYTE / 4
     return int((numbers / {"linears": 4, "convolutions": 36, "tables": 16}[name]) ** 0.5) // 16 * 16
 
@@ -92,21 +92,21 @@ def parameter_bytes(module: nn.Module) -> int:
 
 @dataclass
 class Recorder:
-    """Notes what each test of a model needs, as a plugin of pytest."""
+    """A pytest plugin that records the memory of each test of a model."""
 
     model: str
-    """The name of the model; tests of others are not noted."""
+    """The name of the model; tests of other models are not recorded."""
     needed: dict[str, int] = field(default_factory=dict[str, int])
-    """The most bytes that each test held, beside what the process held before the first of them."""
-    left: dict[str, int] = field(default_factory=dict[str, int])
-    """The bytes that were held after each test."""
+    """Peak bytes during each test, above those before the first test."""
+    remaining: dict[str, int] = field(default_factory=dict[str, int])
+    """Bytes after each test, above those before the first test."""
     outcomes: dict[str, str] = field(default_factory=dict[str, str])
     """The outcome of each test."""
     before: int | None = None
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, Any, Any]:
-        """Run a test with the peak reset before."""
+        """Reset the peak, run a test, and record its memory."""
         if self.model not in item.nodeid:
             return (yield)
         Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
@@ -115,11 +115,11 @@ class Recorder:
         result = yield
         name = item.nodeid.rpartition("::")[2].replace(self.model, "").replace("[-", "[")
         self.needed[name] = process_bytes("VmHWM") - self.before
-        self.left[name] = process_bytes("VmRSS") - self.before
+        self.remaining[name] = process_bytes("VmRSS") - self.before
         return result
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Note how a test ended."""
+        """Record the outcome of a test."""
         if self.model in report.nodeid and (report.when == "call" or not report.passed):
             name = report.nodeid.rpartition("::")[2].replace(self.model, "").replace("[-", "[")
             self.outcomes[name] = report.outcome
@@ -137,7 +137,7 @@ def measure_here(name: str, mebibytes: int, options: list[str]) -> dict[str, Any
     models = ["--fx-model", "fx_memory_models:tiny", "--fx-model", "fx_memory_models:large"]
     pytest.main(["-q", "-rA", "--tb=short", "--fx-rounds=2", *models, *options], plugins=[recorder])
     size = parameter_bytes(build(name, width_for(name, mebibytes))[0])
-    return {"size": size, "needed": recorder.needed, "left": recorder.left, "outcomes": recorder.outcomes}
+    return {"size": size, "needed": recorder.needed, "left": recorder.remaining, "outcomes": recorder.outcomes}
 
 
 def main() -> None:
@@ -145,7 +145,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--here", choices=MODELS, help="measure this one in this process and print JSON")
     parser.add_argument("--model", action="append", choices=MODELS, help="measure this one (repeatable)")
-    parser.add_argument("--mebibytes", type=int, default=1024, help="what the parameters take (1024)")
+    parser.add_argument("--mebibytes", type=int, default=1024, help="size of the parameters (default 1024)")
     parser.add_argument("--threads", type=int, default=1, help="threads of torch (default 1)")
     parser.add_argument("--quick", action="store_true", help="models of 64 MiB")
     options, others = parser.parse_known_args()

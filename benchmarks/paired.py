@@ -1,4 +1,4 @@
-"""Timing in pairs: all contenders run in every round, ratios are taken within a round, and their median is reported.
+"""Paired timing: every round runs all contenders, and the median of the ratios within rounds is reported.
 
 A busy machine slows all contenders of a round alike, so the ratio of a round holds where absolute times do not.
 """
@@ -32,18 +32,18 @@ class Contender:
     """One way to do the work."""
 
     run: Callable[[Any], Any]
-    """Does the work once, given what ``prepare`` made."""
+    """The function that does the work once; it takes the result of ``prepare``."""
     prepare: Callable[[], Any] | None = None
-    """Makes a fresh input for each call, outside the time; without it the work is repeated on None."""
+    """A function that makes a fresh input for each call, outside the measured time; if None, the input is None."""
 
 
 def each(work: Callable[[Any], Any], subjects: Mapping[str, Any]) -> dict[str, Contender]:
-    """Contenders that repeat the same work, each on a subject of its own."""
+    """Return contenders that repeat the same work, each on its own subject."""
     return {label: Contender(lambda _, subject=subject: work(subject)) for label, subject in subjects.items()}
 
 
 def each_afresh(work: Callable[[Any], Any], makers: Mapping[str, Callable[[], Any]]) -> dict[str, Contender]:
-    """Contenders that do the same work, each call on a subject made for it."""
+    """Return contenders that do the same work, with a fresh subject for each call."""
     return {label: Contender(work, prepare) for label, prepare in makers.items()}
 
 
@@ -56,7 +56,7 @@ class Ratio:
     low: float
     """Lower end of the bootstrap 95 % interval of the median."""
     high: float
-    """Upper end of it."""
+    """Upper end of this interval."""
 
     def __str__(self) -> str:
         return f"{self.median:.3f} [{self.low:.3f}, {self.high:.3f}]"
@@ -64,14 +64,14 @@ class Ratio:
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """The same work by several contenders."""
+    """The times of several contenders for the same work."""
 
     name: str
     """The name of the task."""
     seconds: dict[str, list[float]]
-    """Time of one call by contender, one entry a round, in seconds; the others are compared with the first."""
+    """Seconds of one call by contender, one entry a round; the others are compared with the first contender."""
     operations: int = 1
-    """Times are printed by operation: a call does this many."""
+    """Number of operations of a call; times are printed by operation."""
     goal: str = ""
     """The ratio or time to reach, in words."""
 
@@ -80,12 +80,12 @@ class Measurement:
         return median_ratio(self.seconds[contender], next(iter(self.seconds.values())))
 
     def each(self, contender: str) -> float:
-        """Median time of one operation, in seconds."""
+        """Return the median time of one operation, in seconds."""
         return float(np.median(self.seconds[contender])) / self.operations
 
 
 def median_ratio(times: list[float], baseline: list[float]) -> Ratio:
-    """The median of the paired ratios with its bootstrap 95 % interval (fixed seed, percentile method)."""
+    """Return the median of the paired ratios with its bootstrap 95 % interval (fixed seed, percentile method)."""
     ratios = tuple(time / other for time, other in zip(times, baseline, strict=True))
     return Ratio(statistics.median(ratios), *median_interval(ratios))
 
@@ -100,17 +100,16 @@ def measure(
     shortest: float = 0.01,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Measurement:
-    """Time all contenders in ``rounds`` rounds, each in another order, after one round that is thrown away.
+    """Time all contenders in ``rounds`` rounds, each in another order, after a discarded warm-up round.
 
     Args:
-        name: what is done, for the table.
-        contenders: the ways to do it, by name; the others are compared with the first.
-        rounds: how many ratios to take.
-        operations: how many operations one call does, for the printed times.
-        goal: what to reach, in words.
+        name: the name of the task in the table.
+        contenders: the contenders by name; the others are compared with the first.
+        rounds: the number of ratios.
+        operations: the number of operations of one call, for the printed times.
+        goal: the ratio or time to reach, in words.
         shortest: a sample repeats its call until it takes about this many seconds, unless each call is prepared.
-        clock: what times are read from, in seconds; ``time.thread_time`` leaves out what other processes take, for work
-            that is all done by this thread.
+        clock: the clock, in seconds; ``time.thread_time`` excludes other processes, if this thread does all the work.
     """
     repeats = {label: _repeats(contender, shortest, clock) for label, contender in contenders.items()}
     samples = {label: partial(_sample, contender, repeats[label], clock) for label, contender in contenders.items()}
@@ -118,7 +117,7 @@ def measure(
 
 
 def _repeats(contender: Contender, shortest: float, clock: Callable[[], float]) -> int:
-    """Warm up, and find how many calls make a sample."""
+    """Warm up, and return the number of calls in a sample."""
     once = _sample(contender, 1, clock)
     if contender.prepare is not None:
         return 1
@@ -128,7 +127,7 @@ def _repeats(contender: Contender, shortest: float, clock: Callable[[], float]) 
 def _sample(contender: Contender, repeats: int, clock: Callable[[], float]) -> float:
     prepared = None if contender.prepare is None else contender.prepare()
     gc.collect()
-    gc.freeze()  # collections during the sample visit what the sample makes, not what the other contenders keep
+    gc.freeze()  # collections during the sample visit only its own objects
     try:
         start = clock()
         for _ in range(repeats):
@@ -157,7 +156,7 @@ def parse(description: str | None, *, rounds: int, **others: Mapping[str, Any]) 
 
 
 class Table:
-    """Prints measurements as they come, one row each, beside the first of its contenders."""
+    """A table that prints each measurement at once, as a row of times and of ratios to the first contender."""
 
     def __init__(self, *contenders: str) -> None:
         self.contenders = contenders
@@ -174,7 +173,7 @@ class Table:
         print(f"{measurement.name:<62}{times}  {ratios}  {measurement.goal}", flush=True)
 
     def measure(self, name: str, contenders: Mapping[str, Contender], **how: Any) -> Measurement:
-        """Print a row of what :func:`measure` returns, and return that."""
+        """Measure, print the result as a row, and return it; the arguments are those of :func:`measure`."""
         measurement = measure(name, contenders, **how)
         self.add(measurement)
         return measurement
@@ -188,17 +187,17 @@ class Table:
 
 
 def sizes(options: argparse.Namespace) -> list[int]:
-    """Return the operations of the programs that most benchmarks grow."""
+    """Return the numbers of operations of the programs in most benchmarks."""
     return [1_000] if options.quick else [1_000, 10_000, 100_000]
 
 
 def rounds_for(size: int, rounds: int) -> int:
-    """Fewer rounds for longer programs, and at least three."""
+    """Return the number of rounds: fewer for longer programs, and at least three."""
     return max(3, rounds * 1000 // max(size, 1000))
 
 
 def duration(seconds: float) -> str:
-    """Spell a time with three digits and its unit."""
+    """Format a time with three digits and its unit."""
     for unit, factor in (("s", 1.0), ("ms", 1e3), ("µs", 1e6)):
         if seconds * factor >= 1.0:
             return f"{seconds * factor:.3g} {unit}"

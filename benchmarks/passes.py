@@ -1,4 +1,4 @@
-"""The speed of analyses, checks and transforms, by operation of programs that grow."""
+"""The speed of analyses, checks and transforms, by operation of programs of increasing length."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def split_in_ten(split: Callable[..., Any], program: Any) -> None:
 
 
 def ask(program: Any) -> None:
-    """Work out the dependences and ask about every node."""
+    """Compute the dependences and query them for every node."""
     nodes = list(program.graph.nodes)
     dependences = Dependences(program.graph)
     for first, second in zip(nodes, nodes[2:], strict=False):
@@ -49,7 +49,7 @@ def main() -> None:
         ("effects and dependences", effects_module, {"fx": lambda program: Dependences(program.graph)}),
         ("the same, asked four questions a node", effects_module, {"fx": ask}),
         ("verify all rules", pairs_module, {"fx": verify}),
-        # ours also finds writes that nobody reads, for which it needs the dependences
+        # ours also removes writes that are never read, which requires the dependences
         ("remove-dead-code", pairs_module, {"torch.fx": _eliminate, "fx": passes.RemoveDeadCode()}),
         (
             "eliminate-common-subexpressions",

@@ -1,4 +1,4 @@
-"""A training step of a pipeline over processes: stages balanced by cost, by layers, and by parameters as PiPPy cuts.
+"""A training step of a pipeline over processes: stages balanced by cost, by layers, and by parameters as in PiPPy.
 
 All processes run on one machine. With more processes than processors, stages take turns, and the division of the work
 matters less. So the processor time of the busiest process is printed as well.
@@ -28,7 +28,7 @@ MICROBATCHES = 4
 
 
 def convolutions(width: int) -> nn.Module:
-    """Convolutions that cost much and have few parameters, and linear layers of which the opposite holds."""
+    """Return costly convolutions with few parameters, and cheap linear layers with many."""
     layers: list[nn.Module] = []
     channels = 3
     for factor in (1, 2, 4, 4):
@@ -41,12 +41,12 @@ def convolutions(width: int) -> nn.Module:
 
 
 def square_layers(width: int) -> nn.Module:
-    """Layers that are all the same, where each way cuts alike."""
+    """Return equal layers, for which all ways give the same cuts."""
     return nn.Sequential(*(part for _ in range(8) for part in (nn.Linear(8 * width, 8 * width), nn.ReLU())))
 
 
 def ways_to_cut(program: fx.GraphModule) -> dict[str, Mapping[Node, float] | None]:
-    """Return the assumed costs of operations, by way of cutting; None: estimated ones."""
+    """Return the assumed costs of operations by way of cutting; None for estimated costs."""
     layers = {node: program.get_submodule(str(node.target)) for node in program.graph.find_nodes(op="call_module")}
     sizes = {node: float(sum(parameter.numel() for parameter in layer.parameters())) for node, layer in layers.items()}
     return {"layers": {node: 1.0 for node, size in sizes.items() if size}, "parameters": sizes, "cost": None}
@@ -58,7 +58,7 @@ def stage_of(program: fx.GraphModule, way: Mapping[Node, float] | None, rank: in
 
 
 def contender(program: fx.GraphModule, way: str, x: Tensor, rank: int, count: int) -> Contender:
-    """A training step of the stage that this process runs; it ends when all processes are done."""
+    """Return a training step of this process's stage, which ends when all processes are done."""
     stage = stage_of(program, ways_to_cut(program)[way], rank, count, x)
     pipeline = pipelining.PipelineStage(stage.module, rank, count, torch.device("cpu"))
     schedule = pipelining.Schedule1F1B(pipeline, MICROBATCHES, loss_fn=nn.functional.mse_loss)
@@ -83,7 +83,7 @@ def busiest(measured: Measurement) -> Measurement:
 
 
 def work(rank: int, count: int, rounds: int, quick: bool) -> None:
-    """Do what each process does; the first one prints."""
+    """Run the benchmark in one process; the first one prints."""
     table = Table("layers", "parameters", "cost") if rank == 0 else None
     width, batch = (4, 8) if quick else (16, 32)
     for name, module, x in (

@@ -12,7 +12,7 @@ from torch import nn
 
 
 def chain(operations: int) -> Callable[[torch.Tensor], torch.Tensor]:
-    """A function of ``operations`` small steps: functions, operators and methods in turn."""
+    """Return a function of ``operations`` small steps: functions, operators and methods in turn."""
 
     def steps(x: torch.Tensor) -> torch.Tensor:
         for index in range(operations):
@@ -28,12 +28,12 @@ def chain(operations: int) -> Callable[[torch.Tensor], torch.Tensor]:
 
 
 def trace(library: ModuleType, root: Any) -> Any:
-    """Capture without making a module of it."""
+    """Capture a graph without making a module."""
     return library.Tracer().trace(root)
 
 
 def chain_graph(library: ModuleType, operations: int, *, dead: bool = False) -> Any:
-    """The graph of a chain, built without tracing; with ``dead``, every second node feeds nothing that is returned."""
+    """Return the graph of a chain, built without tracing; with ``dead``, every second node is dead code."""
     graph = library.Graph()
     value = graph.placeholder("x")
     for index in range(operations):
@@ -45,7 +45,7 @@ def chain_graph(library: ModuleType, operations: int, *, dead: bool = False) -> 
 
 
 class Block(nn.Module):
-    """Four leaf modules, as models have them: attributes of a module with a ``forward``, and a nested container."""
+    """Four leaf modules as in typical models: attributes of a module with a ``forward``, and a nested container."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -57,13 +57,13 @@ class Block(nn.Module):
 
 
 def small_blocks(count: int) -> nn.Module:
-    """``count`` leaf modules in blocks, five blocks to a container."""
+    """Return ``count`` leaf modules in blocks, five blocks to a container."""
     stages = range(0, count, 20)
     return nn.Sequential(*[nn.Sequential(*[Block() for _ in range(5)]) for _ in stages])
 
 
 def small_modules(count: int) -> nn.Module:
-    """``count`` leaf modules, ten to a container, containers nested in containers."""
+    """Return ``count`` leaf modules, ten to a container, in nested containers."""
     layers: list[nn.Module] = [nn.Identity() if index % 2 else nn.ReLU() for index in range(count)]
     while len(layers) > 1:
         layers = [nn.Sequential(*layers[start : start + 10]) for start in range(0, len(layers), 10)]
@@ -71,7 +71,7 @@ def small_modules(count: int) -> nn.Module:
 
 
 def small_functions(count: int) -> nn.Module:
-    """A module that applies ``count`` functions."""
+    """Return a module that applies ``count`` functions."""
 
     class Functions(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -83,7 +83,7 @@ def small_functions(count: int) -> nn.Module:
 
 
 class Perceptron(nn.Module):
-    """Four linear layers with functions between them: so few operations that what a capture takes anyway shows."""
+    """Four linear layers with functions between them: few enough operations to show the fixed cost of a capture."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -96,7 +96,7 @@ class Perceptron(nn.Module):
 
 
 def hooked_perceptron() -> nn.Module:
-    """A perceptron of which each layer has a forward hook."""
+    """Return a perceptron with a forward hook on each layer."""
     module = Perceptron()
     for layer in module.layers:
         layer.register_forward_hook(lambda module, args, output: output)
@@ -104,7 +104,7 @@ def hooked_perceptron() -> nn.Module:
 
 
 class Layers(nn.Module):
-    """Thirty linear layers, with a function, an operator and a method behind each."""
+    """Thirty linear layers, each followed by a function, an operator and a method."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -118,7 +118,7 @@ class Layers(nn.Module):
 
 
 class HandlingLayers(Layers):
-    """The same, where an exception is handled."""
+    """The same layers in code that handles an exception."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         try:
@@ -131,7 +131,7 @@ class HandlingLayers(Layers):
 
 
 def pairs_module(library: ModuleType, operations: int) -> Any:
-    """A chain of neg, relu, tanh and exp in turn, as a module of ``library``, built without tracing."""
+    """Return a chain of neg, relu, tanh and exp in turn, as a module of ``library``, built without tracing."""
     graph = library.Graph()
     value = graph.placeholder("x")
     functions = (torch.neg, torch.relu, torch.tanh, torch.exp)
@@ -142,7 +142,7 @@ def pairs_module(library: ModuleType, operations: int) -> Any:
 
 
 def repeated_module(library: ModuleType, operations: int) -> Any:
-    """A chain in which half of the operations repeat another one, as a module of ``library``."""
+    """Return a chain in which half of the operations repeat another one, as a module of ``library``."""
     graph = library.Graph()
     value = graph.placeholder("x")
     for _ in range(operations // 4):
@@ -153,7 +153,7 @@ def repeated_module(library: ModuleType, operations: int) -> Any:
 
 
 def parallel_layers(library: ModuleType, operations: int) -> Any:
-    """Groups of three linear layers on one input, whose results are added, as a module of ``library``."""
+    """Return groups of three linear layers on one input with added results, as a module of ``library``."""
     graph, root = library.Graph(), nn.Module()
     value = graph.placeholder("x")
     for index in range(operations // 5):
@@ -167,7 +167,7 @@ def parallel_layers(library: ModuleType, operations: int) -> Any:
 
 
 def effects_module(library: ModuleType, operations: int) -> Any:
-    """Writes, views, sizes, random numbers and sums, all on one value and its views, as a module of ``library``."""
+    """Return writes, views, sizes, random numbers and sums on one value and its views, as a module of ``library``."""
     graph = library.Graph()
     x = value = graph.placeholder("x")
     for number in range(operations // 6):

@@ -1,7 +1,7 @@
-"""The speed of trying a pass on random programs: drawing, capturing, the pass, and all laws that are not slow.
+"""The speed of checking a pass on random programs: drawing, capturing, the pass, and all laws except the slow ones.
 
-Every round tries a pass on the same programs, in evaluation and training mode. Laws that are checked on one program in
-ten are left out of the first row of a pass, and are in the second.
+Every round uses the same programs, in evaluation and training mode. For each pass, the first row omits the laws that
+are checked on one program in ten; the second row includes them.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ SLOW = tuple(law.name for law in TABLE if law.kind == "sampled")
 
 
 def search(name: str, without: tuple[str, ...]) -> Callable[[Any], None]:
-    """Try a pass, always on the same programs."""
+    """Return a function that checks a pass, on the same programs in each call."""
     settings = hypothesis.settings(
         max_examples=PROGRAMS,
         phases=[Phase.generate],
         database=None,
-        # A benchmark takes as long as it takes: the check would stop it on a machine that is busy.
+        # On a busy machine this check would stop the benchmark.
         suppress_health_check=[HealthCheck.too_slow],
     )
 

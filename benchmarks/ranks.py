@@ -1,4 +1,4 @@
-"""Processes of a benchmark, which are one group over gloo on the loopback."""
+"""Processes of a benchmark that form one gloo group on the loopback interface."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ import torch
 import torch.distributed as dist
 
 LIMIT = 240
-"""Seconds in which the processes have to end."""
+"""Time limit for the processes, in seconds."""
 
 
 def run_ranks(work: Callable[..., None], count: int, *args: Any, threads: int = 1) -> int:
-    """Call ``work(rank, count, *args)`` in each of ``count`` processes, end them, and return how many failed."""
+    """Run ``work(rank, count, *args)`` in ``count`` processes, end them, and return the number that failed."""
     if not dist.is_available() or not dist.is_gloo_available():
         print("not measured: this build of torch has no gloo")
         return 0

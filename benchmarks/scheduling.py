@@ -1,7 +1,7 @@
 """A data-parallel training step: gradients reduced over gloo, before and after ``overlap``, and by DDP (6.2.3).
 
-``DistributedDataParallel`` reduces them in buckets while autograd goes on. All processes run on one machine, so the
-reductions take processors that the step computes with: what is gained here is less than on machines of their own.
+``DistributedDataParallel`` reduces them in buckets while autograd runs. All processes run on one machine, where
+reductions and computation compete for the processors, so the gain is smaller than on separate machines.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .ranks import run_ranks
 
 
 class Step(nn.Module):
-    """One step of gradient descent on a network of square layers: each gradient is reduced as soon as it is there."""
+    """One step of gradient descent on a network of square layers that reduces each gradient once it is computed."""
 
     def __init__(self, width: int, layers: int, group: str) -> None:
         super().__init__()
@@ -48,7 +48,7 @@ class Step(nn.Module):
 
 
 class Network(nn.Module):
-    """The same network for autograd, which ``DistributedDataParallel`` reduces the gradients of in buckets."""
+    """The same network for autograd and ``DistributedDataParallel``, which reduces gradients in buckets."""
 
     def __init__(self, step: Step) -> None:
         super().__init__()
@@ -64,7 +64,7 @@ class Network(nn.Module):
 def autograd_step(
     network: nn.parallel.DistributedDataParallel, count: int, inputs: tuple[Tensor, Tensor]
 ) -> list[Tensor]:
-    """The same step, in the order in which ``Step`` returns weights; gradients of ranks are added, not averaged."""
+    """Run the same step with autograd; return weights in the order of ``Step``, with gradients of ranks added."""
     with torch.enable_grad():
         network(*inputs).backward()
     updated = [weight.detach() - 1e-3 * count * weight.grad for weight in reversed(network.module.weights)]
@@ -73,7 +73,7 @@ def autograd_step(
 
 
 def work(rank: int, count: int, rounds: int, quick: bool) -> None:
-    """Do what each process does; the first one prints."""
+    """Run the benchmark in one process; the first one prints."""
     table = Table("before", "after", "ddp") if rank == 0 else None
     shapes = ((64, 4, 16),) if quick else ((256, 8, 256), (512, 8, 256), (512, 8, 1024), (1024, 4, 256))
     for width, layers, batch in shapes:
@@ -93,7 +93,7 @@ def work(rank: int, count: int, rounds: int, quick: bool) -> None:
             results = {name: program(inputs) for name, program in programs.items()}
             if not all(map(torch.equal, results["before"], results["after"])):
                 raise AssertionError("the pass changes what the step computes")
-            torch.testing.assert_close(results["ddp"], results["before"])  # which adds in another order
+            torch.testing.assert_close(results["ddp"], results["before"])  # ddp adds in another order
             # prepared, so that all processes make the same number of calls
             contenders = {name: Contender(program, lambda: inputs) for name, program in programs.items()}  # noqa: B023
             name = f"{layers} layers of {width}, batch {batch}, {count} processes"

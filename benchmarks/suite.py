@@ -1,8 +1,8 @@
 """The cost of the built-in suite without timing, in eager forward passes: ResNet50, one pass, one batch size.
 
-In every round the suite runs on ResNet50 and on a tiny ResNet, each in a process of its own, and the eager model is
-called in between. The time of a test on the tiny model is start-up, and so is building ResNet50; the rest is printed in
-calls of ResNet50.
+In every round the suite runs on ResNet50 and on a tiny ResNet, in separate processes, with calls of the eager model in
+between. The time of a test on the tiny model, and the time of building ResNet50, are subtracted as start-up. The rest
+is printed in units of a call of ResNet50.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from .paired import parse
 MODEL, TINY = "resnet50", "resnet_tiny"
 PASS = "fuse-conv-bn"
 GOALS = {1: 60, 8: 40}
-"""Calls that the suite may cost, by batch: one of a few samples is cheap beside what does not depend on it."""
+"""Maximum cost of the suite in calls, by batch: with a small batch, fixed costs are large beside a call."""
 CALLS = 5
 FIRST = "test_capture_is_well_formed"
 """The test in which the model is built."""
 
 
 def run_suite(model: str, batch: int, threads: int) -> dict[str, float]:
-    """Seconds of each test of the suite on a model."""
+    """Return the seconds of each test of the suite on a model."""
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.xml"
         options = ("--fx-model", model, "--fx-pass", PASS, "--fx-no-timing", f"--fx-batch={batch}")
@@ -49,7 +49,7 @@ def run_suite(model: str, batch: int, threads: int) -> dict[str, float]:
 
 
 def build_and_forward_seconds(batch: int) -> tuple[float, float]:
-    """The time of building the model, and the median time of an eager call."""
+    """Return the time of building the model, and the median time of an eager call, in seconds."""
     zoo = model_zoo.get_model(MODEL)
     started = time.perf_counter()
     module = zoo.build().eval()

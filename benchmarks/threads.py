@@ -1,7 +1,7 @@
-"""Programs timed under another number of threads than they were made under, beside ones made under the same number.
+"""Programs timed under another number of threads than they were made for, beside programs made for that number.
 
-Weights are packed and kernels chosen for a number of threads; a program under another one has to be as fast as if it
-had been made there: a ratio of 1.
+Weights are packed and kernels are chosen for a number of threads. Under another number, a program has to be as fast as
+one made for it: a ratio of 1.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def makers(module: Any, inputs: tuple[Any, ...]) -> dict[str, Callable[[], Any]]
 
 
 def made_under(make: Callable[[], Any], inputs: tuple[Any, ...], *numbers: int) -> Any:
-    """A program that is made under the first number of threads, and called under each."""
+    """Return a program that was made under the first number of threads, and called under each."""
     torch.set_num_threads(numbers[0])
     program = make()
     for number in numbers:
@@ -64,7 +64,7 @@ def run(name: str, batch: int, numbers: tuple[int, int], rounds: int) -> None:
                 label: Contender(lambda _, program=each_program: program(*inputs))
                 for label, each_program in by_order.items()
             }
-            # OpenVINO computes in threads of its own, also in one
+            # OpenVINO computes in its own threads, even with one
             clock = time.thread_time if own == 1 and backend != "openvino" else time.perf_counter
             row = f"{name}, batch {batch}, {backend}, {own} threads (another: {other})"
             table.measure(row, contenders, rounds=rounds, goal="1", clock=clock)

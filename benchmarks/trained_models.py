@@ -1,4 +1,4 @@
-"""Small models trained on real data, the same for the same seed: what quantization may not spoil."""
+"""Small models trained on real data, reproducible by seed, as subjects of quantization."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from model_zoo.deep_recommender import AutoEncoder, masked_mse
 from pytest_fx.harness import evaluation
 
 _HELD_BACK = 10
-"""One rating of so many is kept for the test; a fifth of the digits is."""
+"""One of this many ratings is held back for the test; of the digits it is one in five."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trained:
-    """A model and the data that it was trained and is tested on."""
+    """A trained model with its training and test data."""
 
     model: nn.Module
-    """In evaluation mode."""
+    """The model, in evaluation mode."""
     batches: Sequence[Tensor]
-    """What it was trained on, without the answers."""
+    """The training inputs, without labels."""
     error: Callable[[Callable[[Tensor], Tensor]], float]
-    """How wrong a program is on data that training did not see."""
+    """A function that returns the error of a program on the test data."""
     loss: Callable[[nn.Module, Tensor], Tensor]
-    """What training makes small: of a program and the numbers of some examples."""
+    """The training loss, from a program and the indices of examples."""
     examples: int
-    """How many there are to train on."""
+    """Number of training examples."""
 
 
 @cache
@@ -43,32 +43,32 @@ def trained(data: str, seed: int, epochs: int) -> Trained:
 
 
 def _autoencoder(epochs: int) -> Trained:
-    """DeepRecommender on a tenth of its widths, trained as its authors do: dropout, dense re-feeding, SGD."""
+    """Train DeepRecommender at a tenth of its widths as its authors do: dropout, dense re-feeding, SGD."""
     rows = movielens()
     rows = rows[torch.randperm(len(rows))]
     users, items = (int(rows[:, column].max()) + 1 for column in (0, 1))
     held_back = len(rows) // _HELD_BACK
-    known, wanted = (_dense(part, users, items) for part in (rows[held_back:], rows[:held_back]))
+    train, test = (_dense(part, users, items) for part in (rows[held_back:], rows[:held_back]))
     model = AutoEncoder((items, 128, 256, 256), is_constrained=False, dp_drop_prob=0.65)
 
     def loss(program: nn.Module, users: Tensor) -> Tensor:
-        total, count = masked_mse(program(known[users]), known[users])
+        total, count = masked_mse(program(train[users]), train[users])
         return total / count
 
     def error(program: Callable[[Tensor], Tensor]) -> float:
         with torch.no_grad():
-            total, count = masked_mse(program(known), wanted)
+            total, count = masked_mse(program(train), test)
         return float((total / count).sqrt())
 
     optimizer = torch.optim.SGD(model.parameters(), lr=0.005, momentum=0.9)
     for _ in range(epochs):
         for chosen in torch.randperm(users).split(32):
-            predicted = model(known[chosen])
-            total, count = masked_mse(predicted, known[chosen])
+            predicted = model(train[chosen])
+            total, count = masked_mse(predicted, train[chosen])
             _step(optimizer, total / count)
             again = predicted.detach()
             _step(optimizer, F.mse_loss(model(again), again))
-    return Trained(model.eval(), known.split(64), error, loss, users)
+    return Trained(model.eval(), train.split(64), error, loss, users)
 
 
 def _dense(rows: Tensor, users: int, items: int) -> Tensor:
@@ -78,7 +78,7 @@ def _dense(rows: Tensor, users: int, items: int) -> Tensor:
 
 
 def _classifier(epochs: int) -> Trained:
-    """Three convolutions with batch norm and a linear layer, which tell digits apart."""
+    """Train three convolutions with batch norm and a linear layer to classify digits."""
     images, labels = digits()
     order = torch.randperm(len(images))
     images, labels = images[order], labels[order]
@@ -105,7 +105,7 @@ def _convolution(before: int, after: int) -> tuple[nn.Module, ...]:
 def train_on(
     model: nn.Module, loss: Callable[[nn.Module, Tensor], Tensor], examples: int, epochs: int, rate: float = 0.05
 ) -> None:
-    """Make ``loss`` small by gradient descent with momentum over batches of 64, the rate falling to zero."""
+    """Minimize ``loss`` by gradient descent with momentum over batches of 64, the rate falling to zero."""
     optimizer = torch.optim.SGD(model.parameters(), lr=rate, momentum=0.9)
     steps = max(1, epochs * -(-examples // 64))
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)

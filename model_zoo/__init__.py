@@ -1,4 +1,4 @@
-"""Models that transforms are tried on, each with its inputs, under a name.
+"""Named models with example inputs, to check transforms on.
 
 >>> from model_zoo import get_model, list_models
 >>> "resnet50" in list_models()
@@ -8,8 +8,8 @@ True
 >>> tuple(module(*arguments).shape)
 (2, 10)
 
-A model is added by a call of :func:`register_model` in its file and an import of that file here. :func:`blocks` yields
-the idioms that models are made of, each as a module of a few lines.
+To add a model, call :func:`register_model` in its file and import that file here. :func:`blocks` yields common building
+blocks of models, each as a module of a few lines.
 """
 
 from model_zoo import (

@@ -1,6 +1,6 @@
-"""BERT (Devlin et al. 2019): token types, learned positions, norms behind the shortcuts, a mask of padding.
+"""BERT (Devlin et al. 2019): token types, learned positions, norms after the shortcuts, a mask of padding.
 
-The full size is that of bert-base-uncased: 12 layers of 768, 109,482,240 parameters.
+The full size is that of bert-base-uncased: 12 layers of width 768, 109,482,240 parameters.
 """
 
 # No postponed annotations here: a program that is captured from a model carries the types of its forward.
@@ -13,11 +13,11 @@ from model_zoo.registered_models import register_sizes
 from model_zoo.zoo_model import ExampleInputs, built, vary_vectors
 
 _EPSILON = 1e-12
-"""The number that is added to variances."""
+"""The epsilon of the layer norms."""
 
 
 class Embeddings(nn.Module):
-    """The sum of what a token is, where it stands and which of two texts it belongs to, normalized."""
+    """The normalized sum of the embeddings of a token, its position and its type (which of two texts)."""
 
     places: Tensor
 
@@ -39,7 +39,7 @@ class Embeddings(nn.Module):
 
 
 class Layer(nn.Module):
-    """Attention to all that is not padding, then a feed-forward network; each is normalized with its shortcut."""
+    """Attention to all tokens except padding, then a feed-forward network; each is normalized with its shortcut."""
 
     def __init__(self, width: int, heads: int, hidden: int, dropout: float) -> None:
         super().__init__()
@@ -67,12 +67,12 @@ class Layer(nn.Module):
 
 
 class BERT(nn.Module):
-    """An encoder of one text or of two: a vector for each token, and one for all."""
+    """An encoder of one or two texts: a vector for each token, and one for the whole."""
 
     def __init__(
         self, vocabulary: int, width: int, heads: int, hidden: int, layers: int, length: int, dropout: float = 0.1
     ) -> None:
-        """``hidden`` is the width of the feed-forward networks, ``length`` that of the longest text."""
+        """Make the network; ``hidden`` is the width of the feed-forward networks, ``length`` the maximum length."""
         super().__init__()
         self.embeddings = Embeddings(vocabulary, width, length, dropout)
         self.layers = nn.ModuleList([Layer(width, heads, hidden, dropout) for _ in range(layers)])
@@ -81,7 +81,7 @@ class BERT(nn.Module):
     def forward(self, tokens: Tensor, types: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
         """Map tokens, their types, 0 or 1, and a mask, 0 at padding, each (batch, length) of int64.
 
-        Returns vectors of tokens, (batch, length, width), and what the first one became, (batch, width).
+        Returns a vector for each token, (batch, length, width), and the pooled first one, (batch, width).
         """
         visible = (mask != 0).unsqueeze(1).unsqueeze(2)
         x = self.embeddings(tokens, types)

@@ -1,7 +1,7 @@
 """DeepRecommender, the paper's example of quantization (section 6.2.1, appendix B, figure 6).
 
 Kuchaiev and Ginsburg, "Training Deep AutoEncoders for Collaborative Filtering" (2017). Names, shapes and order of the
-parameters are those of NVIDIA's implementation, so that its checkpoints load: weights stand in lists on the module
+parameters are those of NVIDIA's implementation, so that its checkpoints load: weights are in lists on the module
 itself, without ``nn.Linear``. The full size is that of torchbench, which the paper's figures fit: vectors of 197,951
 ratings, hidden layers of 512, 512 and 1,024, SELU also after the last layer, 204,475,711 parameters.
 """
@@ -38,11 +38,11 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "swish": _swish,
     "none": _leave,
 }
-"""The activations by the names that the original knows them under."""
+"""The activations by their names in the original."""
 
 
 class AutoEncoder(nn.Module):
-    """Predicts all ratings of a user from those that are known, through a narrow code."""
+    """An autoencoder that predicts all ratings of a user from the known ones, through a narrow code."""
 
     def __init__(
         self,
@@ -98,12 +98,12 @@ class AutoEncoder(nn.Module):
         return z
 
     def forward(self, x: Tensor) -> Tensor:
-        """Map known ratings, (batch, ratings), 0 where there is none, to all ratings, (batch, ratings)."""
+        """Map known ratings, (batch, ratings), with 0 for unknown ones, to all ratings, (batch, ratings)."""
         return self.decode(self.encode(x))
 
 
 def masked_mse(predicted: Tensor, ratings: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the summed squared error over the ratings that are there, and how many there are."""
+    """Return the sum of squared errors over the known ratings, and their number."""
     rated = ratings != 0
     return ((predicted * rated - ratings) ** 2).sum(), rated.sum()
 

@@ -1,4 +1,4 @@
-"""A recommender like DLRM (Naumov et al. 2019): embedded categories beside a network on numbers, and their products."""
+"""A recommender like DLRM (Naumov et al. 2019): products of embedded categories and of embedded numbers."""
 
 # No postponed annotations here: a program that is captured from a model carries the types of its forward.
 
@@ -12,7 +12,7 @@ from model_zoo.zoo_model import ExampleInputs, built
 
 
 class DLRM(nn.Module):
-    """Each category's embedding and the embedded numbers meet in pairs; a top network scores the click."""
+    """A click predictor: a top network on products of all pairs of category embeddings and the embedded numbers."""
 
     pairs: Tensor
 
@@ -20,7 +20,7 @@ class DLRM(nn.Module):
         """Make the network.
 
         Args:
-            numbers: how many numeric features there are.
+            numbers: number of numeric features.
             rows: number of values of each category.
             width: length of an embedding.
             bottom: hidden width of the network on numbers.

@@ -1,6 +1,6 @@
 """GPT-2 (Radford et al. 2019): learned positions, norms before the layers, a causal mask, one matrix for words.
 
-The full size is that of the smallest one, gpt2: 12 layers of 768, 124,439,808 parameters.
+The full size is that of the smallest version, gpt2: 12 layers of width 768, 124,439,808 parameters.
 """
 
 # No postponed annotations here: a program that is captured from a model carries the types of its forward.
@@ -16,7 +16,7 @@ from model_zoo.zoo_model import ExampleInputs, built, vary_vectors
 
 
 class CausalAttention(nn.Module):
-    """Attention of several heads to what came before, written out: one projection, a mask, two products."""
+    """Causal multi-head attention, written out: one projection, a mask, two products."""
 
     earlier: Tensor
 
@@ -63,12 +63,12 @@ class Block(nn.Module):
 
 
 class GPT2(nn.Module):
-    """Scores for the next token after each one."""
+    """A decoder that returns scores for the token after each token."""
 
     places: Tensor
 
     def __init__(self, vocabulary: int, width: int, heads: int, layers: int, length: int, dropout: float = 0.1) -> None:
-        """``length`` is that of the longest text."""
+        """Make the network for texts of at most ``length`` tokens."""
         super().__init__()
         self.tokens = nn.Embedding(vocabulary, width)
         self.positions = nn.Embedding(length, width)

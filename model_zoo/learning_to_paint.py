@@ -46,7 +46,7 @@ class Actor(nn.Module):
     """An 18-layer residual network from canvas, target, step and coordinates to the parameters of five strokes."""
 
     def __init__(self, num_inputs: int = 9, num_outputs: int = 65, width: int = 64) -> None:
-        """``width`` counts the channels of the first stage; each later stage has twice as many as the one before."""
+        """Make the network with ``width`` channels in the first stage, and twice as many in each later stage."""
         super().__init__()
         self.conv1 = nn.Conv2d(num_inputs, width, kernel_size=3, stride=2, padding=1, bias=False)
         self.bn1 = nn.BatchNorm2d(width)
@@ -57,7 +57,7 @@ class Actor(nn.Module):
         self.fc = nn.Linear(width * 8, num_outputs)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Map (batch, 9, 128, 128) to (batch, 65), 13 numbers between 0 and 1 a stroke."""
+        """Map (batch, 9, 128, 128) to (batch, 65), 13 numbers between 0 and 1 for each stroke."""
         x = functional.relu(self.bn1(self.conv1(x)))
         x = self.layer4(self.layer3(self.layer2(self.layer1(x))))
         x = functional.avg_pool2d(x, 4)
@@ -66,7 +66,7 @@ class Actor(nn.Module):
 
 
 class TReLU(nn.Module):
-    """A ReLU whose threshold is learnt: ``relu(x - alpha) + alpha``."""
+    """A ReLU with a learned threshold: ``relu(x - alpha) + alpha``."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -78,13 +78,13 @@ class TReLU(nn.Module):
 
 
 def _normed(in_planes: int, planes: int, kernel_size: int, stride: int = 1) -> nn.Module:
-    """A convolution with bias whose weight is kept as a direction and a length."""
+    """Return a convolution with bias and weight norm: the weight is stored as a direction and a length."""
     padding = kernel_size // 2
     return parametrizations.weight_norm(nn.Conv2d(in_planes, planes, kernel_size, stride=stride, padding=padding))
 
 
 class CriticBlock(nn.Module):
-    """Like :class:`BasicBlock`, with normed weights and learnt thresholds in the place of batch norm and ReLU."""
+    """A :class:`BasicBlock` with weight norm and learned thresholds instead of batch norm and ReLU."""
 
     def __init__(self, in_planes: int, planes: int, stride: int = 1) -> None:
         super().__init__()
@@ -105,10 +105,10 @@ class CriticBlock(nn.Module):
 
 
 class Critic(nn.Module):
-    """Values a canvas after a step: the actor's skeleton without batch norm."""
+    """An estimate of the value of a canvas after a step: the actor's architecture without batch norm."""
 
     def __init__(self, num_inputs: int = 12, num_outputs: int = 1, width: int = 64) -> None:
-        """``width`` counts the channels of the first stage."""
+        """Make the network with ``width`` channels in the first stage."""
         super().__init__()
         self.conv1 = _normed(num_inputs, width, 3, 2)
         self.layer1 = nn.Sequential(CriticBlock(width, width, 2), CriticBlock(width, width))
@@ -128,10 +128,13 @@ class Critic(nn.Module):
 
 
 class Renderer(nn.Module):
-    """The neural renderer: draws one stroke, from its ten parameters to a picture in grey."""
+    """The neural renderer: a network from the ten parameters of a stroke to a greyscale image of it."""
 
     def __init__(self, width: int = 512) -> None:
-        """``width`` is that of the first hidden layer; the fourth one, eight times wider, is a 16-channel square."""
+        """Make the network; ``width`` is that of the first hidden layer.
+
+        The fourth layer is eight times as wide, and is reshaped to a square image of 16 channels.
+        """
         super().__init__()
         self.side = int((width // 2) ** 0.5)
         self.fc1 = nn.Linear(10, width)
@@ -147,7 +150,7 @@ class Renderer(nn.Module):
         self.pixel_shuffle = nn.PixelShuffle(2)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Map (batch, 10) to (batch, 128, 128), 1 where the canvas stays as it is."""
+        """Map (batch, 10) to (batch, 128, 128), with 1 where the canvas is unchanged."""
         x = functional.relu(self.fc1(x))
         x = functional.relu(self.fc2(x))
         x = functional.relu(self.fc3(x))
@@ -177,7 +180,7 @@ def _critic(width: int) -> Callable[[], nn.Module]:
         model = Critic(width=width)
         for module in model.modules():
             if isinstance(module, TReLU):
-                nn.init.normal_(module.alpha, std=0.2)  # a threshold of 0 would hide a transform that loses it
+                nn.init.normal_(module.alpha, std=0.2)  # a threshold of 0 would hide a transform that drops it
         return model
 
     return built(build)

@@ -1,7 +1,7 @@
 """Llama (Touvron et al. 2023): rotary positions, grouped queries, RMS norms, gated feed-forward networks.
 
-The full size is that of SmolLM2-135M, the smallest public model of this architecture with grouped queries that is meant
-for use. It has 30 layers of 576, 9 heads of queries on 3 of keys and values, 134,515,008 parameters.
+The full size is that of SmolLM2-135M, the smallest public model for practical use with this architecture and grouped
+queries: 30 layers of width 576, 9 heads of queries on 3 of keys and values, 134,515,008 parameters.
 """
 
 # No postponed annotations here: a program that is captured from a model carries the types of its forward.
@@ -19,7 +19,7 @@ from model_zoo.zoo_model import built, vary_vectors
 
 
 class RMSNorm(nn.Module):
-    """Divides by the root of the mean square, and scales."""
+    """Normalization by the root of the mean square, with a learned scale."""
 
     def __init__(self, width: int, epsilon: float = 1e-5) -> None:
         super().__init__()
@@ -32,13 +32,13 @@ class RMSNorm(nn.Module):
 
 
 class RotaryPositions(nn.Module):
-    """Turns pairs of features by angles that grow with the position (Su et al. 2021)."""
+    """Rotation of pairs of features by angles that grow with the position (Su et al. 2021)."""
 
     cosines: Tensor
     sines: Tensor
 
     def __init__(self, features: int, length: int, base: float) -> None:
-        """``base`` says how much slower each pair turns than the one before it."""
+        """Take the base of the rotation rates: per position, pair k turns by ``base ** (-2 * k / features)``."""
         super().__init__()
         speeds = base ** (-torch.arange(0, features, 2, dtype=torch.float64) / features)
         angles = torch.outer(torch.arange(length, dtype=torch.float64), torch.cat([speeds, speeds]))
@@ -107,7 +107,7 @@ class DecoderLayer(nn.Module):
 
 
 class Llama(nn.Module):
-    """Scores for the next token after each one."""
+    """A decoder that returns scores for the token after each token."""
 
     def __init__(
         self,
@@ -126,13 +126,13 @@ class Llama(nn.Module):
         Args:
             vocabulary: number of tokens.
             width: features of a token.
-            heads: of queries.
-            groups: heads of keys and values.
+            heads: number of query heads.
+            groups: number of key and value heads.
             hidden: width of the feed-forward networks.
             layers: number of layers.
-            length: of the longest text.
-            base: of the rotary positions.
-            is_tied: whether one matrix embeds tokens and scores them.
+            length: maximum length of a text.
+            base: base of the rotary positions.
+            is_tied: whether the embedding and the output layer share one matrix.
         """
         super().__init__()
         self.tokens = nn.Embedding(vocabulary, width)

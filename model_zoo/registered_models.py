@@ -1,4 +1,4 @@
-"""Models by name, so that a command line can ask for ``resnet50``."""
+"""The registry of models by name, for command lines."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from model_zoo.zoo_model import ExampleInputs, ZooModel
 
 
 class ModelError(FxError, LookupError):
-    """No model has the name that was asked for, or two definitions want the same name."""
+    """No model has the requested name, or two definitions have the same name."""
 
 
 _models: Registry[ZooModel] = Registry("model", "models", ModelError)
 
 
 def register_model(model: ZooModel) -> ZooModel:
-    """Make ``model`` known under its name and return it.
+    """Register ``model`` under its name and return it.
 
     Raises :class:`~model_zoo.registered_models.ModelError` if another model has the name already.
     """
@@ -38,15 +38,15 @@ def register_sizes(
     *,
     needs_leaves: bool = False,
 ) -> None:
-    """Register a model, and as ``name_small`` what has the same structure at a size that runs in milliseconds.
+    """Register a model, and as ``name_small`` a model of the same structure that runs in milliseconds.
 
     Args:
-        name: of the model.
-        source: where its definition comes from.
-        tags: of both; ``"paper"`` is of the model alone.
-        full: makes the model, and its inputs.
-        small: makes the other one, and its inputs.
-        how: what makes that small, as the end of ``source``.
+        name: the name of the model.
+        source: the source of its definition.
+        tags: the tags of both; ``"paper"`` is for the full model alone.
+        full: functions that make the full model and its inputs.
+        small: functions that make the small model and its inputs.
+        how: the reduction in size, which is added to ``source`` of the small model.
         needs_leaves: as in :class:`~model_zoo.zoo_model.ZooModel`.
     """
     sibling = f"{name}_small"

@@ -1,4 +1,4 @@
-"""Models of sequences: a transformer encoder, and a classifier on a recurrent network called as one (section 2.3)."""
+"""Sequence models: a transformer encoder, and a classifier on a recurrent network kept as one call (section 2.3)."""
 
 # No postponed annotations here: a program that is captured from a model carries the types of its forward.
 
@@ -13,7 +13,7 @@ from model_zoo.zoo_model import ExampleInputs, built
 
 
 class SelfAttention(nn.Module):
-    """Scaled dot-product attention of several heads, written out: three projections of one input, two products."""
+    """Multi-head scaled dot-product attention, written out: three projections of one input, two products."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -24,7 +24,7 @@ class SelfAttention(nn.Module):
         self.out = nn.Linear(width, width)
 
     def forward(self, x: Tensor, padding: Tensor) -> Tensor:
-        """Map (batch, length, width) to the same; ``padding``, (batch, 1, 1, length), is true where to look away."""
+        """Map (batch, length, width) to the same; ``padding``, (batch, 1, 1, length), is true at masked tokens."""
         batch, length, width = x.size(0), x.size(1), x.size(2)
         query = self.query(x).view(batch, length, self.heads, -1).transpose(1, 2)
         key = self.key(x).view(batch, length, self.heads, -1).transpose(1, 2)
@@ -57,7 +57,7 @@ class TransformerEncoder(nn.Module):
     """Vaswani et al. 2017, norms first: embedded tokens and positions, encoder layers, a mean over tokens."""
 
     def __init__(self, vocabulary: int, width: int, heads: int, hidden: int, layers: int, length: int) -> None:
-        """``length`` is the longest sequence; token 0 is padding."""
+        """Make the network for sequences of at most ``length`` tokens; token 0 is padding."""
         super().__init__()
         self.tokens = nn.Embedding(vocabulary, width)
         self.positions = nn.Parameter(torch.randn(length, width) * 0.02)
@@ -76,7 +76,7 @@ class TransformerEncoder(nn.Module):
 
 
 class LSTMClassifier(nn.Module):
-    """Embedded tokens through a bidirectional LSTM, which capture keeps as one call, and the two last states."""
+    """A classifier on the two last states of a bidirectional LSTM, which capture keeps as one call."""
 
     def __init__(self, vocabulary: int, width: int, layers: int) -> None:
         super().__init__()

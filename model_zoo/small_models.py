@@ -1,4 +1,4 @@
-"""Models that run in a millisecond, awkward each in its own way: functions, shared layers, dicts, nothing to fuse."""
+"""Models that run in a millisecond, each with one difficulty: functions, shared layers, dicts, nothing to fuse."""
 
 # No postponed annotations here: a program that is captured from a model carries the types of its forward.
 
@@ -28,7 +28,7 @@ class Perceptron(nn.Module):
 
 
 class FunctionalConvNet(nn.Module):
-    """Convolution and batch norm called as functions, on parameters and buffers that the model holds itself."""
+    """Convolution and batch norm called as functions, on parameters and buffers of the model itself."""
 
     weight: Tensor
     scale: Tensor
@@ -83,7 +83,7 @@ class Scores(NamedTuple):
 
 
 class TwoHeads(nn.Module):
-    """Takes two tensors and returns tensors nested in a dict, a named tuple and a list."""
+    """A model of two tensors that returns tensors nested in a dict, a named tuple and a list."""
 
     def __init__(self) -> None:
         super().__init__()

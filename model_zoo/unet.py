@@ -29,15 +29,15 @@ class DoubleConvolution(nn.Sequential):
 
 
 class UNet(nn.Module):
-    """Shrinks an image in steps and widens it again, with a shortcut at every scale."""
+    """A network that halves an image in steps and enlarges it again, with a shortcut at every scale."""
 
     def __init__(self, channels: int, width: int, depth: int, classes: int) -> None:
         """Make the network.
 
         Args:
-            channels: of the image.
+            channels: channels of the image.
             width: channels at full resolution; they double at each of the ``depth`` steps.
-            depth: how often the image is halved.
+            depth: number of halvings of the image.
             classes: channels of each mask.
         """
         super().__init__()

@@ -1,7 +1,7 @@
-"""The vision transformer (Dosovitskiy et al. 2021): an image as a row of patches behind a class token.
+"""The vision transformer (Dosovitskiy et al. 2021): an image as a sequence of patches after a class token.
 
-The full size is that of the smallest one, ViT-Ti/16 (Touvron et al. 2021, Steiner et al. 2022): 12 layers of 192,
-5,717,416 parameters. Names and order are timm's, so that its checkpoints load.
+The full size is that of the smallest version, ViT-Ti/16 (Touvron et al. 2021, Steiner et al. 2022): 12 layers of width
+192, 5,717,416 parameters. Names and order are timm's, so that its checkpoints load.
 """
 
 # No postponed annotations here: a program that is captured from a model carries the types of its forward.
@@ -14,11 +14,11 @@ from model_zoo.resnet import images
 from model_zoo.zoo_model import built, vary_vectors
 
 _EPSILON = 1e-6
-"""The number that is added to variances."""
+"""The epsilon of the layer norms."""
 
 
 class PatchEmbedding(nn.Module):
-    """A vector for each square of an image, by one convolution."""
+    """A vector for each patch of an image, computed by one convolution."""
 
     def __init__(self, width: int, patch: int) -> None:
         super().__init__()
@@ -30,7 +30,7 @@ class PatchEmbedding(nn.Module):
 
 
 class Attention(nn.Module):
-    """Attention of several heads, written out: one projection, taken apart, and two products."""
+    """Multi-head attention, written out: one projection, split in three, and two products."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -49,7 +49,7 @@ class Attention(nn.Module):
 
 
 class ViTPerceptron(nn.Module):
-    """Two linear layers, four times as wide between them."""
+    """Two linear layers with a hidden layer four times as wide."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -79,10 +79,10 @@ class Block(nn.Module):
 
 
 class VisionTransformer(nn.Module):
-    """Scores for the class of an image, from what its class token becomes."""
+    """A classifier of images on the output of the class token."""
 
     def __init__(self, image: int, patch: int, width: int, heads: int, layers: int, classes: int) -> None:
-        """``image`` and ``patch`` are the sides of both, in pixels."""
+        """Make the network; ``image`` and ``patch`` are the side lengths of both, in pixels."""
         super().__init__()
         self.cls_token = nn.Parameter(torch.randn(1, 1, width) * 0.02)
         self.pos_embed = nn.Parameter(torch.randn(1, (image // patch) ** 2 + 1, width) * 0.02)

@@ -1,4 +1,4 @@
-"""The zoo's record of one model: how to build it, its inputs, its source."""
+"""The zoo's record of one model: a function that builds it, its inputs, its source."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import nn
 
 
 class ExampleInputs(Protocol):
-    """Makes the positional arguments of one call of a model."""
+    """A function that makes the positional arguments of one call of a model."""
 
     def __call__(self, batch: int = 1, seed: int = 0) -> tuple[Any, ...]:
         """Return arguments for a batch of ``batch`` samples; the same seed gives the same values."""
@@ -32,17 +32,20 @@ class ZooModel:
     name: str
     """The name on command lines and in tables."""
     build: Callable[[], nn.Module]
-    """Makes a new instance in evaluation mode, always with the same weights; the global random state is left alone."""
+    """A function that makes an instance in evaluation mode, always with the same weights.
+
+    It does not change the global random state.
+    """
     example_inputs: ExampleInputs
-    """Makes the positional arguments of one call, for a batch size and a seed."""
+    """A function that makes the positional arguments of one call, for a batch size and a seed."""
     source: str
     """The source of its definition: a paper, a library, a section of either."""
     tags: frozenset[str] = frozenset()
-    """Kinds it belongs to, such as ``"vision"`` or ``"small"``."""
+    """Kinds of the model, such as ``"vision"`` or ``"small"``."""
     small: str | None = None
-    """Name of the model that has the same structure at a size that runs in milliseconds, if there is one."""
+    """Name of a model of the same structure that runs in milliseconds, if there is one."""
     needs_leaves: bool = False
-    """True if a module of ``torch.nn`` in it branches on values, so that it cannot be captured in functions only."""
+    """Whether a ``torch.nn`` module in it branches on values, so that capture needs leaf modules."""
 
 
 BatchNorm = nn.BatchNorm1d | nn.BatchNorm2d | nn.BatchNorm3d
@@ -50,7 +53,7 @@ BatchNorm = nn.BatchNorm1d | nn.BatchNorm2d | nn.BatchNorm3d
 
 @contextmanager
 def seeded(seed: int) -> Generator[None]:
-    """Draw the CPU's random numbers from ``seed`` inside the block, and from where they were after it."""
+    """Seed the CPU's random numbers inside the block, and restore their state after it."""
     with torch.random.fork_rng(devices=[]):  # pyright: ignore[reportUnknownMemberType]
         torch.default_generator.manual_seed(seed)
         yield
@@ -69,7 +72,7 @@ def built(make: Callable[[], nn.Module]) -> Callable[[], nn.Module]:
 def vary_vectors(module: nn.Module) -> nn.Module:
     """Give scales and biases of ``module`` values of all sizes, as training does, and return it.
 
-    A layer norm that was never trained has scales of 1 and biases of 0: a transform could forget both.
+    An untrained layer norm has scales of 1 and biases of 0: a transform could forget both unnoticed.
     """
     for name, parameter in module.named_parameters():
         if parameter.dim() == 1:
@@ -81,7 +84,7 @@ def vary_vectors(module: nn.Module) -> nn.Module:
 def settle_batch_norm(module: nn.Module, arguments: tuple[Any, ...]) -> nn.Module:
     """Give every batch norm in ``module`` random affine parameters and the statistics of one call on ``arguments``.
 
-    One that was never trained almost does nothing: mean 0, variance 1, scale 1, shift 0. A transform could forget any
+    An untrained batch norm does almost nothing: mean 0, variance 1, scale 1, shift 0. A transform could forget any
     of the four and still agree with eager to five digits. Draws from the global random state (see :func:`seeded`);
     returns ``module`` in evaluation mode.
     """

@@ -1,4 +1,4 @@
-"""Building blocks of models as public code writes them: small modules, each with example inputs."""
+"""Building blocks of models in the spelling of public code: small modules, each with example inputs."""
 
 from model_zoo.blocks import attention, convolutions, heads_and_losses, norms_and_activations, recurrent_and_routed
 from model_zoo.blocks.block import Block, blocks

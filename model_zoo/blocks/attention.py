@@ -1,4 +1,4 @@
-"""Attention written out of products, masks and softmax, with positions, windows and caches."""
+"""Attention written as products, masks and softmax, with positions, windows and caches."""
 
 # No postponed annotations here: a program that is captured from a model carries the types of its forward.
 
@@ -29,7 +29,7 @@ def attention_gpt(self: Block, x: Tensor) -> Tensor:
 
 @block(normal(3, 5, 12), padding_mask(5, 3, 4), query=linear(12, 12), key=linear(12, 12), value=linear(12, 12))
 def attention_bert(self: Block, hidden_states: Tensor, attention_mask: Tensor) -> Tensor:
-    """Attention with a mask that is added (BERT)."""
+    """Attention with an additive mask (BERT)."""
     shape = hidden_states.size()[:-1] + (3, 4)  # noqa: RUF005
     query_layer = self.query(hidden_states).view(shape).permute(0, 2, 1, 3)
     key_layer = self.key(hidden_states).view(shape).permute(0, 2, 1, 3)
@@ -108,7 +108,7 @@ def alibi_baddbmm(self: Block, query: Tensor, key: Tensor, attention_mask: Tenso
 
 @block(normal(2, 3, 5, 4), normal(2, 3, 5, 4), causal=lambda: torch.tril(torch.ones(5, 5, dtype=torch.bool)))
 def soft_capped_scores(self: Block, q: Tensor, k: Tensor) -> Tensor:
-    """Scores bounded by a hyperbolic tangent, then a causal choice (Gemma 2, GPT-J)."""
+    """Scores bounded by a hyperbolic tangent, then a causal mask by ``where`` (Gemma 2, GPT-J)."""
     attn_weights = torch.matmul(q, k.transpose(-1, -2)) / 2.0
     attn_weights = torch.tanh(attn_weights / 50.0) * 50.0
     attn_weights = torch.where(self.causal, attn_weights, torch.finfo(attn_weights.dtype).min)
@@ -145,7 +145,7 @@ def rotary_pairs(self: Block, x: Tensor) -> Tensor:
 
 @block(normal(4, 3, 6, 6), table=parameter(15, 3), index=integers(15, (6, 6)), window_mask=normal(2, 6, 6))
 def relative_position_bias(self: Block, attn: Tensor) -> Tensor:
-    """Scores of windows with a bias by relative place and a mask by window (Swin)."""
+    """Scores of windows with a bias by relative position and a mask by window (Swin)."""
     bias = self.table[self.index.view(-1)].view(6, 6, -1).permute(2, 0, 1).contiguous()
     attn = attn + bias.unsqueeze(0)
     attn = attn.view(4 // 2, 2, 3, 6, 6) + self.window_mask.unsqueeze(1).unsqueeze(0)

@@ -14,7 +14,7 @@ from model_zoo.zoo_model import BatchNorm, seeded, settle_batch_norm, vary_vecto
 
 
 class Block(nn.Module):
-    """A module whose forward is a function of this package, with the layers and tensors that it reads."""
+    """A module with a function of this package as its forward, and the layers and tensors of that function."""
 
     inputs: ClassVar[tuple[Maker, ...]]
     """Makers of the arguments of a call."""
@@ -42,7 +42,7 @@ class Block(nn.Module):
 
     @classmethod
     def build(cls) -> nn.Module:
-        """Return a new module in evaluation mode, with values as training leaves them, the same each time."""
+        """Return a new module in evaluation mode, with the same weights each time, varied as if trained."""
         with seeded(0):
             module = vary_vectors(cls()).eval()
             has_batch_norm = any(isinstance(layer, BatchNorm) for layer in module.modules())
@@ -53,7 +53,7 @@ _blocks: Registry[type[Block]] = Registry("block", "blocks", ModelError)
 
 
 def block(*inputs: Maker, **parts: Maker) -> Callable[[Callable[..., Any]], type[Block]]:
-    """Return a decorator that makes a function the forward of a new class of modules, and registers it."""
+    """Return a decorator that registers a class of modules with the decorated function as forward."""
 
     def register(forward: Callable[..., Any]) -> type[Block]:
         namespace = {"__doc__": forward.__doc__, "__module__": forward.__module__}
@@ -65,7 +65,7 @@ def block(*inputs: Maker, **parts: Maker) -> Callable[[Callable[..., Any]], type
 
 
 def blocks() -> Iterator[tuple[str, Callable[[], nn.Module], tuple[Any, ...]]]:
-    """Yield the blocks in alphabetical order: the name, what makes the module, and the arguments of a call."""
+    """Yield the blocks in alphabetical order: the name, the function that makes the module, and example arguments."""
     for name in _blocks.names():
         kind = _blocks.get(name)
         yield name, kind.build, kind.arguments()

@@ -1,4 +1,4 @@
-"""Blocks of networks on images and sound: convolutions, pooling, resizing, and channels put elsewhere."""
+"""Blocks of networks on images and sound: convolutions, pooling, resizing, and rearranged channels."""
 
 # No postponed annotations here: a program that is captured from a model carries the types of its forward.
 
@@ -21,7 +21,7 @@ def conv_bn_relu(self: Block, x: Tensor) -> Tensor:
 
 @block(normal(2, 6, 5, 4), pw=conv_bn(6, 12, 1), dw=conv_bn(12, 12, 3, padding=1, groups=12), out=conv_bn(12, 6, 1))
 def inverted_residual(self: Block, x: Tensor) -> Tensor:
-    """Widen, convolve each channel, and narrow beside a shortcut (MobileNetV2)."""
+    """Expansion, depthwise convolution and projection, beside a shortcut (MobileNetV2)."""
     out = F.relu6(self.pw(x))
     out = F.relu6(self.dw(out))
     return x + self.out(out)
@@ -36,7 +36,7 @@ def depthwise_separable(self: Block, x: Tensor) -> Tensor:
 
 @block(normal(2, 8, 5, 4), fc1=linear(8, 4, False), fc2=linear(4, 8, False), pool=lambda: nn.AdaptiveAvgPool2d(1))
 def squeeze_excite_linear(self: Block, x: Tensor) -> Tensor:
-    """Scale channels by what a small network makes of their means (SENet)."""
+    """Scaling of channels by a small network on their means (SENet)."""
     b, c, _, _ = x.size()
     y = self.pool(x).view(b, c)
     y = torch.sigmoid(self.fc2(F.relu(self.fc1(y)))).view(b, c, 1, 1)
@@ -64,7 +64,7 @@ def channel_shuffle(self: Block, x: Tensor) -> Tensor:
 
 @block(normal(2, 3, 4, 5), conv=conv(3, 12, 3, padding=1))
 def pixel_shuffle_by_hand(self: Block, x: Tensor) -> Tensor:
-    """Channels become a larger image (ESPCN)."""
+    """Rearrangement of channels into a larger image (ESPCN)."""
     x = self.conv(x)
     b, c, h, w = x.shape
     x = x.view(b, c // 4, 2, 2, h, w).permute(0, 1, 4, 2, 5, 3).contiguous()
@@ -73,14 +73,14 @@ def pixel_shuffle_by_hand(self: Block, x: Tensor) -> Tensor:
 
 @block(normal(2, 3, 4, 6), conv=conv(12, 8, 3, padding=1))
 def focus_slices(self: Block, x: Tensor) -> Tensor:
-    """Every second pixel becomes a channel (YOLOv5's Focus)."""
+    """Rearrangement of every second pixel into channels (YOLOv5's Focus)."""
     patches = [x[..., ::2, ::2], x[..., 1::2, ::2], x[..., ::2, 1::2], x[..., 1::2, 1::2]]
     return self.conv(torch.cat(patches, 1))
 
 
 @block(normal(2, 3, 8, 12), proj=conv(3, 8, 4, stride=4), cls_token=parameter(1, 1, 8), pos_embed=parameter(1, 7, 8))
 def patch_embedding(self: Block, x: Tensor) -> Tensor:
-    """Patches of an image as tokens behind a class token (ViT)."""
+    """Patches of an image as tokens after a class token (ViT)."""
     x = self.proj(x).flatten(2).transpose(1, 2)
     cls_tokens = self.cls_token.expand(x.shape[0], -1, -1)
     x = torch.cat((cls_tokens, x), dim=1)
@@ -153,7 +153,7 @@ def wavenet_gate(self: Block, x: Tensor) -> tuple[Tensor, Tensor]:
 
 @block(normal(2, 20), window=lambda: torch.hann_window(8), basis=normal(8, 5), mel=uniform(5, 4))
 def log_spectrum_of_frames(self: Block, waveform: Tensor) -> Tensor:
-    """Frames of sound to logarithms of mel energies (speech front ends)."""
+    """Log-mel energies of frames of sound (speech front ends)."""
     frames = waveform.unfold(-1, 8, 3) * self.window
     power = torch.matmul(frames, self.basis).pow(2)
     mel = torch.log(torch.clamp(power @ self.mel, min=1e-5)).transpose(1, 2)

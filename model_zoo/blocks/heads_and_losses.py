@@ -24,7 +24,7 @@ def bert_embeddings(self: Block, input_ids: Tensor, token_type_ids: Tensor) -> T
 
 @block(integers(20, (2, 5)), wte=embedding(20, 8), wpe=embedding(7, 8))
 def tied_language_head(self: Block, idx: Tensor) -> Tensor:
-    """Scores of the next token by the matrix that embeds tokens (GPT-2)."""
+    """Scores of the next token with the embedding matrix (GPT-2)."""
     pos = torch.arange(0, idx.size(-1), dtype=torch.long, device=idx.device)
     x = self.wte(idx) + self.wpe(pos)
     return F.linear(x[:, [-1], :], self.wte.weight)
@@ -32,7 +32,7 @@ def tied_language_head(self: Block, idx: Tensor) -> Tensor:
 
 @block(integers(3, (2, 7)), embed=embedding(9, 6))
 def positions_from_mask(self: Block, input_ids: Tensor) -> Tensor:
-    """Positions counted over what is no padding (RoBERTa)."""
+    """Positions counted without padding (RoBERTa)."""
     mask = input_ids.ne(1).int()
     incremental_indices = torch.cumsum(mask, dim=1).type_as(mask) * mask
     return self.embed(incremental_indices.long() + 1)
@@ -86,7 +86,7 @@ def head_by_squeeze(self: Block, x: Tensor) -> Tensor:
 
 @block(normal(2, 5, 8), padding_mask(5, 3))
 def masked_mean_pooling(self: Block, token_embeddings: Tensor, attention_mask: Tensor) -> Tensor:
-    """Mean of the tokens that are no padding, as a unit vector (Sentence-BERT)."""
+    """Mean of the tokens without padding, as a unit vector (Sentence-BERT)."""
     input_mask_expanded = attention_mask.unsqueeze(-1).expand(token_embeddings.size()).float()
     sum_embeddings = torch.sum(token_embeddings * input_mask_expanded, 1)
     pooled = sum_embeddings / torch.clamp(input_mask_expanded.sum(1), min=1e-9)
@@ -103,7 +103,7 @@ def last_token_head(self: Block, hidden_states: Tensor, attention_mask: Tensor) 
 
 @block(normal(2, 5, 8), dense=linear(8, 8), cls=linear(8, 3), bbox=linear(8, 4))
 def first_token_heads(self: Block, sequence: Tensor) -> tuple[Tensor, Tensor, list[Tensor]]:
-    """Several heads on a sequence, and parts of one of them by their place (BERT, DETR)."""
+    """Several heads on a sequence, one of them split by index (BERT, DETR)."""
     pooled_output = torch.tanh(self.dense(sequence[:, 0]))
     cx, cy, w, h = self.bbox(sequence).sigmoid().unbind(-1)
     boxes = torch.stack([cx - 0.5 * w, cy - 0.5 * h, cx + 0.5 * w, cy + 0.5 * h], dim=-1)
@@ -112,7 +112,7 @@ def first_token_heads(self: Block, sequence: Tensor) -> tuple[Tensor, Tensor, li
 
 @block(normal(3, 8), integers(10, (3,)), weight=parameter(10, 8))
 def cosine_head(self: Block, x: Tensor, label: Tensor) -> Tensor:
-    """Cosines with the classes' vectors, a margin taken off the true one (CosFace)."""
+    """Cosines with the vectors of classes, minus a margin for the true class (CosFace)."""
     cosine = F.linear(F.normalize(x), F.normalize(self.weight))
     return 30.0 * (cosine - 0.35 * F.one_hot(label, 10))
 
@@ -136,7 +136,7 @@ def lora_linear(self: Block, x: Tensor) -> Tensor:
 
 @block(normal(2, 5, 8), weight=parameter(12, 8))
 def quantized_linear(self: Block, x: Tensor) -> Tensor:
-    """Rows of weights to 8 bits and back, with the gradient passed straight through (quantization-aware training)."""
+    """Fake quantization of weights to 8 bits by row, with a straight-through gradient (quantization-aware training)."""
     scale = self.weight.abs().amax(dim=1, keepdim=True).clamp(min=1e-5) / 127
     quantized = torch.clamp(torch.round(self.weight / scale), -128, 127).to(torch.int8)
     weight = self.weight + (quantized.float() * scale - self.weight).detach()
@@ -154,7 +154,7 @@ def variational_latent(self: Block, x: Tensor, eps: Tensor) -> tuple[Tensor, Ten
 
 @block(normal(2, 5, 11), integers(11, (2, 5)), padding_mask(5, 3))
 def shifted_cross_entropy(self: Block, logits: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
-    """Loss of the next token, padding left out (causal language models)."""
+    """Cross entropy of the next token, without padding (causal language models)."""
     labels = labels.masked_fill(mask == 0, -100)
     shift_logits = logits[..., :-1, :].contiguous()
     shift_labels = labels[..., 1:].contiguous()
@@ -172,7 +172,7 @@ def smoothed_masked_loss(self: Block, logits: Tensor, target: Tensor, mask: Tens
 
 @block(normal(2, 3, 5, 4), lambda: torch.rand(2, 3, 5, 4).round())
 def focal_loss(self: Block, inputs: Tensor, targets: Tensor) -> Tensor:
-    """Cross entropy that weighs easy places less (RetinaNet)."""
+    """Cross entropy with lower weights for easy examples (RetinaNet)."""
     p = torch.sigmoid(inputs)
     ce_loss = F.binary_cross_entropy_with_logits(inputs, targets, reduction="none")
     p_t = p * targets + (1 - p) * (1 - targets)
@@ -182,7 +182,7 @@ def focal_loss(self: Block, inputs: Tensor, targets: Tensor) -> Tensor:
 
 @block(normal(2, 3, 5, 4), integers(3, (2, 5, 4)))
 def dice_loss(self: Block, logits: Tensor, target: Tensor) -> Tensor:
-    """One less the overlap with the true masks (V-Net)."""
+    """One minus the overlap with the true masks (V-Net)."""
     probs = F.softmax(logits, dim=1)
     one_hot = F.one_hot(target, 3).permute(0, 3, 1, 2).float()
     intersection = torch.sum(probs * one_hot, dim=(2, 3))
@@ -200,10 +200,10 @@ def huber_by_hand(self: Block, input: Tensor, target: Tensor, weight: Tensor) ->
 
 @block(normal(4, 8), normal(4, 8), encoder=linear(8, 6), logit_scale=lambda: nn.Parameter(torch.tensor(2.6)))
 def contrastive_siamese(self: Block, left: Tensor, right: Tensor) -> Tensor:
-    """One encoder for two inputs, and each to find the other among all (SimCLR, CLIP)."""
-    left, right = self.encoder(left), self.encoder(right)
-    left = left / left.norm(dim=-1, keepdim=True)
-    right = right / right.norm(dim=-1, keepdim=True)
-    logits = self.logit_scale.exp() * left @ right.t()
+    """Contrastive loss on two inputs with one encoder: each has to identify its partner (SimCLR, CLIP)."""
+    first, second = self.encoder(left), self.encoder(right)
+    first = first / first.norm(dim=-1, keepdim=True)
+    second = second / second.norm(dim=-1, keepdim=True)
+    logits = self.logit_scale.exp() * first @ second.t()
     labels = torch.arange(4, device=logits.device)
     return (F.cross_entropy(logits, labels) + F.cross_entropy(logits.t(), labels)) / 2

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 Maker = Callable[[], Any]
-"""Makes an input or a layer from the global random numbers."""
+"""A function that makes an input or a layer from the global random numbers."""
 
 
 def deferred(make: Callable[..., Any]) -> Callable[..., Maker]:
@@ -37,5 +37,5 @@ def conv_bn(inputs: int, outputs: int, size: int, **options: Any) -> Maker:
 
 
 def padding_mask(*lengths: int) -> Maker:
-    """Return a maker of a mask, int64 (batch, length): 1 for tokens, 0 for padding behind them."""
+    """Return a maker of a mask, int64 (batch, length): 1 for tokens, 0 for the padding after them."""
     return lambda: (torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]).to(torch.int64)

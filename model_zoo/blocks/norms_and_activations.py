@@ -24,7 +24,7 @@ def rms_norm_llama(self: Block, hidden_states: Tensor) -> Tensor:
 
 @block(normal(2, 5, 8), weight=parameter(8))
 def rms_norm_gemma(self: Block, x: Tensor) -> Tensor:
-    """Root mean square norm whose scale is stored less one (Gemma)."""
+    """Root mean square norm with the scale stored minus one (Gemma)."""
     output = x.float() * torch.rsqrt(x.float().pow(2).mean(-1, keepdim=True) + 1e-6)
     output = output * (1.0 + self.weight.float())
     return output.type_as(x)

@@ -81,7 +81,7 @@ def dot_interaction(self: Block, x: Tensor, sparse: Tensor) -> Tensor:
 
 @block(integers(5, (3, 4)), emb=embedding(20, 6), fc=embedding(20, 1), offsets=lambda: torch.arange(4) * 5)
 def factorization_machine(self: Block, x: Tensor) -> Tensor:
-    """Pairs of features by the square of a sum less a sum of squares (DeepFM)."""
+    """Pairwise interactions as the square of a sum minus a sum of squares (DeepFM)."""
     x = x + self.offsets.unsqueeze(0)
     emb = self.emb(x)
     square_of_sum = torch.sum(emb, dim=1) ** 2

@@ -1,14 +1,14 @@
-"""The tests under other interpreters and versions of torch, and the wheel outside of the checkout, as sessions of nox.
+"""Sessions of nox: the tests under other interpreters and versions of torch, and the wheel outside of the checkout.
 
     make pythons                                        # each interpreter that is installed, on the path or in pyenv
     make torches PYTHON=python3.12                      # each minor version of torch, from the oldest to the newest
     make wheels                                         # the wheel, with each of them
     make pythons ARGS="-p 3.13 -- tests/fx"             # one interpreter, and one folder of tests
     make torches ARGS="-s 'torches(2.14)' -- --cuda"    # one version of torch, also as a build for CUDA
-    make pythons ARGS="-R -- -n 1"                      # with what the environments hold, in one process
+    make pythons ARGS="-R -- -n 1"                      # with the existing environments, in one process
 
-Versions come from where pip's settings say. A build of torch for CUDA takes gigabytes: it is downloaded only with
-``--cuda``; a session that needs one otherwise is skipped, with the reason. Environments stay in ``.nox``.
+Versions come from the index in pip's settings. A build of torch for CUDA takes gigabytes, so it is downloaded only with
+``--cuda``. Without it, a session that needs such a build is skipped, with the reason. Environments stay in ``.nox``.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ PACKAGES = {"fx", "model_zoo", "pytest_fx"}
 CHECKOUT_UNSEEN = {"PYTHONPATH": None, "VIRTUAL_ENV": None}
 
 nox.options.reuse_venv = "yes"
-# A version that is installed in pyenv is found only if it is among the active ones.
+# A version that is installed in pyenv is found only if it is active.
 OF_PYENV = (Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions").glob("3.1*")
 os.environ.setdefault("PYENV_VERSION", ":".join(sorted(folder.name for folder in OF_PYENV)))
 
 
 def torch_versions() -> list[Any]:
-    """Return a parameter for each minor version of torch in the index, from the oldest that the project is for."""
+    """Return a parameter for each minor version of torch in the index, from the oldest that the project supports."""
     command = [sys.executable, "-m", "pip", "index", "versions", "torch"]
     listed = subprocess.run(command, check=False, capture_output=True, text=True).stdout.partition("Available")[2]
     (oldest,) = re.findall(r'"torch>=(\d+)\.(\d+)"', PROJECT)
@@ -49,9 +49,9 @@ def torch_versions() -> list[Any]:
 
 
 def install(session: nox.Session, *wanted: str, torch: str | None = None) -> None:
-    """Install torch and what is wanted, in the versions of ``constraints.txt``, or with another ``torch``."""
+    """Install torch and ``wanted``, in the versions of ``constraints.txt``, or with another ``torch``."""
     pins = (ROOT / "constraints.txt").read_text()
-    if torch is not None:  # torch 2.11 and 2.12 refuse the setuptools of today
+    if torch is not None:  # torch 2.11 and 2.12 refuse the current setuptools
         pins = re.sub(r"^(setuptools|torch)==.*\n", "", pins, flags=re.MULTILINE)
     folder = Path(session.create_tmp())
     (folder / "constraints.txt").write_text(pins)
@@ -68,15 +68,15 @@ def install(session: nox.Session, *wanted: str, torch: str | None = None) -> Non
                 session.skip("torch is not installable as a CPU build: there is one for CUDA only, which --cuda allows")
         session.run_install(*pip, *first)
     except nox.command.CommandFailed:
-        session.skip(f"pip does not install {first[1]}; its own words are above")
+        session.skip(f"pip does not install {first[1]}; its output is above")
     session.install("-qq", *pinned, "--no-build-isolation", *wanted)
 
 
 def run_tests(session: nox.Session, torch: str | None = None) -> None:
-    """Run the tests in an environment that has the checkout in it."""
+    """Run the tests in an environment with the checkout installed."""
     try:
         install(session, "--editable", ".[test,tables,openvino]", torch=torch)
-    except nox.command.CommandFailed:  # the tests of an engine that is not there are skipped
+    except nox.command.CommandFailed:  # the tests of a missing engine are skipped
         install(session, "--editable", ".[test,tables]", torch=torch)
     arguments = [each for each in session.posargs if each != "--cuda"]
     command = ("python", "-m", "pytest", "--numprocesses", "auto", "--dist", "worksteal", *arguments)
@@ -109,7 +109,7 @@ def without_dropout(program):
 
 @cache
 def build_wheel() -> Path:
-    """Make the source distribution, and of that the wheel; refuse one that lacks files or facts that an index shows."""
+    """Build the source distribution, and from it the wheel; exit if the wheel lacks files or metadata for an index."""
     folder = tempfile.mkdtemp()
     subprocess.run([sys.executable, "-m", "build", "--no-isolation", "--outdir", folder, str(ROOT)], check=True)
     (wheel,) = Path(folder).glob("*.whl")
@@ -126,7 +126,7 @@ def build_wheel() -> Path:
 
 
 def try_wheel(session: nox.Session, torch: str | None = None) -> None:
-    """Check a user's model and pass with the installed wheel, in a folder from which nothing leads to the checkout."""
+    """Check a user's model and pass with the installed wheel, in a folder without access to the checkout."""
     wheel = str(build_wheel())
     install(session, wheel, torch=torch)
     session.run("python", "-m", "pip", "install", "-qq", "--force-reinstall", "--no-deps", wheel)  # also with -R
@@ -143,25 +143,25 @@ def try_wheel(session: nox.Session, torch: str | None = None) -> None:
 
 @nox.session(python=PYTHONS)
 def pythons(session: nox.Session) -> None:
-    """The tests under each interpreter, with the pinned torch."""
+    """Run the tests under each interpreter, with the pinned torch."""
     run_tests(session)
 
 
 @nox.session
 @nox.parametrize("torch", torch_versions())
 def torches(session: nox.Session, torch: str) -> None:
-    """The tests with each minor version of torch."""
+    """Run the tests with each minor version of torch."""
     run_tests(session, torch)
 
 
 @nox.session(python=PYTHONS)
 def wheels(session: nox.Session) -> None:
-    """The wheel under each interpreter, with the pinned torch."""
+    """Try the wheel under each interpreter, with the pinned torch."""
     try_wheel(session)
 
 
 @nox.session
 @nox.parametrize("torch", torch_versions())
 def wheels_by_torch(session: nox.Session, torch: str) -> None:
-    """The wheel with each minor version of torch."""
+    """Try the wheel with each minor version of torch."""
     try_wheel(session, torch)

@@ -1,9 +1,9 @@
-"""Lower a model to each backend that this machine has, and keep the fastest whose outputs are right.
+"""Lower a model to each backend on this machine, and print the fastest one with correct outputs.
 
     python examples/choose_backend.py
 
-A backend that is not available reports what is missing. One that takes a part of the model reports why the rest stays
-in Python.
+The reason is printed for each backend that is not available. A backend may also take a part of the model only, and
+leave the rest in Python; its share of the floating-point operations is printed.
 """
 
 from functools import partial
@@ -17,7 +17,7 @@ from pytest_fx.timing.paired import time_pairs
 
 
 class Head(nn.Module):
-    """Convolutions, and a cumulative sum that no engine takes."""
+    """Convolutions, and a cumulative sum that no engine supports."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -28,7 +28,7 @@ class Head(nn.Module):
 
 
 def candidates(program: fx.GraphModule, x: torch.Tensor) -> dict[str, fx.GraphModule]:
-    """Return the program lowered to each available backend; print the reason for each of the others."""
+    """Return the program lowered to each available backend; print why the others are not available."""
     lowered = {}
     for name in list_backends():
         reason = get_backend(name).why_unavailable()
@@ -42,7 +42,7 @@ def candidates(program: fx.GraphModule, x: torch.Tensor) -> dict[str, fx.GraphMo
 
 
 def fastest(model: nn.Module, lowered: dict[str, fx.GraphModule], x: torch.Tensor, rounds: int = 20) -> str:
-    """Return the name of the backend with the largest speed-up over eager, among those with the right outputs."""
+    """Return the name of the backend with the largest speed-up over eager, among those with correct outputs."""
     speedups = {"eager": 1.0}
     wanted = model(x)
     for name, program in lowered.items():

@@ -1,7 +1,7 @@
 """Run passes of this library inside ``torch.compile``.
 
-Dynamo captures a function as a ``torch.fx.GraphModule`` and hands it to a backend; this one converts it, edits it with
-our passes and returns the program that they leave.
+Dynamo captures a function as a ``torch.fx.GraphModule`` and passes it to a backend. This backend converts it, edits it
+with our passes, and returns the resulting program.
 """
 
 import operator
@@ -15,7 +15,7 @@ from fx.passes import Edit, RemoveDeadCode, RewritingPass
 
 
 class MultiplyInsteadOfPow(RewritingPass):
-    """Write ``x ** 2`` as ``x * x``, which is cheaper and gives the same bits."""
+    """Rewrite ``x ** 2`` as ``x * x``, which is cheaper and gives the same bits."""
 
     name = "multiply-instead-of-pow"
     contract = fx.passes.exact

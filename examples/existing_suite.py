@@ -1,7 +1,7 @@
-"""Verify a pass for ``torch.fx`` in the tests that a project has already.
+"""Verify a pass for ``torch.fx`` in the existing tests of a project.
 
-``pytest existing_suite.py`` in this folder runs three tests. The first is as people write it, with a guessed tolerance.
-The others check that the same pass keeps its contract on a model of the project, and on random programs.
+``pytest existing_suite.py`` in this folder runs three tests. The first is a typical one, with a guessed tolerance. The
+others check that the same pass keeps its contract on a model of the project, and on random programs.
 """
 
 import operator
@@ -14,7 +14,7 @@ from pytest_fx import check_pass
 
 
 class Gate(nn.Module):
-    """A layer as a project has it: half of its values decide how much of the others goes on."""
+    """A layer of the project: one half of its values gates the other half."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -26,13 +26,13 @@ class Gate(nn.Module):
 
 
 def gate() -> tuple[nn.Module, torch.Tensor]:
-    """Return the model and example inputs: what ``--fx-model`` takes, too."""
+    """Return the model and example inputs; ``--fx-model`` accepts this function, too."""
     torch.manual_seed(0)
     return Gate().eval(), torch.randn(4, 16)
 
 
 def use_silu(program: fx.GraphModule) -> fx.GraphModule:
-    """Write ``x * torch.sigmoid(x)`` as one call, which reads x once."""
+    """Rewrite ``x * torch.sigmoid(x)`` as one call, which reads x once."""
     for node in program.graph.nodes:
         if node.op != "call_function" or node.target is not operator.mul:
             continue
@@ -46,17 +46,17 @@ def use_silu(program: fx.GraphModule) -> fx.GraphModule:
 
 
 def test_outputs_are_close() -> None:
-    """The test that was there."""
+    """The existing test."""
     model, x = gate()
     torch.testing.assert_close(use_silu(fx.symbolic_trace(model))(x), model(x), rtol=1e-3, atol=1e-3)
 
 
 @pytest.mark.fx(model="existing_suite:gate")
 def test_the_gate_computes_the_same(fx_equal) -> None:
-    """Several inputs and batch sizes, float32 and float64, gradients, and no tolerance to guess."""
+    """Checks several inputs and batch sizes, float32 and float64, and gradients, without a guessed tolerance."""
     fx_equal(use_silu)
 
 
 def test_random_programs_compute_the_same() -> None:
-    """Programs drawn to hold products and sigmoids in every surrounding."""
+    """Checks random programs that contain products and sigmoids in many contexts."""
     check_pass(use_silu, max_examples=50, seed=0)

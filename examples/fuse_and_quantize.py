@@ -1,7 +1,7 @@
-"""Fuse a model of one's own and quantize it, and see what both cost and gain.
+"""Fuse and quantize your own model, and measure the error and the speed-up of both.
 
-``python examples/fuse_and_quantize.py`` prints a line for each program: its error beside float32, as a ratio of signal
-to noise, and its speed-up over eager, from pairs of calls.
+``python examples/fuse_and_quantize.py`` prints a line for each program: its error relative to float32, as a
+signal-to-noise ratio, and its speed-up over eager, from paired calls.
 """
 
 from functools import partial
@@ -16,7 +16,7 @@ from pytest_fx.timing.paired import time_pairs
 
 
 def network() -> nn.Module:
-    """Return a small convolutional network in evaluation mode, with statistics from data."""
+    """Return a small convolutional network in evaluation mode, with batch norm statistics from data."""
     torch.manual_seed(0)
     layers = nn.Sequential(
         *(nn.Conv2d(3, 32, 3), nn.BatchNorm2d(32), nn.ReLU()),
@@ -28,16 +28,16 @@ def network() -> nn.Module:
 
 
 def programs(model: nn.Module, data: torch.Tensor) -> dict[str, fx.GraphModule]:
-    """Return the model fused, and fused and on 8-bit integers, calibrated with ``data``."""
+    """Return the fused model, and the fused model on 8-bit integers, calibrated with ``data``."""
     captured = fx.symbolic_trace(model)
-    prepared = prepare(captured, example_inputs=(data,))  # batch norms are folded there, too
+    prepared = prepare(captured, example_inputs=(data,))  # also folds batch norms
     with torch.no_grad():
         prepared(data)
     return {"fused": FuseConvBN()(captured), "quantized": convert(prepared)}
 
 
 def signal_to_noise(wanted: torch.Tensor, got: torch.Tensor) -> float:
-    """Return by how many decibels the outputs are larger than what they are off by."""
+    """Return the ratio of the outputs to their error, in decibels."""
     return 20 * torch.log10(wanted.norm() / (wanted - got).norm()).item()
 
 

@@ -1,7 +1,7 @@
 """Fold batch norms into the convolutions before them, with its test harness (paper, section 6.2.2).
 
 ``pytest examples/fusion.py -p pytest_fx.plugin`` checks it on a model and on random programs, and times it; with the
-plugin installed, ``pytest examples/fusion.py`` does. The pass that comes with fx, ``fuse-conv-bn``, takes more: layers
+plugin installed, ``pytest examples/fusion.py`` is enough. The pass ``fuse-conv-bn`` of fx handles more cases: layers
 called twice, functional calls, linear and transposed layers, weights in half precision, gradients.
 """
 
@@ -16,7 +16,7 @@ from pytest_fx import check_pass
 
 
 def fused(conv: nn.Conv2d, norm: nn.BatchNorm2d) -> nn.Conv2d:
-    """Return a convolution that computes what ``norm`` makes of what ``conv`` computes, in evaluation mode."""
+    """Return a convolution equivalent to ``conv`` followed by ``norm`` in evaluation mode."""
     conv = copy.deepcopy(conv)
     scale = (norm.running_var + norm.eps).rsqrt()
     if norm.weight is not None:
@@ -31,7 +31,7 @@ def fused(conv: nn.Conv2d, norm: nn.BatchNorm2d) -> nn.Conv2d:
 
 
 def fold_batch_norms(program: fx.GraphModule) -> fx.GraphModule:
-    """Put one convolution in the place of each convolution and the batch norm that alone reads it."""
+    """Replace each convolution with a batch norm as its only user by one convolution."""
     paths = [node.target for node in program.graph.find_nodes(op="call_module")]
     for node in program.graph.find_nodes(op="call_module"):
         norm, before = program.get_submodule(node.target), node.args[0]
@@ -54,16 +54,16 @@ fold_batch_norms.contract = fx.passes.close
 
 @pytest.mark.fx(model="resnet_tiny")
 def test_resnet_computes_the_same(fx_equal):
-    """Outputs for several inputs and batch sizes, in float32 and float64, gradients, and what else every pass keeps."""
+    """Checks outputs for several inputs and batch sizes, float32 and float64, gradients, and the laws of all passes."""
     fx_equal(fold_batch_norms)
 
 
 def test_random_programs_compute_the_same():
-    """Programs drawn to hold convolutions and batch norms in every surrounding."""
+    """Checks random programs that contain convolutions and batch norms in many contexts."""
     check_pass(fold_batch_norms, seed=0)
 
 
 @pytest.mark.fx(model="resnet_tiny")
 def test_how_much_faster_it_is(fx_timing):
-    """The median ratio of alternating calls, with its interval, in the summary of the run."""
+    """Adds the median ratio of alternating calls, with its interval, to the summary of the run."""
     assert fx_timing(fold_batch_norms).speedup > 0

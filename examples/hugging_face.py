@@ -2,8 +2,8 @@
 
     python examples/hugging_face.py
 
-Such models branch on their inputs, which symbolic tracing refuses; ``fx.capture`` exports them. The model here is tiny
-and has random weights, so nothing is downloaded.
+Such models branch on their inputs, which symbolic tracing refuses, so ``fx.capture`` exports them. The model here is
+tiny and has random weights: nothing is downloaded.
 """
 
 import torch
@@ -13,7 +13,7 @@ import fx
 
 
 def bert() -> tuple[torch.nn.Module, dict[str, torch.Tensor]]:
-    """Return a BERT of two layers and example inputs: what ``--fx-model`` takes, too."""
+    """Return a BERT of two layers and example inputs; ``--fx-model`` accepts this function, too."""
     torch.manual_seed(0)
     config = transformers.BertConfig(
         vocab_size=100, hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64
@@ -23,7 +23,7 @@ def bert() -> tuple[torch.nn.Module, dict[str, torch.Tensor]]:
 
 
 def use_tanh_in_gelu(program: fx.GraphModule) -> fx.GraphModule:
-    """Compute GELU by its approximation with a tanh, which is faster on some devices."""
+    """Use the tanh approximation of GELU, which is faster on some devices."""
     for node in program.graph.find_nodes(op="call_function", target=torch.nn.functional.gelu):
         node.kwargs = {**node.kwargs, "approximate": "tanh"}
     program.recompile()
@@ -34,7 +34,7 @@ use_tanh_in_gelu.contract = fx.passes.approximate(sqnr_db=40)
 
 
 def captured(model: torch.nn.Module, inputs: dict[str, torch.Tensor]) -> fx.GraphModule:
-    """Return the program of the model for such inputs, in functions of torch."""
+    """Capture the model for such inputs, in functions of torch."""
     return fx.capture(model, (), inputs, how="export")
 
 

@@ -2,9 +2,9 @@
 
     torchrun --nproc-per-node 2 examples/pipeline.py
 
-Each process captures the network from the same seed, divides it into as many stages as there are processes, and keeps
-its own; ``torch.distributed.pipelining`` sends values forward and gradients back. Every process has an optimizer of its
-own parameters.
+Each process captures the network from the same seed, divides it into one stage for each process, and keeps its own
+stage. ``torch.distributed.pipelining`` sends values forward and gradients back. Every process has an optimizer for the
+parameters of its stage.
 """
 
 import itertools
@@ -21,7 +21,7 @@ BATCH, MICROBATCHES, STEPS = 32, 4, 20
 
 
 class Network(torch.nn.Module):
-    """Layers of different widths, which cut evenly by number would not take the same time."""
+    """Layers of different widths: stages with equal numbers of layers would take different times."""
 
     def __init__(self) -> None:
         super().__init__()

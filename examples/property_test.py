@@ -1,7 +1,7 @@
-"""Test a pass on random programs, and see the report on a wrong one.
+"""Test a pass on random programs, and print the report on a wrong one.
 
-``python examples/property_test.py`` tries a pass with a mistake, prints the smallest program on which it is wrong, and
-then tries the pass without the mistake.
+``python examples/property_test.py`` checks a pass with a mistake, prints the smallest program on which it is wrong, and
+then checks the pass without the mistake.
 """
 
 import torch
@@ -11,7 +11,7 @@ from pytest_fx import LawViolation, check_pass
 
 
 def drop_double_transposes(program: fx.GraphModule) -> fx.GraphModule:
-    """Drop two transposes in a row, whichever dimensions they exchange: a mistake."""
+    """Drop two transposes in a row, even if they exchange different dimensions, which is the mistake."""
     return without_transposes(program, always=True)
 
 
@@ -21,7 +21,7 @@ def drop_inverse_transposes(program: fx.GraphModule) -> fx.GraphModule:
 
 
 def without_transposes(program: fx.GraphModule, always: bool) -> fx.GraphModule:
-    """Let what reads the second of two transposes read what the first one reads."""
+    """Replace the second of two transposes in a row by the input of the first."""
     for second in program.graph.find_nodes(op="call_function", target=torch.transpose):
         first, *dims = second.args
         if second.kwargs or first.target is not torch.transpose or first.kwargs:

@@ -1,5 +1,5 @@
 "use strict";
-// Elements and the data of the page. Text of models and passes is only ever set as text.
+// Elements and the data of the page. Text of models and passes is inserted as text only, never as markup.
 
 const data = JSON.parse(document.getElementById("data").textContent);
 const SVG = "http://www.w3.org/2000/svg";
@@ -24,7 +24,7 @@ function draw(tag, attributes = {}, ...children) {
   return element;
 }
 
-// Rows as objects: numbers of strings are replaced by the strings.
+// Rows as objects, with the indices of strings replaced by the strings.
 const texts = new Set(data.texts);
 const rows = data.rows.map((values, number) => {
   const row = { number };
@@ -69,7 +69,7 @@ function nodes(row) {
   return row.nodes_after === null ? String(row.nodes_before) : `${row.nodes_before} → ${row.nodes_after}`;
 }
 
-// A program that is wrong is not praised for being fast.
+// The speed-up of a wrong program is not shown.
 function isTimed(row) {
   return row.speedup !== null && row.outcome === null;
 }

@@ -1,4 +1,4 @@
-// Failures: what is said, both programs, where values differ, and what the pass did.
+// Failures: the message, both programs, maps of wrong values, and the drawing of the pass.
 
 function codeTable(code) {
   const box = make("div", { class: "code", role: "table", "aria-label": "the program before and after the pass" });
@@ -34,7 +34,7 @@ function whereText(where) {
 
 function failureBody(failure, openRow) {
   const parts = [];
-  const row = rows.find((one) => one.model === failure.model && one.program === failure.program);
+  const row = rows.find((candidate) => candidate.model === failure.model && candidate.program === failure.program);
   parts.push(facts([
     ["first wrong node", failure.node ? make("code", {}, failure.node) : null],
     ["the user's line", failure.where ? make("code", {}, whereText(failure.where), failure.where.text ? `:  ${failure.where.text}` : "") : null],
@@ -63,14 +63,14 @@ function failureBody(failure, openRow) {
 
 function failureTitle(failure) {
   if (failure.program) return [make("b", {}, `${failure.program} of ${failure.model}`), failure.law ? ` breaks the law ‘${failure.law}’` : ""];
-  const said = (failure.text || "").split("\n").filter((line) => line.startsWith("E  ")).map((line) => line.slice(1).trim())[0];
-  return [make("b", {}, failure.test.split("::").pop()), said ? ` ${said}` : ""];
+  const message = (failure.text || "").split("\n").filter((line) => line.startsWith("E  ")).map((line) => line.slice(1).trim())[0];
+  return [make("b", {}, failure.test.split("::").pop()), message ? ` ${message}` : ""];
 }
 
 function failureSection(openRow) {
   if (!data.failureCount) return section("failures", "Failures", make("p", {}, "No test failed."));
   const opened = new Map();
-  const made = data.failures.map((failure, number) => {
+  const boxes = data.failures.map((failure, number) => {
     const box = make("details", { id: `failure-${number}`, class: "failure" }, make("summary", {}, ...failureTitle(failure)));
     const fill = () => {
       if (!opened.has(number)) {
@@ -85,7 +85,7 @@ function failureSection(openRow) {
     }
     return box;
   });
-  const more = data.failureCount - made.length;
-  return section("failures", `Failures (${data.failureCount})`, ...made,
+  const more = data.failureCount - boxes.length;
+  return section("failures", `Failures (${data.failureCount})`, ...boxes,
     more > 0 ? make("p", { class: "hint" }, `${more} more failures are in rows.jsonl.`) : null);
 }

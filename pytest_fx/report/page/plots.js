@@ -6,7 +6,7 @@ function scale(low, high, width, isLogarithmic = false) {
   return (value) => ((at(Math.min(Math.max(value, low), high)) - at(low)) / span) * width;
 }
 
-// Limits of an axis that holds all intervals and 1, a little wider than they are.
+// Limits of an axis that covers all intervals and 1, with a small margin.
 function limits(intervals) {
   let low = 0.98, high = 1.02;
   for (const [first, last] of intervals) {
@@ -18,18 +18,18 @@ function limits(intervals) {
 
 function ticks(low, high) {
   for (const steps of [[1], [1, 2, 5], [1, 1.5, 2, 3, 5, 7]]) {
-    const found = [];
+    const values = [];
     for (let power = -3; power <= 3; power += 1)
       for (const step of steps) {
         const value = step * 10 ** power;
-        if (value >= low && value <= high) found.push(value);
+        if (value >= low && value <= high) values.push(value);
       }
-    if (found.length >= 4 || (found.length >= 3 && high / low > 2)) return found;
+    if (values.length >= 4 || (values.length >= 3 && high / low > 2)) return values;
   }
-  const step = [0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5].find((one) => (high - low) / one <= 6) || 1;
-  const found = [];
-  for (let value = Math.ceil(low / step) * step; value <= high; value += step) found.push(Number(value.toFixed(4)));
-  return found;
+  const step = [0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5].find((size) => (high - low) / size <= 6) || 1;
+  const values = [];
+  for (let value = Math.ceil(low / step) * step; value <= high; value += step) values.push(Number(value.toFixed(4)));
+  return values;
 }
 
 function speedupClass(row) {
@@ -47,7 +47,7 @@ function intervalBar(row, range) {
   return picture;
 }
 
-// All timings of a model, one below the other.
+// All timings of a model, in rows.
 function intervalPlot(timed, open) {
   const width = 640, line = 22, top = 8, left = 210, right = 20;
   const range = limits(timed.map((row) => [row.speedup_low, row.speedup_high]));
@@ -86,9 +86,9 @@ function intervalPlot(timed, open) {
   return picture;
 }
 
-// Speed-ups with intervals over runs, the one of this report last.
+// Speed-ups with intervals over runs; the last point is this run.
 function historyPlot(row) {
-  const earlier = (data.history.rows[row.number] || []).map(([run, ...found]) => [data.history.runs[run], ...found]);
+  const earlier = (data.history.rows[row.number] || []).map(([run, ...interval]) => [data.history.runs[run], ...interval]);
   if (!earlier.length || !isTimed(row)) return null;
   const points = [...earlier, ["this run", row.speedup, row.speedup_low, row.speedup_high]];
   const width = 420, height = 130, left = 44, bottom = 22;
@@ -126,7 +126,7 @@ function historyPlot(row) {
 function pairsPlot(row) {
   if (!row.ratios || !isTimed(row)) return null;
   const width = 420, height = 130, left = 44;
-  const range = limits(row.ratios.map((one) => [one, one]));
+  const range = limits(row.ratios.map((value) => [value, value]));
   const up = scale(range[0], range[1], height - 20, true), y = (value) => height - 10 - up(value);
   const picture = draw("svg", {
     class: `plot small ${speedupClass(row)}`, viewBox: `0 0 ${width} ${height}`, role: "img",
@@ -141,15 +141,15 @@ function pairsPlot(row) {
     label.textContent = `${tick}×`;
     picture.append(label);
   }
-  row.ratios.forEach((one, place) => {
+  row.ratios.forEach((value, place) => {
     const x = left + 8 + (place * (width - left - 16)) / Math.max(row.ratios.length - 1, 1);
-    picture.append(draw("circle", { class: "pair", cx: x, cy: y(one), r: 2.5 }));
+    picture.append(draw("circle", { class: "pair", cx: x, cy: y(value), r: 2.5 }));
   });
   const caption = `Eager over transformed in each of ${row.ratios.length} pairs, and the interval of their median`;
   return make("figure", {}, make("figcaption", {}, caption), picture);
 }
 
-// Where in a tensor values differ.
+// A map of the errors in a tensor.
 function heatMap(map) {
   const across = map.cells[0]?.length || 0, down = map.cells.length;
   if (!across) return null;

@@ -1,4 +1,4 @@
-// The page: what is known at a glance, the table of rows, timings, failures, and where all was measured.
+// The page: overview, table of rows, timings, failures, and machines.
 
 const AT_ONCE = 200;
 const MOST_CELLS = 6000;
@@ -15,12 +15,12 @@ const COLUMNS = [
   ...data.own.map(ownColumn),
 ];
 const barRange = limits(rows.filter(isTimed).map((row) => [Math.max(row.speedup_low, 0.25), Math.min(row.speedup_high, 4)]));
-const state = { words: "", verdict: "", model: "", column: null, down: false, shown: AT_ONCE, found: rows, open: new Set() };
+const state = { words: "", verdict: "", model: "", column: null, down: false, visible: AT_ONCE, matching: rows, open: new Set() };
 
-// A column of the user's: sorted by numbers where all that it shows begins with one.
+// A user's column, sorted as numbers if every cell begins with a number.
 function ownColumn(heading, place) {
-  const shown = rows.map((row) => row.own[place]).filter((one) => one !== null);
-  const areNumbers = shown.every((one) => !Number.isNaN(parseFloat(one)));
+  const texts = rows.map((row) => row.own[place]).filter((text) => text !== null);
+  const areNumbers = texts.every((text) => !Number.isNaN(parseFloat(text)));
   const value = (text) => (text !== null && areNumbers ? parseFloat(text) : text);
   return [heading, "own", (row) => row.own[place] ?? "–", (row) => value(row.own[place])];
 }
@@ -34,8 +34,8 @@ function errorCell(row) {
 function speedupCell(row) {
   if (!isTimed(row)) return "–";
   const isKnown = row.verdict === "faster" || row.verdict === "slower";
-  const said = row.noisy ? (isKnown ? `${row.verdict}, too noisy to tell by how much` : "too noisy to tell") : `${ratio(row.speedup)} (${ratio(row.speedup_low)} to ${ratio(row.speedup_high)})`;
-  return make("span", { class: "speedup" }, intervalBar(row, barRange), make("span", {}, said));
+  const words = row.noisy ? (isKnown ? `${row.verdict}, too noisy to tell by how much` : "too noisy to tell") : `${ratio(row.speedup)} (${ratio(row.speedup_low)} to ${ratio(row.speedup_high)})`;
+  return make("span", { class: "speedup" }, intervalBar(row, barRange), make("span", {}, words));
 }
 
 function rowFacts(row) {
@@ -63,14 +63,14 @@ function rowElements(row) {
   const isOpen = state.open.has(row.number);
   const cells = COLUMNS.map(([title, id, cell], place) => {
     if (place) {
-      const shown = cell(row);
-      return make("td", { class: shown === "–" ? `${id} empty` : id, "data-title": title }, shown);
+      const content = cell(row);
+      return make("td", { class: content === "–" ? `${id} empty` : id, "data-title": title }, content);
     }
     const button = make("button", { type: "button", class: "more", "aria-expanded": String(isOpen), onclick: () => toggle(row.number) }, row.model);
     return make("th", { scope: "row", class: id }, button);
   });
-  const shown = make("tr", { id: `row-${row.number}`, class: row.judged.replace(" ", "-") }, ...cells);
-  return isOpen ? [shown, detailsOf(row)] : [shown];
+  const line = make("tr", { id: `row-${row.number}`, class: row.judged.replace(" ", "-") }, ...cells);
+  return isOpen ? [line, detailsOf(row)] : [line];
 }
 
 function detailsOf(row) {
@@ -94,44 +94,44 @@ const body = make("tbody"), count = make("span", { role: "status" }), more = mak
 
 function filter() {
   const words = state.words.toLowerCase().split(/\s+/).filter(Boolean);
-  state.found = rows.filter((row) =>
+  state.matching = rows.filter((row) =>
     (!state.verdict || row.judged === state.verdict) && (!state.model || row.model === state.model) && words.every((word) => row.words.includes(word)));
   if (state.column !== null) {
     const value = COLUMNS[state.column][3], sign = state.down ? -1 : 1;
-    const isMissing = (one) => one === null || one === undefined;
-    state.found.sort((one, other) => {
-      const [a, b] = [value(one), value(other)];
+    const isMissing = (key) => key === null || key === undefined;
+    state.matching.sort((first, second) => {
+      const [a, b] = [value(first), value(second)];
       if (isMissing(a) || isMissing(b)) return isMissing(a) - isMissing(b);
       return a < b ? -sign : a > b ? sign : 0;
     });
   }
-  state.shown = AT_ONCE;
-  body.replaceChildren(...state.found.slice(0, state.shown).flatMap(rowElements));
-  tell();
+  state.visible = AT_ONCE;
+  body.replaceChildren(...state.matching.slice(0, state.visible).flatMap(rowElements));
+  showCount();
 }
 
-function showMore(least = state.shown + AT_ONCE) {
-  const first = state.shown;
-  state.shown = Math.max(least, first);
-  body.append(...state.found.slice(first, state.shown).flatMap(rowElements));
-  tell();
+function showMore(least = state.visible + AT_ONCE) {
+  const first = state.visible;
+  state.visible = Math.max(least, first);
+  body.append(...state.matching.slice(first, state.visible).flatMap(rowElements));
+  showCount();
 }
 
-function tell() {
-  const left = state.found.length - Math.min(state.shown, state.found.length);
-  count.textContent = `${state.found.length} of ${rows.length} rows`;
-  more.hidden = left <= 0;
-  more.textContent = `show ${Math.min(left, AT_ONCE)} of ${left} more`;
+function showCount() {
+  const remaining = state.matching.length - Math.min(state.visible, state.matching.length);
+  count.textContent = `${state.matching.length} of ${rows.length} rows`;
+  more.hidden = remaining <= 0;
+  more.textContent = `show ${Math.min(remaining, AT_ONCE)} of ${remaining} more`;
 }
 
 function openRow(number) {
-  if (!state.found.includes(rows[number])) {
+  if (!state.matching.includes(rows[number])) {
     Object.assign(state, { words: "", verdict: "", model: "" });
     for (const id of ["words", "verdict"]) document.getElementById(id).value = "";
     filter();
   }
-  const place = state.found.indexOf(rows[number]);
-  if (place >= state.shown) showMore(place + 1);
+  const place = state.matching.indexOf(rows[number]);
+  if (place >= state.visible) showMore(place + 1);
   if (!state.open.has(number)) toggle(number);
   const element = document.getElementById(`row-${number}`);
   element.scrollIntoView({ block: "center" });
@@ -151,7 +151,7 @@ function tableSection() {
     } }, title));
     return head;
   });
-  const verdicts = Object.keys(data.verdicts).map((one) => make("option", { value: one }, `${one} (${data.verdicts[one]})`));
+  const verdicts = Object.keys(data.verdicts).map((verdict) => make("option", { value: verdict }, `${verdict} (${data.verdicts[verdict]})`));
   let waiting = 0;
   const controls = make("div", { class: "controls" },
     make("label", {}, "find ", make("input", { id: "words", type: "search", placeholder: "model, program, verdict", oninput: (event) => {
@@ -169,10 +169,10 @@ function tableSection() {
 function matrixSection() {
   const models = [...new Set(rows.map((row) => row.model))], programs = [...new Set(rows.map((row) => row.program))];
   if (models.length * programs.length > MOST_CELLS || models.length < 2) return null;
-  const found = new Map(rows.map((row) => [`${row.model}\n${row.program}`, row]));
+  const byName = new Map(rows.map((row) => [`${row.model}\n${row.program}`, row]));
   const head = make("tr", {}, make("td"), ...programs.map((program) => make("th", { scope: "col" }, make("span", {}, program))));
   const lines = models.map((model) => make("tr", {}, make("th", { scope: "row" }, model), ...programs.map((program) => {
-    const row = found.get(`${model}\n${program}`);
+    const row = byName.get(`${model}\n${program}`);
     if (!row) return make("td");
     const name = `${program} of ${model}: ${row.judged}`;
     return make("td", {}, make("a", { href: `#row-${row.number}`, class: `verdict ${row.judged.replace(" ", "-")}`, title: name, "aria-label": name,
@@ -208,8 +208,8 @@ function changeSection() {
     const name = number === undefined ? `${program} of ${model}` : make("a", { href: `#row-${number}`, onclick: (event) => { event.preventDefault(); openRow(number); } }, `${program} of ${model}`);
     return make("tr", { class: `change ${kind}` }, make("td", {}, words[kind]), make("th", { scope: "row" }, name), make("td", {}, text));
   });
-  const shown = 100, table = make("tbody", {}, ...lines.slice(0, shown));
-  const rest = make("button", { type: "button", hidden: lines.length <= shown, onclick: () => { table.append(...lines.slice(shown)); rest.remove(); } }, `show ${lines.length - shown} more`);
+  const visible = 100, table = make("tbody", {}, ...lines.slice(0, visible));
+  const rest = make("button", { type: "button", hidden: lines.length <= visible, onclick: () => { table.append(...lines.slice(visible)); rest.remove(); } }, `show ${lines.length - visible} more`);
   const cut = data.changeCount - lines.length;
   return section("changes", `Since the run before (${data.changeCount})`, make("p", { class: "hint" }, `Compared with ${data.earlier}.`),
     make("table", { class: "changes" }, table), rest, cut > 0 ? make("p", { class: "hint" }, `${cut} more changes are left out.`) : null);
@@ -226,7 +226,7 @@ function summarySection() {
   if (data.failureCount) tiles.unshift(make("button", { type: "button", class: "tile wrong", onclick: () => document.getElementById("failures").scrollIntoView() },
     make("b", {}, String(data.failureCount)), make("span", { class: "verdict wrong" }, data.failureCount === 1 ? "failure" : "failures")));
   const notices = [];
-  if (run.interrupted) notices.push(make("p", { class: "notice" }, "The run was interrupted: what it had found out until then is here."));
+  if (run.interrupted) notices.push(make("p", { class: "notice" }, "The run was interrupted: the page has the results up to that point."));
   if (data.leftOut.length) notices.push(make("p", { class: "notice" }, `Left out, as the page would be too large: ${data.leftOut.join("; ")}. rows.jsonl has everything.`));
   return section("summary", data.title, make("p", { class: "hint" }, [run.ended ? `ended ${run.ended.slice(0, 16).replace("T", " ")} UTC` : "", outcomes ? `tests: ${outcomes}` : "", run.parts ? `${run.parts} parts` : ""].filter(Boolean).join(" · ")),
     data.command ? make("p", {}, make("code", {}, `pytest ${data.command}`)) : null, ...notices, make("div", { class: "tiles" }, ...tiles));
@@ -238,7 +238,7 @@ function machineSection() {
 
 function build() {
   const sections = [summarySection(), changeSection(), matrixSection(), tableSection(), timingSection(), failureSection(openRow), machineSection()].filter(Boolean);
-  const links = sections.slice(1).map((one) => make("a", { href: `#${one.id}` }, one.querySelector("h2").textContent));
+  const links = sections.slice(1).map((part) => make("a", { href: `#${part.id}` }, part.querySelector("h2").textContent));
   document.getElementById("report").replaceChildren(...sections);
   document.body.prepend(make("nav", { "aria-label": "parts of the report" }, ...links));
   const title = document.getElementById("summary-title"), first = make("h1", { id: "summary-title" }, title.textContent);

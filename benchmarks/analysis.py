@@ -1,4 +1,4 @@
-"""Analyses beside torch.fx's ``FakeTensorProp``: ResNet50, and chains of 1,000 to 100,000 operations.
+"""Analyses compared with torch.fx's ``FakeTensorProp``: ResNet50, and chains of 1,000 to 100,000 operations.
 
 All analyses run in one thread, and only its time is measured, so that other processes do not count.
 """

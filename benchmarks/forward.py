@@ -1,4 +1,4 @@
-"""The cost of the generated forward and of an Interpreter beside eager, and of guards beside no guards.
+"""The cost of the generated forward and an Interpreter relative to eager, and of guards relative to no guards.
 
 The programs are many tiny functions, many tiny modules, and real models. Programs with guards were captured with
 example inputs.

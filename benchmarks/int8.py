@@ -1,4 +1,4 @@
-"""Programs on 8-bit integers beside float32 and the engines of torch.ao, in one alternating run (section 6.2.1).
+"""Programs on 8-bit integers compared with float32 and the engines of torch.ao, in one alternating run (section 6.2.1).
 
 ``ONEDNN_MAX_CPU_ISA`` and ``FBGEMM_ENABLE_INSTRUCTIONS`` (for example, AVX2) imitate other processors. Below each table
 is the ratio of our fastest program's time to torch.ao's fastest, round by round; below 1 ours is faster.

@@ -1,4 +1,4 @@
-"""Lowered programs beside eager, torch.fx and other runtimes; lowering time; calls; dividing programs (section 6.4).
+"""Lowered programs compared with eager, torch.fx and other runtimes; lowering time; partitioning (section 6.4).
 
 Parts: ``python -m benchmarks.lowering --part resnet50 --peers --threads 1``, then ``learning_to_paint_actor`` and the
 rest; each takes a few minutes.
@@ -113,7 +113,7 @@ def run_models(names: tuple[str, ...], batches: tuple[int, ...], rounds: int, pe
 
 
 def run_calls(rounds: int) -> None:
-    """Time a call of a lowered program beside a call of its engine."""
+    """Time a call of a lowered program relative to a call of its engine."""
     if fx.lowering.OpenVINO().why_unavailable() is not None:
         return
     x = torch.randn(8, 64)

@@ -1,4 +1,4 @@
-"""Simulation beside torch.fx's ``FakeTensorProp``: ResNet50, and chains of 1,000 to 100,000 operations.
+"""Simulation compared with torch.fx's ``FakeTensorProp``: ResNet50, and chains of 1,000 to 100,000 operations.
 
 It times the list of kernels, a whole simulation on a known device, and one on this machine after calibration. The
 errors of the estimates are in the evaluation's table ``simulation``.

@@ -1,4 +1,4 @@
-"""Programs timed under another number of threads than they were made for, beside programs made for that number.
+"""Programs timed under another number of threads than they were made for, relative to ones made for that number.
 
 Weights are packed and kernels are chosen for a number of threads. Under another number, a program has to be as fast as
 one made for it: a ratio of 1.

@@ -44,7 +44,7 @@ class CausalAttention(nn.Module):
 
 
 class Block(nn.Module):
-    """Attention and a feed-forward network, each after a layer norm and beside a shortcut."""
+    """Attention and a feed-forward network, each after a layer norm and with a shortcut."""
 
     def __init__(self, width: int, heads: int, length: int, dropout: float) -> None:
         super().__init__()

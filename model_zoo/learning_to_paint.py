@@ -20,7 +20,7 @@ from model_zoo.zoo_model import built, settle_batch_norm
 
 
 class BasicBlock(nn.Module):
-    """Two 3x3 convolutions, each normalized, beside a shortcut."""
+    """Two 3x3 convolutions, each normalized, with a shortcut."""
 
     def __init__(self, in_planes: int, planes: int, stride: int = 1) -> None:
         super().__init__()

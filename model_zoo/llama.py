@@ -91,7 +91,7 @@ class GatedNetwork(nn.Module):
 
 
 class DecoderLayer(nn.Module):
-    """Attention and a feed-forward network, each after a norm and beside a shortcut."""
+    """Attention and a feed-forward network, each after a norm and with a shortcut."""
 
     def __init__(self, width: int, heads: int, groups: int, hidden: int) -> None:
         super().__init__()

@@ -17,7 +17,7 @@ from model_zoo.zoo_model import ExampleInputs, ZooModel, built, settle_batch_nor
 
 
 class Bottleneck(nn.Module):
-    """1x1, 3x3 and 1x1 convolutions, each normalized, beside a shortcut; ``planes * 4`` channels come out."""
+    """1x1, 3x3 and 1x1 convolutions, each normalized, with a shortcut; ``planes * 4`` channels come out."""
 
     expansion = 4
     """The number of output channels by the channels of the 3x3 convolution, at a base width of 64."""

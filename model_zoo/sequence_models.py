@@ -36,7 +36,7 @@ class SelfAttention(nn.Module):
 
 
 class EncoderLayer(nn.Module):
-    """Attention and a feed-forward network, each after a layer norm and beside a shortcut."""
+    """Attention and a feed-forward network, each after a layer norm and with a shortcut."""
 
     def __init__(self, width: int, heads: int, hidden: int, dropout: float = 0.1) -> None:
         super().__init__()

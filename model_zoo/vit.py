@@ -63,7 +63,7 @@ class ViTPerceptron(nn.Module):
 
 
 class Block(nn.Module):
-    """Attention and a feed-forward network, each after a layer norm and beside a shortcut."""
+    """Attention and a feed-forward network, each after a layer norm and with a shortcut."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()

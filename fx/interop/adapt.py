@@ -141,7 +141,7 @@ def _check_convertible(program: torch.fx.GraphModule) -> None:
         raise
     except Exception as error:
         raise InteropError(
-            "what the pass left is not a program that can be converted",
+            "the result of the pass cannot be converted",
             why=f"{type(error).__name__}: {error}",
             remedy="call graph_module.recompile() to see whether torch.fx itself accepts it",
         ) from error

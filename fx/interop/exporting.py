@@ -35,7 +35,7 @@ _TOLERANCE = 1e-2
 
 
 class ExportedModel:
-    """A model exported by ``torch.export``, without tensors: programs for copies of the model share those of the copy.
+    """A model exported by ``torch.export``, without tensors: a program for a copy of the model shares the copy's.
 
     >>> exported = ExportedModel(nn.Linear(2, 3), (torch.ones(4, 2),), {})
     >>> copied = nn.Linear(2, 3)
@@ -148,7 +148,7 @@ def _exported(module: nn.Module, call: Call) -> tuple[_Imported, str]:
     other = None if isinstance(expected, Exception) else _difference(expected, imported.program, call)
     if other is not None:
         raise InteropError(
-            f"torch.export makes another program of {type(module).__name__} than eager runs",
+            f"torch.export captures another program from {type(module).__name__} than eager runs",
             value=f"the example inputs {other}",
             why="its code behaves differently during export, for example where it asks torch.compiler.is_compiling()",
             remedy="make both cases compute the same, or move the difference into a function under fx.wrap",
@@ -169,7 +169,7 @@ def _with_free_batch(module: nn.Module, call: Call, size: int) -> tuple[_Importe
     except Exception as error:
         return None, f"fixed at {size}: with it free, torch.export raises {_first_line(error)}"
     if not _is_free(imported.program):
-        return imported if samples == size else None, f"fixed at {size}: the model's code, or torch's, decides by it"
+        return imported if samples == size else None, f"fixed at {size}: the model's code, or torch's, depends on it"
     larger = with_batch(call, size, samples + 1)
     expected = _output(module, larger)
     if isinstance(expected, Exception):

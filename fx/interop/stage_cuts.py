@@ -164,11 +164,11 @@ class StageCuts:
                 self._forbid(
                     value.made,
                     value.last,
-                    f"`%{node}`, {with_article(kind.__name__)}, is used behind it: only tensors are sent",
+                    f"`%{node}`, {with_article(kind.__name__)}, is used after it: only tensors are sent",
                 )
             writers = [self._place[writer] for writer in self._dependences.writers(node) if writer in self._place]
             if writers and (latest := max(writers)) > value.made:
-                why = f"`%{self.steps[latest]}` behind it writes to the memory of `%{node}`, of which a copy is sent"
+                why = f"`%{self.steps[latest]}` after it writes to the memory of `%{node}`, but a copy is sent"
                 self._forbid(value.made, min(value.last, latest), why)
         for holding in self.holdings.values():
             if (why := self._why_together(holding)) is not None:
@@ -183,7 +183,7 @@ class StageCuts:
         crossed = {place for value in self.values for place in range(value.made + 1, value.last + 1)}
         for place in range(1, len(self.steps)):
             if place not in crossed:
-                self._forbid(place - 1, place, "no value is sent: what is behind it needs none")
+                self._forbid(place - 1, place, "no value is sent: later operations need none")
 
     def _why_together(self, holding: _Holding) -> str | None:
         """Return the reason why all steps that use one piece of state have to be in one stage, or None."""

@@ -21,7 +21,7 @@ def conv_bn_relu(self: Block, x: Tensor) -> Tensor:
 
 @block(normal(2, 6, 5, 4), pw=conv_bn(6, 12, 1), dw=conv_bn(12, 12, 3, padding=1, groups=12), out=conv_bn(12, 6, 1))
 def inverted_residual(self: Block, x: Tensor) -> Tensor:
-    """Expansion, depthwise convolution and projection, beside a shortcut (MobileNetV2)."""
+    """Expansion, depthwise convolution and projection, with a shortcut (MobileNetV2)."""
     out = F.relu6(self.pw(x))
     out = F.relu6(self.dw(out))
     return x + self.out(out)

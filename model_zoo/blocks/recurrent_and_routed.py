@@ -71,7 +71,7 @@ def graph_convolution(self: Block, x: Tensor, edge_index: Tensor) -> Tensor:
 
 @block(normal(3, 4), integers(9, (3, 5)), emb=embedding(9, 4), top=linear(19, 1))
 def dot_interaction(self: Block, x: Tensor, sparse: Tensor) -> Tensor:
-    """Products of all pairs of features beside the dense one (DLRM)."""
+    """Products of all pairs of features, concatenated with the dense one (DLRM)."""
     T = torch.cat([x.unsqueeze(1), self.emb(sparse)], dim=1)
     Z = torch.bmm(T, torch.transpose(T, 1, 2))
     li, lj = torch.tril_indices(6, 6, offset=-1)

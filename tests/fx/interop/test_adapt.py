@@ -317,7 +317,7 @@ def test_a_pass_that_leaves_what_cannot_be_converted_changes_nothing() -> None:
 
     original = program()
     code, revision = original.code, original.graph.revision
-    with pytest.raises(InteropError, match="what the pass left is not a program that can be converted") as caught:
+    with pytest.raises(InteropError, match="the result of the pass cannot be converted") as caught:
         adapt(writes_no_code)(original)
     assert caught.value.__notes__ == ["in the pass 'writes-no-code', adapted from torch.fx"]
     assert (original.graph.python_code("self").src, original.graph.revision) == (code, revision)

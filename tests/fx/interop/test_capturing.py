@@ -152,9 +152,9 @@ def test_one_sample_is_exported_for_any_number() -> None:
     [
         (
             PerSample(),
-            r"exported with it free, 4 samples raise AssertionError: .* must .*|the model's code.*decides by it",
+            r"exported with it free, 4 samples raise AssertionError: .* must .*|the model's code.*depends on it",
         ),
-        (InRows(), r"for 4 samples the model itself raises RuntimeError: shape.*|the model's code.*decides by it"),
+        (InRows(), r"for 4 samples the model itself raises RuntimeError: shape.*|the model's code.*depends on it"),
     ],
     ids=["decided in the code", "the model's own"],
 )
@@ -446,7 +446,7 @@ def test_an_exported_program_that_differs_from_eager_is_refused(args: Any) -> No
     with pytest.raises(CaptureError) as info:
         fx.capture(Other(), args, how="export")
     [refusal] = info.value.refusals
-    assert refusal.cause == "torch.export makes another program of Other than eager runs"
+    assert refusal.cause == "torch.export captures another program from Other than eager runs"
     assert "the example inputs get other outputs" in refusal.message
 
 

@@ -271,7 +271,7 @@ def test_what_is_written_to_is_not_sent_before_the_write():
     assert names(stages)[0] == "sin view mul_"
     x = torch.randn(2, 2)
     assert torch.equal(run(stages, x), function(x))
-    assert "`%mul_` behind it writes to the memory of `%y`" in refused(function, 4, x).replace("%sin", "%y")
+    assert "`%mul_` after it writes to the memory of `%y`" in refused(function, 4, x).replace("%sin", "%y")
 
 
 def test_a_buffer_that_is_written_to_stays_in_one_stage_and_others_are_in_each():
@@ -318,7 +318,7 @@ def test_lists_of_tensors_are_not_sent():
         return (first + other).cos()
 
     message = refused(function, 6, torch.ones(2))
-    assert "`%chunk`, a tuple, is used behind it: only tensors are sent" in message
+    assert "`%chunk`, a tuple, is used after it: only tensors are sent" in message
 
 
 def test_numbers_among_the_inputs_are_used_in_the_first_stage():
@@ -328,7 +328,7 @@ def test_numbers_among_the_inputs_are_used_in_the_first_stage():
     program = fx.symbolic_trace(function)
     stages = split_into_stages(program, 2, (torch.ones(2), 3.0))
     assert names(stages) == ["sin mul", "cos"]
-    assert "`%factor`, a float, is used behind it: only tensors are sent" in refused(program, 3, torch.ones(2), 3.0)
+    assert "`%factor`, a float, is used after it: only tensors are sent" in refused(program, 3, torch.ones(2), 3.0)
 
 
 def test_nothing_is_sent_where_nothing_is_needed():
@@ -341,7 +341,7 @@ def test_nothing_is_sent_where_nothing_is_needed():
             x.sin().sum()
             return self.weight.cos().exp()
 
-    assert "no value is sent: what is behind it needs none" in refused(Apart(), 4, torch.ones(2))
+    assert "no value is sent: later operations need none" in refused(Apart(), 4, torch.ones(2))
 
 
 @pytest.mark.parametrize(

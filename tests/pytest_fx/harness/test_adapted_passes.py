@@ -77,7 +77,7 @@ def breaks_the_code(graph_module: torch.fx.GraphModule):
         (returns_code, "returned no program"),
         (breaks_the_graph, "not well formed"),
         (sets_its_own_code, "which has no counterpart"),
-        (breaks_the_code, "not a program that can be converted"),
+        (breaks_the_code, "the result of the pass cannot be converted"),
     ],
     ids=lambda value: getattr(value, "__name__", None),
 )

@@ -1,4 +1,4 @@
-"""What was measured, as documents: Markdown and CSV for each table, and one page with a row for each claim."""
+"""Documents of the measurements: Markdown and CSV for each table, and one page with a row for each claim."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from pytest_fx.tables.measurements import MACHINE, Measurements
 from pytest_fx.tables.table import Claim, Entry, Scale, Table, get_table, list_tables
 
 NOTHING = "-"
-"""What a cell shows where there is no number."""
+"""The text of a cell without a number."""
 NOT_YET = "not measured yet"
-"""What is said of a row that has no record."""
+"""The reason that a row without a record shows."""
 OVERVIEW = "README.md"
 """The page with a row for each claim."""
 
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """What one machine measured of one table."""
+    """The measurements of one table on one machine."""
 
     table: Table
     """The table."""
@@ -32,7 +32,7 @@ class Section:
     entries: tuple[Entry, ...]
     """Its rows, in the table's order."""
     records: tuple[Mapping[str, Any], ...]
-    """The records that the entries are made of."""
+    """The records behind the entries."""
 
     @property
     def figure(self) -> str:
@@ -41,7 +41,7 @@ class Section:
 
     @property
     def timeline(self) -> tuple[str, str, Mapping[str, Any]] | None:
-        """The file, the row and the events of the figure of what ran when, where there is one."""
+        """The file, the row and the events of the timeline figure; None without one."""
         timeline = self.table.timeline
         for row in timeline.rows if timeline is not None else ():
             for record in self.records:
@@ -52,19 +52,23 @@ class Section:
 
     @property
     def measured(self) -> bool:
-        """Return whether any row has numbers, so that there is something to draw."""
+        """True if any row has numbers, so that there is something to draw."""
         return any(entry.numbers for entry in self.entries)
 
     def entry(self, name: str) -> Entry | None:
-        """Return the row called ``name``, if it is there."""
+        """Return the row called ``name``, or None."""
         return next((entry for entry in self.entries if entry.name == name), None)
 
 
 def _are_events(programs: Any) -> bool:
-    """Return whether a record's value is what a timeline is drawn of."""
-    if not isinstance(programs, dict) or not programs or not all(isinstance(one, list) for one in programs.values()):
+    """Return whether a record's value has the events of a timeline."""
+    if (
+        not isinstance(programs, dict)
+        or not programs
+        or not all(isinstance(timeline, list) for timeline in programs.values())
+    ):
         return False
-    events: list[Any] = [event for one in programs.values() for event in one]
+    events: list[Any] = [event for timeline in programs.values() for event in timeline]
     return bool(events) and all(
         isinstance(event, list) and [type(part) in (str, int, float) for part in event] == [True] * 3
         for event in events
@@ -72,7 +76,7 @@ def _are_events(programs: Any) -> bool:
 
 
 def read_sections(folder: Path) -> dict[str, list[Section]]:
-    """Return what is recorded under ``folder``, by table; tables without records and rows of old names are left out."""
+    """Return the recorded sections under ``folder``, by table, without rows of old names and tables without records."""
     measurements = Measurements(folder / "raw")
     sections: dict[str, list[Section]] = {}
     for name in list_tables():
@@ -81,12 +85,12 @@ def read_sections(folder: Path) -> dict[str, list[Section]]:
         for record in measurements.read(table):
             by_machine.setdefault(tuple(record[part] for part in MACHINE), {})[record["row"]] = record
         elsewhere = {name for machine, records in by_machine.items() if _has_gpu(machine) for name in records}
-        made = [
+        machine_sections = [
             _section(table, machine, records, set() if _has_gpu(machine) else elsewhere)
             for machine, records in by_machine.items()
         ]
-        if found := [section for section in made if section.entries]:
-            sections[name] = found
+        if table_sections := [section for section in machine_sections if section.entries]:
+            sections[name] = table_sections
     return sections
 
 
@@ -97,21 +101,22 @@ def _has_gpu(machine: tuple[Any, ...]) -> bool:
 def _section(
     table: Table, machine: tuple[Any, ...], records: Mapping[str, Mapping[str, Any]], elsewhere: set[str]
 ) -> Section:
-    """Return the rows of every size that has records; rows of such a size that have none are not measured yet.
+    """Return the rows of every size that has records. Other rows of these sizes are listed as not measured yet.
 
-    Rows of a GPU are left out if they were measured on another machine, those of a CPU if this one has a GPU.
+    Rows without a record are left out in two cases: GPU rows that another machine measured, and CPU rows of a machine
+    with a GPU.
     """
     entries: list[Entry] = []
     for size in ("full", "small"):
         rows = table.rows(Scale(size=size))
         if any(row.name in records for row in rows):
             own = [row for row in rows if not (row.on_gpu and row.name in elsewhere)]
-            shown = [row for row in own if row.name in records or row.on_gpu or not _has_gpu(machine)]
-            entries += [_entry(table, row.name, records.get(row.name)) for row in shown]
+            relevant = [row for row in own if row.name in records or row.on_gpu or not _has_gpu(machine)]
+            entries += [_entry(table, row.name, records.get(row.name)) for row in relevant]
     by_name = {entry.name: entry for entry in entries}
     used = tuple(records[name] for name in by_name if name in records)
-    shown = tuple(by_name.values())
-    return Section(table, _machine_in_words(*machine), (*shown, *(table.totals(shown) if shown else ())), used)
+    reported = tuple(by_name.values())
+    return Section(table, _machine_in_words(*machine), (*reported, *(table.totals(reported) if reported else ())), used)
 
 
 def _entry(table: Table, name: str, record: Mapping[str, Any] | None) -> Entry:
@@ -126,19 +131,19 @@ def _machine_in_words(machine: str, cores: int, device: str | None) -> str:
 
 
 def write_documents(sections: Mapping[str, Sequence[Section]], figures: frozenset[str]) -> dict[str, str]:
-    """Return the text of every document by the name of its file. Figures are shown where ``figures`` has their name."""
+    """Return the text of every document by the name of its file. Only figures named in ``figures`` are included."""
     texts = {OVERVIEW: _overview(sections)}
-    for name, found in sections.items():
-        texts[f"{name}.md"] = _page(found, figures)
-        texts[f"{name}.csv"] = _csv(found)
+    for name, table_sections in sections.items():
+        texts[f"{name}.md"] = _page(table_sections, figures)
+        texts[f"{name}.csv"] = _csv(table_sections)
     return texts
 
 
 def _overview(sections: Mapping[str, Sequence[Section]]) -> str:
     rows = [
-        [claim.sentence, claim.paper, _findings(claim, found), f"[{found[0].table.title}]({name}.md)"]
-        for name, found in sections.items()
-        for claim in found[0].table.claims
+        [claim.sentence, claim.paper, _findings(claim, table_sections), f"[{table_sections[0].table.title}]({name}.md)"]
+        for name, table_sections in sections.items()
+        for claim in table_sections[0].table.claims
     ]
     return _join(
         "# The evaluation",
@@ -153,11 +158,11 @@ def _overview(sections: Mapping[str, Sequence[Section]]) -> str:
 
 
 def _findings(claim: Claim, sections: Sequence[Section]) -> str:
-    """Say what each machine found, and which machine if there are several."""
+    """Return the results of each machine, with the names of the machines if there are several."""
     several = len(sections) > 1
-    found = [(section.machine, _finding(claim, section)) for section in sections]
-    shown = [(f"{machine}: " if several else "") + finding for machine, finding in found if finding is not None]
-    return "<br>".join(shown) or "not measured"
+    by_machine = [(section.machine, _finding(claim, section)) for section in sections]
+    lines = [(f"{machine}: " if several else "") + finding for machine, finding in by_machine if finding is not None]
+    return "<br>".join(lines) or "not measured"
 
 
 def _finding(claim: Claim, section: Section) -> str | None:
@@ -166,9 +171,9 @@ def _finding(claim: Claim, section: Section) -> str | None:
         entry = section.entry(name)
         if entry is None:
             continue
-        shown = entry.format(template) or (entry.reason and _brief(entry.reason))
-        if shown and shown not in parts:
-            parts.append(shown)
+        part = entry.format(template) or (entry.reason and _brief(entry.reason))
+        if part and part not in parts:
+            parts.append(part)
     return "; ".join(parts) or None
 
 
@@ -198,7 +203,7 @@ def _entries_table(section: Section) -> str:
 
 
 def _circumstances(section: Section) -> str:
-    """Say when, at which commit and with which versions the rows were measured, and how busy the machine was."""
+    """Return a paragraph with the dates, commits, versions, hosts and load averages of the measurements."""
     records = section.records
     days = sorted({record["measured"][:10] for record in records})
     versions = sorted({f"{name} {version}" for record in records for name, version in record["versions"].items()})
@@ -226,7 +231,7 @@ def _circumstances(section: Section) -> str:
 
 
 def _csv(sections: Sequence[Section]) -> str:
-    """Every number of every row; the paper's have names that begin with ``paper_``."""
+    """Return every number of every row as CSV; the paper's have names that begin with ``paper_``."""
     entries = [entry for section in sections for entry in section.entries]
     names = list(dict.fromkeys(name for entry in entries for name in entry.numbers))
     names += list(dict.fromkeys(f"paper_{name}" for entry in entries for name in entry.paper))

@@ -1,4 +1,4 @@
-"""Estimated times beside measured ones, how far they are off, and the estimators of PyTorch on the same programs."""
+"""Estimated times beside measured ones, their errors, and the estimates of PyTorch's own estimators."""
 
 from __future__ import annotations
 
@@ -25,33 +25,34 @@ from pytest_fx.tables.table import Entry, NotRun
 from pytest_fx.timing.paired import median_interval
 
 _LONGEST = 3.0
-"""Seconds of calls from which on a program is called no more often than five times."""
+"""Total seconds of calls after which no further round is timed, once there are five."""
 _SHORTEST_TURN, _SHORTEST_ROUND = 5e-4, 5e-2
-"""Seconds that turns and rounds take at least: single calls of microseconds differ by more than passes gain."""
+"""Least seconds of a turn and of a round: the noise of single short calls exceeds the gain of most passes."""
 _MOST_CALLS, _MOST_TURNS = 1000, 100
 _FEWEST = 5
 _WARM_UP = 2
 
 
 class Estimator:
-    """Estimates by both sources of times, with this machine measured once in a process."""
+    """Estimates from both sources of times. This machine is measured once per process."""
 
     def __init__(self, folder: Path = Path(".pytest_fx")) -> None:
         self.device: Device = calibrated_here(folder)
         self.measured = MeasuredTimes(self.device, file_of_machine(folder, "times"))
 
     def both(self, program: GraphModule, inputs: Sequence[Any]) -> tuple[Simulation, Simulation]:
-        """Return what a program takes by the roofline, and by its kernels, each measured once."""
+        """Estimate a program by the roofline, and by its kernels, each measured once."""
         calls = record_calls(program, *inputs)
-        found = estimate_calls(calls, self.device), estimate_calls(calls, self.device, self.measured)
+        estimates = estimate_calls(calls, self.device), estimate_calls(calls, self.device, self.measured)
         self.measured.save()
-        return found
+        return estimates
 
 
 def seconds_in_turns(programs: Sequence[Callable[[], Any]], rounds: int) -> list[list[float]]:
-    """Return the seconds of calls of some programs in turns: of the thread, so that other processes do not count.
+    """Time calls of programs in turns, by the clock of the thread, which excludes other processes.
 
-    Short ones are called more often, in short turns, the median of which counts; long ones less often.
+    Returns the seconds per call, one value a round, for each program. Short calls are repeated in short turns, of which
+    a round counts the median; long calls are made less often.
     """
     seconds: list[list[float]] = [[] for _ in programs]
     spent = 0.0
@@ -60,23 +61,23 @@ def seconds_in_turns(programs: Sequence[Callable[[], Any]], rounds: int) -> list
         calls = max(1, min(round(_SHORTEST_TURN / max(once, 1e-9)), _MOST_CALLS))
         turns = max(1, min(round(_SHORTEST_ROUND / max(once * calls, 1e-9)), _MOST_TURNS))
         for place in range(rounds):
-            found = _round(programs, turns, calls, place)
-            for each, taken in zip(seconds, found, strict=True):
-                each.append(taken)
-            spent += sum(found) * turns * calls
+            medians = _round(programs, turns, calls, place)
+            for samples, median in zip(seconds, medians, strict=True):
+                samples.append(median)
+            spent += sum(medians) * turns * calls
             if place + 1 >= _FEWEST and spent > _LONGEST:
                 break
     return seconds
 
 
 def _round(programs: Sequence[Callable[[], Any]], turns: int, calls: int, first: int) -> list[float]:
-    """Return the median time of a call of each program over some turns, whose order is the other one each time."""
-    found: list[list[float]] = [[] for _ in programs]
+    """Return the median seconds of a call of each program over some turns; the order reverses with each turn."""
+    samples: list[list[float]] = [[] for _ in programs]
     for turn in range(first, first + turns):
         places = range(len(programs)) if turn % 2 else range(len(programs) - 1, -1, -1)
         for place in places:
-            found[place].append(_seconds_of_calls(programs[place], calls))
-    return [statistics.median(one) for one in found]
+            samples[place].append(_seconds_of_calls(programs[place], calls))
+    return [statistics.median(times) for times in samples]
 
 
 def _seconds_of_calls(program: Callable[[], Any], calls: int) -> float:
@@ -93,24 +94,24 @@ def numbers_of(found: Simulation, name: str) -> dict[str, float]:
 
 
 def compare(seconds: Sequence[float], estimates: Mapping[str, float]) -> dict[str, float]:
-    """Measured milliseconds with their interval, estimated ones, and how far each estimate is off."""
+    """Return measured and estimated milliseconds with their intervals, and the relative error of each estimate."""
     low, high = median_interval(tuple(seconds))
     measured = statistics.median(seconds)
     numbers = {"measured": measured, "measured_low": low, "measured_high": high, **estimates}
     values = {name: value if name.endswith("_spread") else value * 1e3 for name, value in numbers.items()}
-    for name in (one for one in ("roofline", "kernels") if one in numbers):
+    for name in (source for source in ("roofline", "kernels") if source in numbers):
         values[f"{name}_ratio"] = numbers[name] / measured
         values[f"{name}_error"] = abs(numbers[name] / measured - 1)
     return {name: round(value, 6) for name, value in values.items()}
 
 
 def accuracy(entries: Sequence[Entry], model_of: Callable[[str], str]) -> list[Entry]:
-    """Return how far estimates are off over all rows: a row for each source, each model judged by the others.
+    """Return the accuracy of the estimates over all rows: one entry for each source.
 
-    The 90 % interval of a model's estimate is as many of its standard deviations wide as holds 90 % of the measurements
-    of all other models, around the median of their ratios.
+    Coverage is cross-validated. The 90 % interval of a model's estimate is centred at the median ratio of all other
+    models. Its width, in standard deviations, is the one that holds 90 % of their measurements.
     """
-    found: list[Entry] = []
+    totals: list[Entry] = []
     for name, title in (("roofline", "all, by roofline"), ("kernels", "all, by kernels measured once")):
         rows = [entry for entry in entries if f"{name}_ratio" in entry.numbers]
         if not rows:
@@ -121,25 +122,25 @@ def accuracy(entries: Sequence[Entry], model_of: Callable[[str], str]) -> list[E
             "rows": len(rows),
             "error": statistics.median(errors),
             "coverage": statistics.fmean(judged)
-            if (judged := [one for one in inside if one is not None])
+            if (judged := [is_inside for is_inside in inside if is_inside is not None])
             else math.nan,
             "own_coverage": statistics.fmean(_in_own_interval(entry, name) for entry in rows),
             "rank": rank_correlation(
                 [entry.numbers[name] for entry in rows], [entry.numbers["measured"] for entry in rows]
             ),
         }
-        known = {key: round(value, 6) for key, value in numbers.items() if not math.isnan(value)}
-        found.append(Entry(title, known, {}, None))
-    return found
+        finite = {key: round(value, 6) for key, value in numbers.items() if not math.isnan(value)}
+        totals.append(Entry(title, finite, {}, None))
+    return totals
 
 
 def _inside(entry: Entry, rows: Sequence[Entry], name: str, model_of: Callable[[str], str]) -> bool | None:
-    """Return whether a measurement is in the interval that the other models give; None where there are too few."""
-    others = [one for one in rows if model_of(one.name) != model_of(entry.name)]
+    """Return whether a measurement is in the interval from the other models; None for fewer than ten rows of them."""
+    others = [other for other in rows if model_of(other.name) != model_of(entry.name)]
     if len(others) < 10:
         return None
-    center = statistics.median(_off(one, name) for one in others)
-    widths = sorted(abs(_off(one, name) - center) / one.numbers[f"{name}_spread"] for one in others)
+    center = statistics.median(_off(other, name) for other in others)
+    widths = sorted(abs(_off(other, name) - center) / other.numbers[f"{name}_spread"] for other in others)
     width = widths[min(math.ceil(0.9 * (len(widths) + 1)) - 1, len(widths) - 1)]
     return abs(_off(entry, name) - center) <= width * entry.numbers[f"{name}_spread"]
 
@@ -154,7 +155,7 @@ def _in_own_interval(entry: Entry, name: str) -> bool:
 
 
 def rank_correlation(first: Sequence[float], second: Sequence[float]) -> float:
-    """Spearman's coefficient of rank correlation; not a number for less than three pairs, or where all are equal.
+    """Return Spearman's rank correlation; NaN for fewer than three pairs, or if all values of a side are equal.
 
     >>> rank_correlation([1.0, 2.0, 3.0], [10.0, 20.0, 15.0])
     0.5
@@ -165,16 +166,16 @@ def rank_correlation(first: Sequence[float], second: Sequence[float]) -> float:
 
 
 def _ranks(values: Sequence[float]) -> list[float]:
-    """The place of each value in order; equal ones have the mean of theirs."""
+    """Return the rank of each value; equal values get the mean of their ranks."""
     ordered = sorted(values)
     return [ordered.index(value) + (ordered.count(value) - 1) / 2 for value in values]
 
 
 def reachable_rank(first: Sequence[float], second: Sequence[float]) -> tuple[float, float]:
-    """Return how far two halves of the measurements agree on ranks, and how far an exact estimate would with both.
+    """Return the rank correlation of two halves of the measurements, and the highest that an exact estimate can reach.
 
-    A measurement is what is there plus noise, so that ranks by two halves agree less than those by all of it (Spearman
-    and Brown's formula), and those of what is there agree with that by the root (the correction for attenuation).
+    Measurements are noisy, and two halves agree less than two full sets would (Spearman-Brown formula). The exact
+    values correlate with a full set by the square root of its reliability (correction for attenuation).
 
     >>> reachable_rank([1.0, 2.0, 3.0], [10.0, 20.0, 30.0])
     (1.0, 1.0)
@@ -186,7 +187,7 @@ def reachable_rank(first: Sequence[float], second: Sequence[float]) -> tuple[flo
 
 
 def pairs_in_order(measured: Sequence[tuple[float, float]], estimated: Sequence[float]) -> tuple[int, int]:
-    """Return how many pairs, of those whose measured intervals do not overlap, are estimated in order, and all.
+    """Count the pairs whose measured intervals do not overlap: those estimated in the right order, and all of them.
 
     >>> pairs_in_order([(1.0, 1.1), (1.2, 1.3), (1.25, 1.4)], [1.0, 2.0, 0.5])
     (1, 2)
@@ -201,17 +202,17 @@ def pairs_in_order(measured: Sequence[tuple[float, float]], estimated: Sequence[
 
 
 def torch_estimate(module: nn.Module, inputs: tuple[Any, ...], mode: str) -> float:
-    """Seconds by ``torch.distributed._tools.RuntimeEstimator``.
+    """Return the seconds that ``torch.distributed._tools.RuntimeEstimator`` estimates.
 
     Raises:
-        NotRun: it needs a CUDA device, which it asks for.
+        NotRun: the estimator fails, as without a CUDA device.
     """
     from torch.distributed._tools.runtime_estimator import RuntimeEstimator  # noqa: PLC0415 - needs torch.distributed
 
     estimator: Any = RuntimeEstimator()
     try:
         with FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad(), mock.patch("builtins.print"):
-            fake = [one.clone() if isinstance(one, torch.Tensor) else one for one in inputs]
+            fake = [value.clone() if isinstance(value, torch.Tensor) else value for value in inputs]
             with estimator(estimate_mode_type=mode):
                 module(*fake)
     except (AssertionError, RuntimeError) as error:
@@ -220,28 +221,28 @@ def torch_estimate(module: nn.Module, inputs: tuple[Any, ...], mode: str) -> flo
 
 
 def inductor_estimate(module: nn.Module, inputs: tuple[Any, ...]) -> float:
-    """Seconds by the ``get_estimated_runtime`` of the nodes that inductor schedules.
+    """Return the seconds that inductor estimates: the sum of ``get_estimated_runtime`` over its scheduled nodes.
 
     Raises:
-        NotRun: it does not compile, or estimates nothing, as of what runs on a CPU.
+        NotRun: inductor does not compile the module, or estimates 0 s, as for a CPU.
     """
     from torch._inductor.scheduler import Scheduler  # noqa: PLC0415 - loads a compiler
 
-    found: list[float] = []
+    estimates: list[float] = []
     original: Any = Scheduler.codegen
 
     def listen(self: Any) -> Any:
-        found.extend(float(node.get_estimated_runtime()) for node in self.nodes)
+        estimates.extend(float(node.get_estimated_runtime()) for node in self.nodes)
         return original(self)
 
     try:
         with torch.no_grad(), mock.patch.object(Scheduler, "codegen", listen), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # what a compiler says of its own modules
+            warnings.simplefilter("ignore")  # about the compiler's own modules
             torch.compile(module)(*inputs)
-    except Exception as error:  # whatever a compiler that is not there raises
+    except Exception as error:  # a missing compiler can raise anything
         raise NotRun(f"{type(error).__name__}: {error}".splitlines()[0]) from None
     finally:
         torch.compiler.reset()
-    if not sum(found):
-        raise NotRun(f"its estimate is 0 s for each of {len(found)} kernels: it knows accelerators only")
-    return sum(found) * 1e-3
+    if not sum(estimates):
+        raise NotRun(f"its estimate is 0 s for each of {len(estimates)} kernels: it knows accelerators only")
+    return sum(estimates) * 1e-3

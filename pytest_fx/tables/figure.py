@@ -1,6 +1,6 @@
-"""The figure of a table: horizontal bars, ours beside the paper's, or points of one number over another.
+"""The figure of a table: horizontal bars, ours beside the paper's, or a scatter plot.
 
-It is an SVG that is the same for the same numbers.
+The SVG is deterministic: equal numbers give equal files.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ LOOK: dict[Role, dict[str, Any]] = {
     "peer": {"facecolor": "#e0943a", "edgecolor": "#e0943a"},
     "paper": {"facecolor": "white", "edgecolor": "#8a8f98", "hatch": "////"},
 }
-"""Told apart without colour too: by lightness, and the paper's by its hatching."""
+"""Colours of the roles. They also differ in lightness, and the paper's by hatching, for readers without colour."""
 _BEHIND_TEXT = {"boxstyle": "square,pad=0.15", "facecolor": "white", "edgecolor": "none"}
-"""Keeps lines out of numbers."""
+"""A white box behind numbers, so that lines do not cross them."""
 _BAR = 0.22
 """Height of a bar in inches."""
 _GAP = 0.2
@@ -54,21 +54,21 @@ _WIDTH = 8.4
 _LINE = 0.16
 """Height of a line of text in inches."""
 _CHARACTER = 0.076
-"""Width of a character of a row's name in inches, and about that of others."""
+"""Average width of a character in inches, in the names of rows."""
 _NAME, _REASON = 43, 62
 """Characters in a line of a row's name, and of the reason why it has no bar."""
 _LONG = 2e3
-"""Ratio of the ends of a logarithmic axis from which on it has room for powers of ten only."""
+"""Ratio of the ends of a logarithmic axis above which it has ticks at powers of ten only."""
 
 
 def draw(section: Section) -> str:
-    """Return the SVG of what one machine measured."""
+    """Return the figure of one machine's measurements as SVG."""
     with mpl.rc_context(STYLE):
         return as_svg(_figure(section))
 
 
 def as_svg(figure: Figure) -> str:
-    """Return the text of a figure, the same for the same figure, in the style that is set."""
+    """Return a figure as SVG text, without date or creator, in the current style."""
     text = io.StringIO()
     FigureCanvasSVG(figure).print_svg(text, metadata={"Date": None, "Creator": None})
     return "\n".join(line.rstrip() for line in text.getvalue().splitlines()) + "\n"
@@ -88,8 +88,8 @@ def _groups_of_bars(section: Section, chart: Chart) -> Figure:
     height = body + _HEAD + _FOOT
     figure = Figure(figsize=(_WIDTH, height))
     widest = max(len(line) for entry, _ in groups for line in textwrap.wrap(entry.name, _NAME))
-    left = 0.2 + widest * _CHARACTER
-    axes = figure.add_axes((left / _WIDTH, _FOOT / height, (_WIDTH - left - 0.35) / _WIDTH, body / height))
+    margin = 0.2 + widest * _CHARACTER
+    axes = figure.add_axes((margin / _WIDTH, _FOOT / height, (_WIDTH - margin - 0.35) / _WIDTH, body / height))
     _scale(axes, section, body)
     _draw_groups(axes, section, groups, heights)
     _head(figure, section, height)
@@ -97,18 +97,18 @@ def _groups_of_bars(section: Section, chart: Chart) -> Figure:
 
 
 def _points(section: Section, chart: Chart, over: Series) -> Figure:
-    """Draw each row as a point of each series over ``over``, both axes logarithmic, and the diagonal."""
+    """Draw a scatter plot of each series over ``over``: a point for each row, logarithmic axes, and the diagonal."""
     height = _WIDTH - 0.35 + _HEAD + _FOOT - 1.2
     figure = Figure(figsize=(_WIDTH, height))
     axes = figure.add_axes((0.85 / _WIDTH, _FOOT / height, (_WIDTH - 1.2) / _WIDTH, (height - _HEAD - _FOOT) / height))
     axes.set(xscale="log", yscale="log", xlabel=f"{over.label}, {chart.axis}", ylabel=chart.axis)
     numbers: list[float] = []
     for bar in reversed(chart.series):  # the first is on top
-        found = [entry.all_numbers for entry in section.entries if {bar.number, over.number} <= {*entry.all_numbers}]
-        across, up = ([one[name] for one in found] for name in (over.number, bar.number))
+        rows = [entry.all_numbers for entry in section.entries if {bar.number, over.number} <= {*entry.all_numbers}]
+        across, up = ([row[name] for row in rows] for name in (over.number, bar.number))
         numbers += [*across, *up]
         if bar.low is not None and bar.high is not None:
-            low, high = ([one.get(name, one[bar.number]) for one in found] for name in (bar.low, bar.high))
+            low, high = ([row.get(name, row[bar.number]) for row in rows] for name in (bar.low, bar.high))
             axes.vlines(across, low, high, color=LOOK[bar.role]["edgecolor"], linewidth=0.8, alpha=0.5, zorder=2)
         axes.plot(across, up, "o", color=LOOK[bar.role]["edgecolor"], markersize=4.5, zorder=3)
     ends = min(numbers) / 1.5, max(numbers) * 1.5
@@ -163,7 +163,7 @@ def _scale(axes: Axes, section: Section, body: float) -> None:
 
 
 def _draw_groups(axes: Axes, section: Section, groups: list[tuple[Entry, list[Series]]], heights: list[float]) -> None:
-    """Draw the bars of each group below each other; the reason why there are none of ours stands in their place."""
+    """Draw the bars of each group below each other, and above them the reason why bars of ours are missing."""
     top, middles = 0.0, list[float]()
     for (entry, bars), height in zip(groups, heights, strict=True):
         middles.append(top + height / 2)
@@ -183,7 +183,7 @@ def _draw_groups(axes: Axes, section: Section, groups: list[tuple[Entry, list[Se
 
 
 def _height(entry: Entry, bars: list[Series]) -> float:
-    """Return what a group takes in inches: its bars and the reason why some are missing, or its name."""
+    """Return the height of a group in inches: its bars and its reason, or its name if that is higher."""
     name = len(textwrap.wrap(entry.name, _NAME))
     return _GAP + max(_BAR * len(bars) + _LINE * len(_reason(entry)), _LINE * name)
 
@@ -211,7 +211,7 @@ def _draw_bar(axes: Axes, entry: Entry, bar: Series, place: float, chart: Chart)
 
 
 def _beside_line(axes: Axes, end: float, number: str, chart: Chart) -> float:
-    """Return where ``number`` begins, which stands behind ``end`` and not on the line to compare with."""
+    """Return the position of ``number``: right of ``end``, or right of the reference line if they would overlap."""
     if chart.reference is None or end >= chart.reference[0]:
         return end
     line = chart.reference[0]
@@ -221,7 +221,7 @@ def _beside_line(axes: Axes, end: float, number: str, chart: Chart) -> float:
 
 
 def _legend(figure: Figure, section: Section, top: float) -> None:
-    """Name the colours that occur, and the line to compare with, in one line above the bars."""
+    """Draw the legend in one line above the bars: the colours in use, and the reference line."""
     chart = section.table.chart
     used = [bar for bar in chart.series if any(bar.number in entry.all_numbers for entry in section.entries)]
     handles: list[Any] = [
@@ -240,5 +240,5 @@ def _legend(figure: Figure, section: Section, top: float) -> None:
 
 
 def _reason(entry: Entry) -> list[str]:
-    """Return the lines that say why bars of ours are missing."""
+    """Return the lines of the reason why bars of ours are missing."""
     return [] if entry.reason is None else textwrap.wrap(entry.reason, _REASON, max_lines=3, placeholder=" …")

@@ -1,4 +1,4 @@
-"""What was measured, on disk: a file of JSON lines for each table, one line for each time a row was measured."""
+"""Measurements on disk: a file of JSON lines for each table, one line for each measurement of a row."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from pytest_fx.records.records import append_record, describe_machine, read_reco
 from pytest_fx.tables.table import NotRun, Row, Table
 
 MACHINE = ("machine", "cores", "device")
-"""The parts of a record that say which machine it is of."""
+"""The parts of a record that identify its machine."""
 _CONDITIONS = (*MACHINE, "cpu_capability", "python", "settings", "code")
-"""What makes a measurement another one when it differs, beside the version of torch."""
+"""The parts of a record that must be equal for it to still hold, beside the version of torch."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Record:
-    """What each record has, beside its values or the reason why there are none."""
+    """The fields of every record, beside its values or the reason why there are none."""
 
     row: str
     measured: str
@@ -38,24 +38,22 @@ class _Record:
 
 @dataclass(frozen=True, slots=True)
 class Measurements:
-    """The raw records of an evaluation. They are only ever appended; the last one of a row is the one that is
-    reported.
-    """
+    """The raw records of an evaluation. Records are only ever appended; the last one of a row is reported."""
 
     folder: Path
-    """Where the files are."""
+    """The folder of the files."""
 
     def path(self, table: Table) -> Path:
-        """The file of ``table``."""
+        """Return the file of ``table``."""
         return self.folder / f"{table.name}.jsonl"
 
     def read(self, table: Table) -> list[dict[str, Any]]:
-        """Return the records of ``table``, oldest first, without lines that are none."""
+        """Return the records of ``table``, oldest first. Lines that are not records are left out."""
         records = read_records(self.path(table))
         return [record for record in records if _is_complete(table, record)]
 
     def damaged(self, table: Table) -> int:
-        """Return how many lines :meth:`read` leaves out."""
+        """Return the number of lines that :meth:`read` leaves out."""
         path = self.path(table)
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else []
         return sum(1 for line in lines if line.strip()) - len(self.read(table))
@@ -66,7 +64,7 @@ class Measurements:
         return next((record for record in reversed(self.read(table)) if _same_row(record, here)), None)
 
     def still_holds(self, table: Table, row: Row) -> dict[str, Any] | None:
-        """Return the last record of ``row`` if it has values, taken under the conditions of now, or None."""
+        """Return the last record of ``row`` if it has values and was measured under the present conditions, or None."""
         record = self.last(table, row)
         if record is None or record.get("values") is None:
             return None
@@ -75,14 +73,14 @@ class Measurements:
         return record if same and record["versions"].get("torch") == now["versions"]["torch"] else None
 
     def keep(self, table: Table, record: Mapping[str, Any]) -> None:
-        """Add ``record`` to those of ``table``, unless it repeats the reason why the row could not be run last time."""
-        known = [other for other in self.read(table) if _same_row(other, record)]
-        if record["values"] is not None or not known or known[-1].get("reason") != record["reason"]:
+        """Append ``record`` to those of ``table``, unless it repeats the last reason why the row could not be run."""
+        earlier = [other for other in self.read(table) if _same_row(other, record)]
+        if record["values"] is not None or not earlier or earlier[-1].get("reason") != record["reason"]:
             append_record(self.path(table), record)
 
 
 def measure(row: Row) -> dict[str, Any]:
-    """Measure ``row`` and return the record: its values, or the reason why it cannot be run, and all they depend on."""
+    """Measure ``row`` and return the record: its values or the reason why it cannot be run, with the conditions."""
     load = round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None
     values: dict[str, Any] | None = None
     reason: str | None = None
@@ -100,7 +98,7 @@ def _same_row(record: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 
 
 def _is_complete(table: Table, record: Mapping[str, Any]) -> bool:
-    """Return whether a record says what was measured, and of what, or why nothing was."""
+    """Return whether a record has all fields, and either valid values or a reason."""
     if not has_types(_Record, record):
         return False
     values = record.get("values")
@@ -108,7 +106,7 @@ def _is_complete(table: Table, record: Mapping[str, Any]) -> bool:
         return values is None and isinstance(record.get("reason"), str)
     try:
         numbers = table.numbers(values)
-    except Exception:  # whatever comes of computing with values that nobody measured
+    except Exception:  # a damaged record can raise anything here
         return False
     return all(isinstance(number, int | float) for number in numbers.values())
 
@@ -119,7 +117,7 @@ def _conditions(row: Row) -> dict[str, Any]:
 
 @cache
 def code_fingerprint() -> str:
-    """Return what changes with any source file of ``fx`` or ``model_zoo``, and with nothing else."""
+    """Return a hash of all source files of ``fx`` and ``model_zoo``."""
     digest = hashlib.sha256()
     for package in (fx, model_zoo):
         folder = Path(package.__path__[0])

@@ -1,4 +1,4 @@
-"""Programs timed in pairs or in turns, as values of a row; what is reported of them, and the formats of that."""
+"""Programs timed in pairs or in turns: the values of a row, the reported numbers, and their formats."""
 
 from __future__ import annotations
 
@@ -22,31 +22,31 @@ _WARM_UP = 2
 
 
 def in_rounds(samples: Mapping[str, Callable[[], float]], rounds: int) -> dict[str, list[float]]:
-    """Return what each of ``samples`` returns in each round, so that what else the machine does falls on all of them.
+    """Call each of ``samples`` once a round, and return the results by name.
 
-    Each round has another order, the same in every process, so that none always finds the memory and caches that one of
-    the others leaves.
+    Rounds spread the load of other processes over all samples. The order is shuffled in each round, by a fixed seed,
+    so that no sample always runs with the memory and caches that the same other sample leaves.
     """
-    found: dict[str, list[float]] = {name: [] for name in samples}
+    results: dict[str, list[float]] = {name: [] for name in samples}
     names, order = list(samples), random.Random(0)
     for _ in range(rounds):
         for name in order.sample(names, len(names)):
-            found[name].append(samples[name]())
-    return found
+            results[name].append(samples[name]())
+    return results
 
 
 def time_rounds(
     programs: Mapping[str, Callable[[], Any]], *, baseline: str, rounds: int, threads: int
 ) -> dict[str, PairedTiming]:
-    """Return the pairs of the baseline and each other program, by its name.
+    """Time the baseline in pairs with each other program, and return the timings by name.
 
-    All programs run once in each of ``rounds`` rounds; two before are not counted. What a program returns is freed
-    before the next one runs, and that is not counted either.
+    All programs run once in each of ``rounds`` rounds, after two rounds of warm-up. Results are freed between runs,
+    outside of the measured time.
     """
     with steady_conditions(threads):
         samples = {name: partial(_sample, program) for name, program in programs.items()}
-        taken = in_rounds(samples, _WARM_UP + rounds)
-    seconds = {name: tuple(each[_WARM_UP:]) for name, each in taken.items()}
+        samples_of = in_rounds(samples, _WARM_UP + rounds)
+    seconds = {name: tuple(each[_WARM_UP:]) for name, each in samples_of.items()}
     before = seconds.pop(baseline)
     return {name: PairedTiming(before, after, threads, iterations=1) for name, after in seconds.items()}
 
@@ -54,13 +54,13 @@ def time_rounds(
 def _sample(program: Callable[[], Any]) -> float:
     start = time.perf_counter()
     result = program()
-    taken = time.perf_counter() - start
+    seconds = time.perf_counter() - start
     del result
-    return taken
+    return seconds
 
 
 def record_pairs(timing: PairedTiming, before: str, after: str) -> dict[str, Any]:
-    """Return the seconds of every trial under ``before`` and ``after``, and the interval of their median ratio."""
+    """Return the seconds of every trial, under the keys ``before`` and ``after``, and the interval of their ratio."""
     low, high = timing.interval
     return {
         before: to_nanoseconds(timing.eager),
@@ -72,7 +72,7 @@ def record_pairs(timing: PairedTiming, before: str, after: str) -> dict[str, Any
 
 
 def tell_pairs(values: Mapping[str, Any], before: str, after: str) -> dict[str, float]:
-    """Return mean, standard deviation and median of both, and the median of the pairs' ratios with its interval."""
+    """Return the mean, standard deviation and median of both, and the median of the pairs' ratios with its interval."""
     ratios = [old / new for old, new in zip(values[before], values[after], strict=True)]
     low, high = values[f"{after}_speedup_interval"]
     numbers: dict[str, float] = {"trials": len(ratios)}
@@ -131,15 +131,15 @@ def with_interval(label: str, number: str, role: Role) -> Series:
 
 
 def joined(output: Any) -> torch.Tensor:
-    """Return the elements of all tensors of an output in one."""
+    """Concatenate the elements of all tensors of an output."""
     return torch.cat([leaf.flatten() for _, leaf in leaves(output) if isinstance(leaf, torch.Tensor)])
 
 
 def outside(found: torch.Tensor, wanted: torch.Tensor) -> int:
-    """Return how many elements differ by more than the paper's bound."""
+    """Count the elements that differ by more than the paper's bound."""
     return int((~torch.isclose(found, wanted, rtol=_RTOL, atol=_ATOL)).sum())
 
 
 def to_nanoseconds(samples: Iterable[float]) -> list[float]:
-    """Return seconds rounded to what a record keeps of them."""
+    """Round seconds to the nanoseconds that a record keeps."""
     return [round(seconds, 9) for seconds in samples]

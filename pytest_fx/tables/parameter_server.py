@@ -22,19 +22,19 @@ from pytest_fx.processes.child import Channel, Child, Limits
 from pytest_fx.processes.child import unavailable as child_unavailable
 
 STARTING = 60.0
-"""Seconds in which all processes have to find each other."""
+"""Seconds in which all processes must connect."""
 CLIENT = "client"
-"""What the process is called that asks."""
+"""The name of the client process."""
 
 Lookup = Callable[[Tensor], Any]
-"""A table: takes ids, and returns what it has of them."""
+"""A table: a function from ids to their vectors."""
 
 _tables: dict[str, Lookup] = {}
-"""The tables of this process, where it is a server."""
+"""The tables of this process, if it is a server."""
 
 
 def unavailable() -> str | None:
-    """Return why there can be no server on this system, or None."""
+    """Return the reason why no server can run on this system, or None."""
     if not torch.distributed.is_available() or not rpc.is_available():
         return "this build of torch has no torch.distributed.rpc"
     return child_unavailable()
@@ -44,8 +44,8 @@ def unavailable() -> str | None:
 def parameter_servers(servers: Mapping[str, Mapping[str, Lookup]]) -> Generator[dict[str, Child]]:
     """Start a process for each of ``servers``, which holds its tables, and connect to them over the loopback.
 
-    The servers are copies of this process, which may be the client once in its life; so it is a child itself, see
-    :class:`~pytest_fx.processes.child.Child`. They end with the block, with this process, or are killed.
+    The servers are forks of this process. A process can be the client only once, so callers run this in a
+    :class:`~pytest_fx.processes.child.Child`. The servers end with the block or with this process, or are killed.
     """
     with contextlib.ExitStack() as stack:
         meeting = Path(stack.enter_context(tempfile.TemporaryDirectory()), "meeting")
@@ -55,7 +55,7 @@ def parameter_servers(servers: Mapping[str, Mapping[str, Lookup]]) -> Generator[
             for rank, (name, tables) in enumerate(servers.items(), start=1)
         }
         join(CLIENT, 0)
-        stack.callback(rpc.shutdown, graceful=False)  # does not wait for servers, which may be gone
+        stack.callback(rpc.shutdown, graceful=False)  # does not wait for servers, which may have ended
         for server in started.values():
             server.receive(Limits(seconds=STARTING))
         yield started
@@ -66,30 +66,30 @@ def _serve(name: str, rank: int, tables: Mapping[str, Lookup], join: Callable[[s
     torch.set_num_threads(1)
     join(name, rank)
     own.send(b"ready")
-    own.receive()  # until the client has gone
+    own.receive()  # until the client ends
 
 
 def _join(name: str, rank: int, meeting: Path, processes: int) -> None:
     options = rpc.TensorPipeRpcBackendOptions(
         init_method=meeting.as_uri(),
         rpc_timeout=STARTING,
-        _transports=["uv"],  # TCP, as between machines, in place of memory that processes share
+        _transports=["uv"],  # TCP, as between machines, not shared memory
         _channels=["basic"],
     )
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of what rpc itself uses of torch.distributed
+        warnings.simplefilter("ignore")  # rpc itself uses deprecated parts of torch.distributed
         rpc.init_rpc(name, rank=rank, world_size=processes, rpc_backend_options=options)
 
 
 def look_up(table: str, ids: Tensor) -> Any:
-    """Return what the table of this process called ``table`` has of ``ids``."""
+    """Look up ``ids`` in the table of this process called ``table``."""
     with torch.no_grad():
         return _tables[table](ids)
 
 
 @dataclass(frozen=True, slots=True)
 class _Fetch:
-    """Rows that were asked for."""
+    """A pending request for rows of a table."""
 
     server: str
     table: str
@@ -100,15 +100,15 @@ class _Fetch:
 
 @fx.wrap
 def fetch(server: str, table: str, ids: Tensor, width: int, seconds: float) -> Tensor:
-    """Return the vectors, (batch, width), that ``table`` of ``server`` has of ``ids``, (batch, ids) of int64.
+    """Return the vectors, (batch, width), of ``ids``, (batch, ids) of int64, from ``table`` of ``server``.
 
-    Raises :class:`~pytest_fx.errors.FetchError` where none come within ``seconds``, or what comes is something else.
+    Raises :class:`~pytest_fx.errors.FetchError` if none arrive within ``seconds``, or their shape or dtype is wrong.
     """
     return wait_for_vectors(start_fetch(server, table, ids, width, seconds))
 
 
 def start_fetch(server: str, table: str, ids: Tensor, width: int, seconds: float) -> _Fetch:
-    """Ask for vectors, as :func:`fetch` does, and return at once; all errors come from :func:`wait_for_vectors`."""
+    """Request vectors, as :func:`fetch` does, and return at once; :func:`wait_for_vectors` raises all errors."""
     try:
         future = rpc.rpc_async(server, look_up, (table, ids), timeout=seconds)
     except RuntimeError as error:
@@ -118,7 +118,7 @@ def start_fetch(server: str, table: str, ids: Tensor, width: int, seconds: float
 
 
 def wait_for_vectors(fetched: _Fetch) -> Tensor:
-    """Return the vectors that were asked for, once they are there."""
+    """Wait for the requested vectors, and return them."""
     what = f"table {fetched.table!r} of server {fetched.server!r} gave no vectors"
     try:
         answer = fetched.future.wait()
@@ -126,9 +126,9 @@ def wait_for_vectors(fetched: _Fetch) -> Tensor:
         reason = str(error).strip().partition("\n")[0]
         remedy = f"see whether the server runs, and answers within {fetched.seconds:g} s"
         raise FetchError(what, why=f"{type(error).__name__}: {reason}", remedy=remedy) from error
-    found = (tuple(answer.shape), answer.dtype) if isinstance(answer, Tensor) else type(answer).__name__
-    if found != (fetched.shape, torch.float32):
-        raise FetchError(what, value=found, why=f"asked for were {fetched.shape}, torch.float32")
+    received = (tuple(answer.shape), answer.dtype) if isinstance(answer, Tensor) else type(answer).__name__
+    if received != (fetched.shape, torch.float32):
+        raise FetchError(what, value=received, why=f"asked for were {fetched.shape}, torch.float32")
     return answer
 
 
@@ -136,10 +136,10 @@ register_async(fetch, start_fetch, wait_for_vectors, channel=lambda args, kwargs
 
 
 class RemoteTable(nn.Module):
-    """Stands in a model in the place of an embedding whose table a server holds; each call waits for its vectors."""
+    """A replacement for an embedding whose table is on a server; each call waits for its vectors."""
 
     def __init__(self, server: str, table: str, width: int, seconds: float = 10.0) -> None:
-        """Take the names of both, the length of a vector, and the seconds in which an answer has to come."""
+        """Take the names of server and table, the length of a vector, and the seconds to wait for an answer."""
         super().__init__()
         self.server, self.table, self.width, self.seconds = server, table, width, seconds
 

@@ -1,4 +1,4 @@
-"""What torch.fx does in our place, and torch.ao's FX quantization, which its users had: for columns beside ours."""
+"""The same transforms by torch.fx, and by torch.ao's FX quantization: measured in columns beside ours."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ _torch: Any = torch
 
 
 def torch_fx_fuse(module: nn.Module) -> nn.Module:
-    """Return what torch.fx's own fusion of convolution and batch norm makes of a copy of ``module``."""
+    """Fuse convolutions and batch norms in a copy of ``module`` by torch.fx's own fusion."""
     with warnings.catch_warnings():
-        # Importing it reports that what it imports itself is deprecated.
+        # The module imports deprecated names itself.
         warnings.simplefilter("ignore", DeprecationWarning)
         optimization = importlib.import_module("torch.fx.experimental.optimization")
     return optimization.fuse(module)
 
 
 def ao_prepare(module: nn.Module, inputs: Sequence[Tensor], backend: Backend, *, dynamic: bool = False) -> nn.Module:
-    """Return ``module`` with torch.ao's observers for the kernels of ``backend``; it can be called to calibrate it."""
+    """Return ``module`` with torch.ao's observers for the kernels of ``backend``; calls of it calibrate it."""
     with _ao(backend) as (quantization, prepare_fx, _):
         if dynamic:
             mapping = quantization.QConfigMapping().set_global(quantization.default_dynamic_qconfig)
@@ -37,7 +37,7 @@ def ao_prepare(module: nn.Module, inputs: Sequence[Tensor], backend: Backend, *,
             mapping = mapping.set_object_type(nn.Linear, quantization.per_channel_dynamic_qconfig)
         elif inputs[0].is_floating_point():
             mapping = quantization.get_default_qconfig_mapping(backend)
-        else:  # its observers do not take the masks that a program makes of tokens
+        else:  # its observers reject the masks computed from tokens
             mapping = quantization.QConfigMapping().set_object_type(
                 nn.Linear, quantization.get_default_qconfig(backend)
             )
@@ -45,15 +45,15 @@ def ao_prepare(module: nn.Module, inputs: Sequence[Tensor], backend: Backend, *,
 
 
 def ao_convert(prepared: nn.Module, backend: Backend) -> nn.Module:
-    """Return the program with torch.ao's int8 kernels; ``prepared`` stays as it is only if it is not used again."""
+    """Return the program with torch.ao's int8 kernels. ``prepared`` must not be used afterwards."""
     with _ao(backend) as (_, _, convert_fx):
         return convert_fx(prepared)
 
 
 def ao_captured(module: nn.Module) -> torch.fx.GraphModule:
-    """Return a capture of a copy of ``module``, which shares its tensors, with what torch.ao needs to convert it.
+    """Capture a copy of ``module`` that shares its tensors, in a form that torch.ao can convert.
 
-    It cannot convert calls of ``F.linear`` with keywords (torch 2.13), which DeepRecommender makes.
+    torch.ao cannot convert calls of ``F.linear`` with keywords (torch 2.13), as in DeepRecommender.
     """
     shared = {id(tensor): tensor for tensor in (*module.parameters(), *module.buffers())}
     program = torch.fx.symbolic_trace(copy.deepcopy(module, shared))
@@ -67,7 +67,7 @@ def ao_captured(module: nn.Module) -> torch.fx.GraphModule:
 
 @contextmanager
 def _ao(backend: Backend) -> Generator[tuple[Any, Any, Any]]:
-    """torch.ao, with the kernels of ``backend`` inside the block, and without what it says of being deprecated."""
+    """Import torch.ao, select the kernels of ``backend`` inside the block, and silence deprecation warnings."""
     before = _torch.backends.quantized.engine
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

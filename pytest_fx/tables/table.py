@@ -1,4 +1,4 @@
-"""Tables of the evaluation, by name: rows to measure, how they are formatted, and what the paper says."""
+"""Tables of the evaluation, by name: the rows to measure, their formats, and the claims of the paper."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from fx.registry import Registry
 from pytest_fx.errors import TableError
 
 Role = Literal["ours", "baseline", "peer", "paper"]
-"""Whose numbers a series shows; each has its own colour in every figure."""
+"""The source of a series' numbers; each source has its own colour in every figure."""
 
 
 class NotRun(Exception):
-    """A row cannot be measured here. The message is the reason, which stands in the place of its numbers."""
+    """A row cannot be measured here. Documents show the message, which is the reason, in place of its numbers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """How large an evaluation is."""
+    """The size of an evaluation."""
 
     size: str = "full"
     """``"full"``, or ``"small"`` for the small siblings of zoo models."""
     rounds: int = 30
     """Pairs of calls in each timing."""
     seed: int = 0
-    """Where the inputs are drawn from."""
+    """The seed of the inputs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,17 +34,15 @@ class Row:
     """One row to measure."""
 
     name: str
-    """What it is called, in this table and in every run: it does not depend on the machine."""
+    """The name of the row in the table. It is the same in every run and on every machine."""
     measure: Callable[[], Mapping[str, Any]]
-    """Returns its values, such as counts and lists of seconds; raises :class:`NotRun` where there can be none."""
+    """The function that returns its values, such as counts and lists of seconds, or raises :class:`NotRun`."""
     settings: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """All that the values depend on beside the code, the versions and the machine. With others it is measured again."""
+    """All that the values depend on beside code, versions and machine. After a change the row is measured again."""
     timed: bool = False
-    """Whether times are taken, which means nothing beside other work."""
+    """Whether times are taken, which other work on the machine would distort."""
     on_gpu: bool = False
-    """Whether it is of a GPU: shown under the machines that have one, or under each where nothing of one is
-    recorded.
-    """
+    """Whether it needs a GPU. It is listed under machines with a GPU; without a record of any, under every machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,21 +50,21 @@ class Column:
     """One column of the Markdown."""
 
     heading: str
-    """What stands above it."""
+    """The heading of the column."""
     template: str
-    """Its cell as a format string over the row's numbers, those of the paper under ``paper_…``: ``"{seconds:.3f}"``."""
+    """The cell: a format string over the row's numbers, those of the paper as ``paper_…``: ``"{seconds:.3f}"``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A sentence of the paper that the table puts to the test."""
+    """A sentence of the paper that the table tests."""
 
     sentence: str
-    """What the paper says."""
+    """The sentence, as in the paper."""
     paper: str
     """Its number, in short."""
     found: Mapping[str, str]
-    """What is found here: by row a format string over its numbers."""
+    """Our result: for each row that it is taken from, a format string over the row's numbers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,52 +72,53 @@ class Series:
     """The bars of one colour."""
 
     label: str
-    """What the legend calls them."""
+    """The label in the legend."""
     number: str
-    """The number that is their length."""
+    """The name of the number that is the length of a bar."""
     role: Role
-    """Whose they are."""
+    """The source of the numbers."""
     low: str | None = None
-    """The number where the error bar begins."""
+    """The name of the number where the error bar begins; None without error bars."""
     high: str | None = None
-    """The number where it ends."""
+    """The name of the number where the error bar ends."""
 
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """The figure: horizontal bars or dots, a group for each row; or a point for each row, one number over another."""
+    """The figure: a group of horizontal bars or dots for each row, or a scatter plot with a point for each row."""
 
     title: str
-    """What it shows."""
+    """The title of the figure."""
     axis: str
-    """What the length of a bar is, with its unit."""
+    """The label of the axis: the quantity and its unit."""
     series: tuple[Series, ...]
     """The bars of a group."""
     template: str = "{:g}"
     """The format of the number at a bar's end."""
     reference: tuple[float, str] | None = None
-    """Where a line is drawn to compare with, and what it stands for."""
+    """The position of a reference line, and its label in the legend."""
     logarithmic: bool = False
-    """Whether equal lengths are equal ratios; numbers are dots then, because a bar would have to begin at zero."""
+    """Whether the axis is logarithmic; numbers are then dots, because a bar would have to begin at zero."""
     rows: str = ""
-    """The regular expression found in the names of its rows, where the table has more than can be looked at."""
+    """A regular expression that selects rows by name, for a table with too many rows to draw."""
     over: Series | None = None
-    """What is to the right, where rows are points: the closer to the diagonal, the nearer the numbers of ``series``."""
+    """The horizontal axis of a scatter plot: a point on the diagonal has equal numbers here and in ``series``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """A second figure: what ran when in one call of each program of a row, a lane for each of several kinds.
+    """A second figure: a timeline of one call of each program of a row, with a lane for each kind of work.
 
-    It is in ``values["timeline"]``: for each program a list of ``[kind, begin, end]``, in milliseconds from its start.
+    Its data is ``values["timeline"]``: for each program a list of ``[kind, begin, end]``, in milliseconds from the
+    start of the call.
     """
 
     title: str
-    """What it shows."""
+    """The title of the figure."""
     rows: tuple[str, ...]
-    """The rows that it may be drawn of; the first that has one is."""
+    """Rows that can be drawn, in order of preference; the first with a recorded timeline is drawn."""
     kinds: Mapping[str, Role]
-    """The lanes from above, each with the look of its bars; bars of one lane that overlap stand below each other."""
+    """The lanes from top to bottom, each with the look of its bars. Overlapping bars of a lane are stacked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,51 +126,51 @@ class Table:
     """One table of the evaluation, with its figure."""
 
     name: str
-    """What the command line and the files call it."""
+    """The name on the command line and of the files."""
     title: str
-    """What the documents call it."""
+    """The title in the documents."""
     section: str
-    """Where the paper has it."""
+    """The section of the paper."""
     protocol: str
-    """How its rows are measured, in Markdown."""
+    """The method of measurement, in Markdown."""
     claims: tuple[Claim, ...]
-    """What the paper says about it."""
+    """The claims of the paper that it tests."""
     rows: Callable[[Scale], Sequence[Row]]
-    """Its rows, in order. Called to learn the names as well, so it must be quick and the same on every machine."""
+    """The function that returns its rows, in order. It must be fast, and return the same names on every machine."""
     columns: tuple[Column, ...]
-    """How the Markdown shows a row."""
+    """The columns of the Markdown table."""
     chart: Chart
-    """How the figure shows the rows."""
+    """The figure."""
     totals: Callable[[Sequence[Entry]], Sequence[Entry]] = lambda entries: ()
-    """Rows that are worked out of those that were measured, such as the median of all: shown below them."""
+    """The function that computes rows from the measured ones, such as the median of all; shown below them."""
     numbers: Callable[[Mapping[str, Any]], Mapping[str, float]] = dict
-    """From a row's values to the numbers that are reported of it, such as the mean of its samples."""
+    """The function from a row's values to its reported numbers, such as the mean of its samples."""
     timeline: Timeline | None = None
-    """What ran when, where a table shows it."""
+    """The timeline figure, if the table has one."""
     paper: Mapping[str, Mapping[str, float]] = field(default_factory=dict[str, Mapping[str, float]])
-    """The paper's numbers by row, under the names that ours have."""
+    """The paper's numbers by row, under the same names as ours."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A row as it is reported: with numbers, or with the reason why there are none."""
+    """A reported row, with numbers or with the reason why there are none."""
 
     name: str
     """The row's name."""
     numbers: Mapping[str, float]
-    """Ours; empty where it was not run."""
+    """Our numbers; empty if the row was not run."""
     paper: Mapping[str, float]
-    """The paper's; empty where it has none."""
+    """The paper's numbers; empty if it has none."""
     reason: str | None
-    """Why there are no numbers, if there are none."""
+    """The reason why there are no numbers; None if there are numbers."""
 
     @property
     def all_numbers(self) -> dict[str, float]:
-        """Ours, and the paper's under ``paper_…``."""
+        """Our numbers, and those of the paper as ``paper_…``."""
         return {**self.numbers, **{f"paper_{name}": number for name, number in self.paper.items()}}
 
     def format(self, template: str) -> str | None:
-        """Return ``template`` filled with the row's numbers, or None if it asks for one that there is not.
+        """Return ``template`` filled with the row's numbers, or None if it uses a number that the row lacks.
 
         >>> Entry("fx", {"nodes": 444}, {}, None).format("{nodes:,} nodes")
         '444 nodes'
@@ -186,9 +185,9 @@ _tables: Registry[Table] = Registry("table", "tables", TableError)
 
 
 def register_table(table: Table) -> Table:
-    """Make ``table`` known under its name and return it.
+    """Register ``table`` under its name and return it.
 
-    Raises :class:`~pytest_fx.errors.TableError` if another table has the name already.
+    Raises :class:`~pytest_fx.errors.TableError` if the name is already registered.
     """
     _tables.register(table.name, table)
     return table
@@ -197,7 +196,7 @@ def register_table(table: Table) -> Table:
 def get_table(name: str) -> Table:
     """Return the table registered as ``name``.
 
-    Raises :class:`~pytest_fx.errors.TableError`, which lists the nearest names, if there is none.
+    Raises :class:`~pytest_fx.errors.TableError`, with the nearest names, if there is none.
     """
     return _tables.get(name)
 

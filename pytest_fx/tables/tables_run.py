@@ -1,4 +1,4 @@
-"""One run of ``pytest --fx-tables``: which tables, where to, and the documents that are written at its end."""
+"""One run of ``pytest --fx-tables``: its tables, its folder, and the documents written at its end."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ from pytest_fx.tables.measurements import Measurements
 from pytest_fx.tables.table import Scale, Table
 
 ALL = "all"
-"""What stands for every table."""
+"""The name that selects every table."""
 FOLDER = "results"
-"""Where the documents are, below the folder that pytest runs in; the records are in ``raw`` below it."""
+"""The folder of the documents, below pytest's root folder; the records are in its subfolder ``raw``."""
 _PROPERTY = "fx-table"
-"""The user property that carries a record on the report of a worker's test."""
+"""The user property of a test's report in which a worker sends a record."""
 
 
 @dataclass(frozen=True, slots=True)
 class TablesRun:
-    """What a run measures, and where it writes."""
+    """The tables and settings of a run, and its folder."""
 
     tables: tuple[Table, ...]
-    """The tables that were asked for."""
+    """The requested tables."""
     scale: Scale
-    """How large the evaluation is."""
+    """The size of the evaluation."""
     afresh: bool
-    """Whether rows are measured that were measured already."""
+    """Whether to measure again the rows that have a valid record."""
     folder: Path
-    """Where the documents are written."""
+    """The folder for the documents."""
     said: list[str] = field(default_factory=list[str])
-    """What there is to say at the end of the run."""
+    """Lines to print at the end of the run."""
 
     @property
     def measurements(self) -> Measurements:
@@ -49,7 +49,7 @@ class TablesRun:
         return Measurements(self.folder / "raw")
 
     def keep(self, table: Table, record: Mapping[str, Any]) -> None:
-        """Add ``record`` to those on disk; or end the run, which measures for nothing, and say what to add by hand."""
+        """Append ``record`` to those on disk. If that fails, end the run, and print the record to be added by hand."""
         try:
             self.measurements.keep(table, record)
         except OSError as error:
@@ -61,13 +61,13 @@ class TablesRun:
 
 
 RUN = pytest.StashKey[TablesRun]()
-"""Where a :class:`pytest.Config` keeps the run."""
+"""The stash key of the run in a :class:`pytest.Config`."""
 
 
 def prepare(config: pytest.Config, names: str, afresh: bool, where: str = "") -> None:
-    """Choose the tables called ``names``, separated by commas; an error on them begins with ``where``.
+    """Select the tables in ``names``, separated by commas. Error messages about names begin with ``where``.
 
-    Raises :class:`pytest.UsageError` for a table that there is not, and for a folder that cannot be written to.
+    Raises :class:`pytest.UsageError` for an unknown table, and for a folder that is not writable.
     """
     options = config.stash[OPTIONS]
     named = list_tables() if names == ALL else [name.strip() for name in names.split(",")]
@@ -83,7 +83,7 @@ def prepare(config: pytest.Config, names: str, afresh: bool, where: str = "") ->
 
 
 def _check_writable(folder: Path) -> None:
-    """Find out before hours of measuring, not after them, that nothing can be kept."""
+    """Fail before the measurements, not after hours of them, if the folder is not writable."""
     probe = folder / "raw" / ".writable"
     try:
         write_atomically(probe, "")
@@ -96,25 +96,25 @@ def _check_writable(folder: Path) -> None:
 
 
 def send(item: pytest.Item, table: Table, record: Mapping[str, Any]) -> None:
-    """Attach ``record`` to the report of ``item``, with which it travels to the process that writes."""
+    """Attach ``record`` to the report of ``item``, which takes it to the process that writes."""
     item.user_properties.append((_PROPERTY, {"table": table.name, "record": dict(record)}))
 
 
 def receive(config: pytest.Config, report: pytest.TestReport) -> None:
-    """Keep the record that a worker sent with ``report``, if there is one."""
+    """Store the record that a worker sent with ``report``, if there is one."""
     for name, sent in report.user_properties if report.when == "call" else ():
         if name == _PROPERTY and isinstance(sent, dict):
             config.stash[RUN].keep(get_table(sent["table"]), sent["record"])
 
 
 def finish(config: pytest.Config) -> None:
-    """Write the documents from all that is recorded, also after an interruption, in the process that has all of it."""
+    """Write the documents from all records, also after an interruption; xdist workers write nothing."""
     run = config.stash[RUN]
     if config.option.collectonly or hasattr(config, "workerinput"):
         return
     sections = read_sections(run.folder)
     try:
-        figures = _write_figures(run, [section for found in sections.values() for section in found])
+        figures = _write_figures(run, [section for table_sections in sections.values() for section in table_sections])
         for name, text in write_documents(sections, figures).items():
             write_atomically(run.folder / name, text)
     except OSError as error:
@@ -128,7 +128,7 @@ def finish(config: pytest.Config) -> None:
 
 
 def _write_figures(run: TablesRun, sections: list[Section]) -> frozenset[str]:
-    """Draw what was measured; return the names of the figures that the folder has, those of earlier runs included."""
+    """Draw the figures, and return the names of all figures in the folder, those of earlier runs included."""
     if find_spec("matplotlib") is None:
         run.said.append("no figures are drawn: matplotlib is not installed (pip install 'pytest-fx[tables]')")
     else:
@@ -148,5 +148,5 @@ def figures_in(folder: Path) -> frozenset[str]:
 
 
 def summary(config: pytest.Config) -> list[str]:
-    """Return what there is to say at the end of the run."""
+    """Return the lines to print at the end of the run."""
     return config.stash[RUN].said

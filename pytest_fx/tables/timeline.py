@@ -1,4 +1,4 @@
-"""The figure of what ran when: a panel for each program, a lane for each kind of work, milliseconds to the right."""
+"""The timeline figure: a panel for each program, a lane for each kind of work, and time in milliseconds."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ Event: TypeAlias = tuple[str, float, float]
 """Kind, begin and end."""
 
 _LANE, _GAP, _HEAD, _FOOT, _WIDTH = 0.2, 0.45, 1.05, 0.6, 8.4
-"""Inches: height of a bar, space between panels, above and below them, and the width of the figure."""
+"""Inches: height of a lane, space between panels, space above and below all panels, and width of the figure."""
 
 
 def draw_timeline(section: Section) -> str:
-    """Return the SVG of what ran when in the row that the section has events of."""
+    """Return the timeline of a section as SVG."""
     timeline, drawn = section.table.timeline, section.timeline
-    assert timeline is not None  # or there would be nothing to write
+    assert timeline is not None  # the caller checks both
     assert drawn is not None
     _, row, programs = drawn
     lanes = {name: place_in_lanes(events, tuple(timeline.kinds)) for name, events in programs.items()}
@@ -33,7 +33,7 @@ def draw_timeline(section: Section) -> str:
 
 
 def place_in_lanes(events: Sequence[Event], kinds: Sequence[str]) -> list[tuple[int, Event]]:
-    """Return the events with the numbers of their lanes: a kind has as many as it needs at a time, one at least."""
+    """Return the events with the numbers of their lanes. A kind has a lane for each overlapping event, at least one."""
     placed: list[tuple[int, Event]] = []
     first = 0
     for kind in kinds:

@@ -1,4 +1,4 @@
-"""``fusion``: what folding batch norm into convolutions is worth on ResNet50 (paper, appendix C, figure 7)."""
+"""``fusion``: the speed-up of folding batch norm into convolutions on ResNet50 (paper, appendix C, figure 7)."""
 
 from __future__ import annotations
 
@@ -65,17 +65,17 @@ def _measure(settings: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _compare(unfused: nn.Module, fused: nn.Module, images: Tensor, threads: int) -> Mapping[str, float]:
-    """Count the outputs outside of the paper's bound, in float64 and in float32."""
+    """Count the outputs that exceed the paper's bound, in float64 and in float32."""
     with torch.no_grad(), evaluation.threads(threads), evaluation.default_dtype(torch.float32):
         reference = copy.deepcopy(unfused).double()
         wanted = reference(images.double())
-        found = FuseConvBN()(capture(reference))(images.double())
+        actual = FuseConvBN()(capture(reference))(images.double())
         different = pairs.outside(fused(images), unfused(images))
     return {
         "outputs": wanted.numel(),
-        "outside": pairs.outside(found, wanted),
+        "outside": pairs.outside(actual, wanted),
         "outside_float32": different,
-        "float64_error": float((wanted - found).abs().max()),
+        "float64_error": float((wanted - actual).abs().max()),
     }
 
 

@@ -1,4 +1,4 @@
-"""``ir-complexity``: how large ResNet50 and BERT are in each representation (paper, section 6.1, figure 5)."""
+"""``ir-complexity``: the sizes of models in each representation (paper, section 6.1, figure 5)."""
 
 from __future__ import annotations
 
@@ -84,18 +84,18 @@ def _jit_scripted(model: str) -> Size:
 
 
 def _in_new_process(measure: Callable[[str], Size], model: str) -> Size:
-    """Return what ``measure`` finds in a process of its own: these front ends leave traces that slow later captures."""
+    """Measure in a new process, since these front ends leave state behind that slows later captures."""
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as process:
         try:
             return process.submit(_without_warnings, measure, model).result()
         except (RuntimeError, TypeError, ValueError, AttributeError, NotImplementedError) as error:
-            said = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
-            raise NotRun(f"{type(error).__name__}: {said}") from None
+            first_line = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
+            raise NotRun(f"{type(error).__name__}: {first_line}") from None
 
 
 def _without_warnings(measure: Callable[[str], Size], model: str) -> Size:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that these front ends are deprecated, and about the model
+        warnings.simplefilter("ignore")  # deprecations of these front ends, and warnings on the model
         return measure(model)
 
 
@@ -104,7 +104,7 @@ def _size(graph: fx.Graph | torch.fx.Graph) -> Size:
 
 
 def _script_size(program: Any) -> Size:
-    """Count nodes, those in blocks of nodes too, and lines of the whole program in one graph."""
+    """Return the sizes of the inlined graph: its nodes, including those in nested blocks, and its lines."""
     graph = program.inlined_graph
     unvisited, nodes = list(graph.nodes()), 0
     while unvisited:

@@ -1,4 +1,4 @@
-"""``lowering``: what handing ResNet50 and LearningToPaint to a backend is worth (paper, section 6.4, appendix D)."""
+"""``lowering``: the speed-up of lowering models to a backend (paper, section 6.4, appendix D)."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ _MODELS: Mapping[str, tuple[Sequence[int], int]] = {
     "learning_to_paint_actor": ((1, 8, 32, 96), 96),
     **{name: ((1, 8), 8) for name in models_with_tag("transformer") if "small" not in get_model(name).tags},
 }
-"""Batches on a CPU, and the one on a GPU."""
+"""Models, with batch sizes on a CPU and the batch size on a GPU."""
 _TARGET = "8.6"
-"""The compute capability that engines are built for where there is no GPU."""
+"""The compute capability for which engines are built without a GPU."""
 
 
 def _rows(scale: Scale) -> Sequence[Row]:
@@ -59,15 +59,15 @@ def _measure(settings: Mapping[str, Any]) -> Mapping[str, Any]:
     if (why := backend.why_unavailable()) is not None:
         raise NotRun(f"not run: {why}")
     device = "cuda" if settings["backend"] == "tensorrt" else "cpu"
-    eager, inputs = eager.to(device), tuple(one.to(device) for one in inputs)
+    eager, inputs = eager.to(device), tuple(tensor.to(device) for tensor in inputs)
     with evaluation.threads(settings["threads"]):
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", LoweringWarning)  # a model that is too small is timed as it is
+            warnings.simplefilter("ignore", LoweringWarning)  # of small models, which are timed unlowered
             start = time.perf_counter()
             lowered = lower(capture(eager), backend, inputs)
             seconds = time.perf_counter() - start
         with torch.no_grad():
-            wanted, found = pairs.joined(eager(*inputs)), pairs.joined(lowered(*inputs))
+            wanted, actual = pairs.joined(eager(*inputs)), pairs.joined(lowered(*inputs))
     timed = time_pairs(
         partial(eager, *inputs),
         partial(lowered, *inputs),
@@ -79,13 +79,13 @@ def _measure(settings: Mapping[str, Any]) -> Mapping[str, Any]:
         **pairs.record_pairs(timed, "eager", "lowered"),
         "lowering": seconds,
         "outputs": wanted.numel(),
-        "outside": pairs.outside(found, wanted),
-        "error": float((found.double() - wanted.double()).abs().max() / wanted.double().abs().max()),
+        "outside": pairs.outside(actual, wanted),
+        "error": float((actual.double() - wanted.double()).abs().max() / wanted.double().abs().max()),
     }
 
 
 def _build_ahead(eager: torch.nn.Module, inputs: tuple[Any, ...]) -> str:
-    """Return how long it takes to build the engine without a GPU, in words, if that is possible here."""
+    """Build the engine without a GPU, and return its build time in words, or the reason why it cannot be built."""
     backend = TensorRT(targets=(_TARGET,))
     if (why := backend.why_unavailable()) is not None:
         return f"; {why}"
@@ -95,8 +95,8 @@ def _build_ahead(eager: torch.nn.Module, inputs: tuple[Any, ...]) -> str:
 
 
 def _numbers(values: Mapping[str, Any]) -> Mapping[str, float]:
-    kept = ("lowering", "outputs", "outside", "error", "threads")
-    return {**pairs.tell_pairs(values, "eager", "lowered"), **{name: values[name] for name in kept}}
+    names = ("lowering", "outputs", "outside", "error", "threads")
+    return {**pairs.tell_pairs(values, "eager", "lowered"), **{name: values[name] for name in names}}
 
 
 _OUTSIDE = "outside of the bound: {outside:,} of {outputs:,}, the largest error {error:.1e} of the largest output"

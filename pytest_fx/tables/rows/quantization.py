@@ -1,4 +1,4 @@
-"""``quantization``: what 8-bit integers are worth on DeepRecommender (section 6.2.1, appendix B, figure 6)."""
+"""``quantization``: the speed-up of 8-bit integers, on DeepRecommender first (section 6.2.1, appendix B, figure 6)."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from pytest_fx.timing.memory import peak_memory
 Program = Callable[..., Any]
 
 _CALIBRATION = 16
-"""Rows, images or sequences that scales are found on."""
+"""Rows, images or sequences for calibration."""
 _FEW = 16
-"""Up to what batch weight-only programs are measured; where arithmetic takes the time, they are slower than float32."""
+"""The largest batch for weight-only programs. For larger ones, arithmetic dominates, and float32 is faster."""
 _KEPT = ("static", "dynamic")
-"""Ours that are measured with memory that is kept too, for more than ``_FEW`` rows, whose results are large."""
+"""Programs of ours that are also measured with :class:`KeptMemory`, for batches above ``_FEW``: large results."""
 _PHASES = ("prepare", "calibrate", "convert", "convert and first call")
 _PAPER_PHASES = (
     ("The preparation phase takes 44 ms, …", "44 ms"),
@@ -39,21 +39,21 @@ _PAPER_PHASES = (
     ("… and the conversion phase takes 3.8 seconds.", "3.8 s"),
 )
 _TRIALS = 3
-"""How often the phases are timed; torch.ao's take seconds."""
+"""Trials of each phase. They are few because torch.ao's phases take seconds."""
 _MODELS: Mapping[str, tuple[Sequence[int], Sequence[int]]] = {
     "deep_recommender": ((1, 16, 64, 128, 256), (1, 2)),
     "resnet50": ((1, 8), (1,)),
     **{name: ((1, 8), (1,)) for name in models_with_tag("transformer") if "small" not in get_model(name).tags},
 }
-"""Batches and numbers of threads."""
+"""Models, with batch sizes and numbers of threads."""
 _PRECISIONS: Mapping[str, Precision] = {"static": "int8", "dynamic": "dynamic", "weight_only": "weight-only"}
-"""Ours, by what they are called here."""
+"""The precisions of our programs, by the names in this table."""
 _AO: Mapping[str, tuple[Backend, bool]] = {
     "ao": ("x86", False),
     "ao_onednn": ("onednn", False),
     "ao_dynamic": ("x86", True),
 }
-"""torch.ao's programs: their kernels, and whether scales are found in each call."""
+"""torch.ao's programs: their kernels, and whether quantization is dynamic."""
 
 
 def _rows(scale: Scale) -> Sequence[Row]:
@@ -93,7 +93,7 @@ def _measure(settings: Mapping[str, Any]) -> Mapping[str, Any]:
         wanted = pairs.joined(calls["float"]())
         for name in programs:
             call = calls[name]
-            call()  # which may pack weights
+            call()  # the first call may pack weights
             values[f"{name}_bytes"] = peak_memory(call)
             if name != "float":
                 values[f"{name}_sqnr"] = _sqnr(wanted, pairs.joined(call()))
@@ -109,15 +109,15 @@ def _in_memory(memory: KeptMemory, call: Callable[[], Tensor]) -> Tensor:
         return call()
 
 
-def _sqnr(wanted: Tensor, found: Tensor) -> float:
-    """Signal to quantization noise in decibels."""
-    noise = float((wanted - found).square().sum())
+def _sqnr(wanted: Tensor, actual: Tensor) -> float:
+    """Return the signal-to-quantization-noise ratio in decibels."""
+    noise = float((wanted - actual).square().sum())
     return round(float(10 * torch.log10(wanted.square().sum() / noise)), 3) if noise else 999.0
 
 
 @lru_cache(maxsize=1)
 def _programs(model: str, seed: int) -> Mapping[str, Program]:
-    """The float model and all that is made of it, calibrated on the same data; kept for rows of the same model."""
+    """Return the float model and all quantized programs, calibrated on the same data; cached by model."""
     zoo_model = get_model(model)
     module = zoo_model.build()
     data = zoo_model.example_inputs(_CALIBRATION, seed=seed + 1)
@@ -140,25 +140,25 @@ def _by_ao(module: nn.Module, data: Sequence[Tensor], backend: Backend, dynamic:
 
 
 def _measure_phase(settings: Mapping[str, Any]) -> Mapping[str, Any]:
-    taken = _phases(settings["model"], settings["seed"], settings["trials"])
-    return {whose: [trial[settings["phase"]] for trial in trials] for whose, trials in taken.items()}
+    seconds = _phases(settings["model"], settings["seed"], settings["trials"])
+    return {library: [trial[settings["phase"]] for trial in trials] for library, trials in seconds.items()}
 
 
 @lru_cache(maxsize=1)
 def _phases(model: str, seed: int, trials: int) -> Mapping[str, Sequence[Mapping[str, float]]]:
-    """Seconds of each phase in each trial, ours and torch.ao's in turns; kept for the rows of the other phases."""
+    """Return the seconds of each phase in each trial, ours and torch.ao's in turns; cached for other phases."""
     zoo_model = get_model(model)
     module = zoo_model.build()
     data = zoo_model.example_inputs(_CALIBRATION, seed=seed + 1)
     program = capture(module)
-    taken: dict[str, list[Mapping[str, float]]] = {"fx": [], "torch_ao": []}
+    seconds: dict[str, list[Mapping[str, float]]] = {"fx": [], "torch_ao": []}
     with torch.no_grad(), evaluation.threads(1):
         for _ in range(trials):
-            taken["fx"].append(_timed(partial(prepare, program), data, convert))
-            taken["torch_ao"].append(
+            seconds["fx"].append(_timed(partial(prepare, program), data, convert))
+            seconds["torch_ao"].append(
                 _timed(partial(ao_prepare, module, data, "x86"), data, partial(ao_convert, backend="x86"))
             )
-    return taken
+    return seconds
 
 
 def _timed(
@@ -166,14 +166,14 @@ def _timed(
 ) -> Mapping[str, float]:
     start = time.perf_counter()
     prepared = prepare()
-    prepared.forward  # noqa: B018  # compiles it
+    prepared.forward  # noqa: B018  # compile it
     ready = time.perf_counter()
     prepared(*data)
-    seen = time.perf_counter()
+    calibrated = time.perf_counter()
     converted = convert(prepared)
     done = time.perf_counter()
     converted(*data)
-    seconds = (ready - start, seen - ready, done - seen, time.perf_counter() - seen)
+    seconds = (ready - start, calibrated - ready, done - calibrated, time.perf_counter() - calibrated)
     return {phase: round(each, 6) for phase, each in zip(_PHASES, seconds, strict=True)}
 
 

@@ -1,4 +1,4 @@
-"""``scheduling``: what fetching from a parameter server beside local work is worth (paper, section 6.2.3)."""
+"""``scheduling``: the speed-up of overlapping fetches from a parameter server with local work (section 6.2.3)."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ from pytest_fx.timing.paired import median_interval
 
 _SERVER = "tables"
 _NUMBERS, _WIDTH, _TOP = 13, 64, 512
-"""Numeric features, the length of a vector, and the width of the network on products, as in the zoo's model."""
+"""Numeric features, the length of a vector, and the width of the top network, as in the zoo's model."""
 _QUERIES = 32
-"""Queries that differ, of which each program is given one after the other."""
+"""Distinct queries, which each program gets one after the other."""
 _IN_A_SAMPLE = 8
 """Queries in each sample."""
 _PAUSE = 0.02
-"""Milliseconds between two operations that a timeline shows as one piece of work."""
+"""Milliseconds between two operations below which a timeline merges them."""
 _LIMIT = 300.0
 """Seconds that a row may take."""
 
@@ -66,7 +66,7 @@ def _row(scale: Scale, batch: int, tables: int, rows: int, bottom: int, in_fligh
 
 
 def _measure(settings: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Measure in a process of its own: one can join a group of ``torch.distributed.rpc`` once in its life."""
+    """Measure in a new process, since a process can join a ``torch.distributed.rpc`` group only once."""
     if (why := parameter_server.unavailable()) is not None:
         raise NotRun(f"not run: {why}")
     with Child(partial(_measure_as_client, settings)) as client:
@@ -84,11 +84,11 @@ def _measure_as_client(settings: Mapping[str, Any], own: Channel) -> None:
     with torch.no_grad(), parameter_servers({_SERVER: tables}):
         remote = _with_tables(local, [RemoteTable(_SERVER, name, _WIDTH) for name in tables])
         before = fx.symbolic_trace(remote)
-        ShapeProp(before).propagate(*queries[0])  # the pass counts bytes then
+        ShapeProp(before).propagate(*queries[0])  # the pass needs sizes to count bytes
         overlap = OverlapCommunication(in_flight=settings["in_flight"])
         after = overlap(copy.deepcopy(before))
         same = sum(_is_same(local, before, after, query) for query in queries)
-        if same != len(queries):  # nothing is timed that computes something else
+        if same != len(queries):  # time no program whose results differ
             raise AssertionError(f"{same} of {len(queries)} queries have the same result")
         at_hand = [_AtHand(table(queries[0][1][:, number])) for number, table in enumerate(local.embeddings)]
         work = fx.symbolic_trace(_with_tables(local, at_hand))
@@ -99,14 +99,14 @@ def _measure_as_client(settings: Mapping[str, Any], own: Channel) -> None:
             name: _TimedRun(program).timeline(queries[0]) for name, program in (("before", before), ("after", after))
         }
         predicted = _predicted(work, before, after, queries[0], timed) if settings["estimated"] else {}
-        found = {**timed, **predicted, **_moved(overlap, before), "same": same, "timeline": timeline}
-        own.send(json.dumps(found).encode())
+        values = {**timed, **predicted, **_moved(overlap, before), "same": same, "timeline": timeline}
+        own.send(json.dumps(values).encode())
 
 
 def _predicted(
     work: GraphModule, before: GraphModule, after: GraphModule, query: Query, timed: Mapping[str, Any]
 ) -> Mapping[str, float]:
-    """The seconds of a query before and after the pass, of which neither was timed for it."""
+    """Return the estimated seconds of a query before and after the pass, without times of either program."""
     alone, together = (statistics.median(timed[name]) / _IN_A_SAMPLE for name in ("fetch", "fetches"))
     times = FetchTimes(
         alone, together / len(before.graph.find_nodes(op="call_function", target=parameter_server.fetch))
@@ -116,29 +116,29 @@ def _predicted(
 
 
 def _estimated(work: GraphModule, query: Query) -> Mapping[str, float]:
-    """The seconds of each operation beside the fetches as ``simulate`` has them, each kernel measured once."""
+    """Return the seconds of each operation but the fetches by ``simulate``, each kernel measured once."""
     _, estimated = Estimator().both(work, query)
-    return {one.node.name: one.seconds for one in estimated.nodes if one.node is not None}
+    return {estimate.node.name: estimate.seconds for estimate in estimated.nodes if estimate.node is not None}
 
 
 @dataclass(frozen=True, slots=True)
 class FetchTimes:
-    """What fetches from one server take, which serves one after the other."""
+    """Times of fetches from one server, which answers them one after the other."""
 
     alone: float
-    """Seconds of one, from the call to the vectors."""
+    """Seconds of a single fetch, from the call to the vectors."""
     served: float
-    """Seconds from the vectors of one to those of the next, where many are started at once."""
+    """Seconds between the vectors of two consecutive fetches, if many are started at once."""
 
     def of(self, program: GraphModule, seconds: Mapping[str, float]) -> float:
-        """The seconds of a query: each operation takes ``seconds`` by its name, each fetch what this record says.
+        """Return the seconds of a query, from ``seconds`` of each operation by name and the times of fetches.
 
         >>> import fx
         >>> from pytest_fx.tables.parameter_server import start_fetch, wait_for_vectors
         >>> graph = fx.Graph()
-        >>> begun = [graph.call_function(start_fetch, ()) for _ in range(2)]
+        >>> futures = [graph.call_function(start_fetch, ()) for _ in range(2)]
         >>> work = graph.call_function(torch.relu, (), name="relu")
-        >>> _ = graph.output([work, *(graph.call_function(wait_for_vectors, (one,)) for one in begun)])
+        >>> _ = graph.output([work, *(graph.call_function(wait_for_vectors, (each,)) for each in futures)])
         >>> FetchTimes(alone=5.0, served=2.0).of(fx.GraphModule({}, graph), {"relu": 6.0})
         7.0
         """
@@ -154,7 +154,7 @@ class FetchTimes:
 
 
 class _TimedRun(fx.Interpreter):
-    """Runs a program and notes what ran when."""
+    """An interpreter that records the begin and end of each operation."""
 
     def __init__(self, program: GraphModule) -> None:
         super().__init__(program)
@@ -177,23 +177,23 @@ class _TimedRun(fx.Interpreter):
         return result
 
     def timeline(self, query: Query) -> list[tuple[str, float, float]]:
-        """Return what ran when in one query, in milliseconds from its start; work without a pause is one event."""
-        self.run(*query)  # the first of a process takes longer
+        """Run one query; return its events in milliseconds from the start, with work merged across short pauses."""
+        self.run(*query)  # the first run in a process is slower
         self.events.clear()
         start = time.perf_counter()
         self.run(*query)
-        found: list[tuple[str, float, float]] = []
+        pieces: list[tuple[str, float, float]] = []
         for kind, begin, end in self.events:
-            one = kind, round((begin - start) * 1e3, 3), round((end - start) * 1e3, 3)
-            if found and kind == found[-1][0] == "work" and one[1] - found[-1][2] < _PAUSE:
-                found[-1] = kind, found[-1][1], one[2]
+            piece = kind, round((begin - start) * 1e3, 3), round((end - start) * 1e3, 3)
+            if pieces and kind == pieces[-1][0] == "work" and piece[1] - pieces[-1][2] < _PAUSE:
+                pieces[-1] = kind, pieces[-1][1], piece[2]
             else:
-                found.append(one)
-        return found
+                pieces.append(piece)
+        return pieces
 
 
 def _with_tables(local: DLRM, tables: Sequence[nn.Module]) -> nn.Module:
-    """Return ``local``, the rest of it shared, with others in the place of its tables."""
+    """Return a model with the given tables and the other layers of ``local``, which it shares."""
     sizes = [1] * len(tables)
     model = DLRM(_NUMBERS, sizes, _WIDTH, 1, 1).eval()
     model.bottom, model.top, model.embeddings = local.bottom, local.top, nn.ModuleList(tables)
@@ -201,7 +201,7 @@ def _with_tables(local: DLRM, tables: Sequence[nn.Module]) -> nn.Module:
 
 
 class _AtHand(nn.Module):
-    """In the place of a table: vectors that need not be fetched."""
+    """A replacement for a table that returns fixed vectors without a fetch."""
 
     vectors: Tensor
 
@@ -214,9 +214,9 @@ class _AtHand(nn.Module):
 
 
 def _fetch_all(tables: Sequence[str], dense: Tensor, categories: Tensor) -> list[Tensor]:
-    """Do nothing but fetch, all at once."""
-    begun = [start_fetch(_SERVER, name, categories[:, number], _WIDTH, _LIMIT) for number, name in enumerate(tables)]
-    return [wait_for_vectors(one) for one in begun]
+    """Start all fetches at once, and return their vectors."""
+    futures = [start_fetch(_SERVER, name, categories[:, number], _WIDTH, _LIMIT) for number, name in enumerate(tables)]
+    return [wait_for_vectors(future) for future in futures]
 
 
 def _is_same(local: nn.Module, before: GraphModule, after: GraphModule, query: Query) -> bool:
@@ -225,9 +225,9 @@ def _is_same(local: nn.Module, before: GraphModule, after: GraphModule, query: Q
 
 
 def _moved(overlap: OverlapCommunication, before: GraphModule) -> Mapping[str, int]:
-    """Return how many fetches run beside something."""
-    found = overlap.explain(before)
-    return {"fetches_count": len(found), "moved": sum(bool(one.operations) for one in found)}
+    """Return the number of fetches, and of those that overlap with an operation."""
+    fetches = overlap.explain(before)
+    return {"fetches_count": len(fetches), "moved": sum(bool(fetch.operations) for fetch in fetches)}
 
 
 def _time(
@@ -254,7 +254,7 @@ def _numbers(values: Mapping[str, Any]) -> Mapping[str, float]:
     count = values["in_a_sample"]
     numbers = dict(pairs.tell_pairs(values, "before", "after"))
     alone = [max(pair) for pair in zip(values["work"], values["fetches"], strict=True)]
-    ideal = [one / old for one, old in zip(alone, values["before"], strict=True)]
+    ideal = [best / old for best, old in zip(alone, values["before"], strict=True)]
     low, high = values["over_ideal_interval"]
     if "predicted_after" in values:
         relative = values["predicted_after"] / values["predicted_before"]

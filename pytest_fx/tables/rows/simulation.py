@@ -1,4 +1,4 @@
-"""``simulation``: run times that are estimated without running a program, beside measured ones (paper, section 6.3)."""
+"""``simulation``: run times estimated without running the program, beside measured ones (paper, section 6.3)."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _BATCHES = (1, 8, 32)
 _BATCHES_ON_GPU = (1, 32)
 _PASSES = ("canonicalize", "fuse-conv-bn", "merge-parallel-layers")
 _COPIES = 5
-"""Copies of two programs that are timed: where their tensors lie changed the ratio of two by up to 4 %."""
+"""Timed copies of each of two programs: the memory addresses of tensors changed their ratio by up to 4 %."""
 
 
 def _rows(scale: Scale) -> Sequence[Row]:
@@ -102,7 +102,7 @@ def _measure_passes(settings: Mapping[str, Any]) -> Mapping[str, Any]:
     model = get_model(settings["model"])
     inputs = model.example_inputs(settings["batch"], seed=settings["seed"])
     before = capture(model.build())
-    found: dict[str, Any] = {}
+    ratios: dict[str, Any] = {}
     for name in _PASSES:
         after = _transformed(before.code, capture(model.build()), name)
         if after is None:
@@ -110,31 +110,31 @@ def _measure_passes(settings: Mapping[str, Any]) -> Mapping[str, Any]:
         with evaluation.threads(settings["threads"]):
             eager, transformed = _seconds_of_copies(before, after, inputs, settings["rounds"])
             first, second = (_estimator().both(program, inputs) for program in (before, after))
-        found[name] = {
+        ratios[name] = {
             "eager": eager,
             "transformed": transformed,
             "roofline": first[0].seconds / second[0].seconds,
             "kernels": first[1].seconds / second[1].seconds,
         }
-    if not found:
+    if not ratios:
         raise NotRun(f"none of {', '.join(_PASSES)} changes it")
-    return {"passes": found}
+    return {"passes": ratios}
 
 
 def _seconds_of_copies(
     before: GraphModule, after: GraphModule, inputs: Sequence[torch.Tensor], rounds: int
 ) -> tuple[list[float], list[float]]:
-    """Return seconds of two programs in turns, some of each from copies that lie elsewhere in memory."""
-    found: tuple[list[float], list[float]] = [], []
+    """Time two programs in turns, each in several copies at other memory addresses; return the seconds of both."""
+    samples: tuple[list[float], list[float]] = [], []
     for _ in range(min(_COPIES, rounds)):
         programs = [partial(copy.deepcopy(program), *copy.deepcopy(inputs)) for program in (before, after)]
-        for seconds, more in zip(found, seconds_in_turns(programs, max(1, rounds // _COPIES)), strict=True):
+        for seconds, more in zip(samples, seconds_in_turns(programs, max(1, rounds // _COPIES)), strict=True):
             seconds += more
-    return found
+    return samples
 
 
 def _transformed(code: str, program: GraphModule, name: str) -> GraphModule | None:
-    """Return what a pass makes of a program; None where it refuses it or changes nothing."""
+    """Apply a pass to a program; return None if it refuses the program or changes nothing."""
     try:
         after = get_pass(name)(program) or program
     except FxError:
@@ -143,9 +143,9 @@ def _transformed(code: str, program: GraphModule, name: str) -> GraphModule | No
 
 
 def _on_device(model: str, device: str, batch: int) -> Mapping[str, Any]:
-    found = get_model(model)
-    program = capture(found.build())
-    inputs = [torch.empty((batch, *one.shape[1:]), dtype=one.dtype) for one in found.example_inputs(1)]
+    zoo_model = get_model(model)
+    program = capture(zoo_model.build())
+    inputs = [torch.empty((batch, *tensor.shape[1:]), dtype=tensor.dtype) for tensor in zoo_model.example_inputs(1)]
     return numbers_of(simulate(program, device, *inputs), "roofline")
 
 
@@ -155,7 +155,7 @@ def _measure_on_gpu(settings: Mapping[str, Any]) -> Mapping[str, Any]:
     model = get_model(settings["model"])
     inputs = model.example_inputs(settings["batch"], seed=settings["seed"])
     estimate = simulate(capture(model.build()), device, *inputs)
-    call = partial(capture(model.build().cuda()), *(one.cuda() for one in inputs))
+    call = partial(capture(model.build().cuda()), *(tensor.cuda() for tensor in inputs))
     timing = time_pairs(call, call, rounds=settings["rounds"], threads=settings["threads"], device="cuda")
     return {
         "seconds": timing.eager,
@@ -167,18 +167,18 @@ def _measure_on_gpu(settings: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def gpu_in_machine() -> str:
-    """The name under which the GPU in this machine is known to ``simulate``.
+    """Return the name of this machine's GPU in ``simulate``.
 
     Raises:
-        NotRun: there is none, or its figures are not known.
+        NotRun: there is no GPU, or its figures are not known.
     """
     if not torch.cuda.is_available():
         raise NotRun("not run: no GPU")
     name = torch.cuda.get_device_name()
-    known = next((one for one in list_devices() if one in re.split(r"[\s-]", name)), None)
-    if known is None:
+    device = next((known_device for known_device in list_devices() if known_device in re.split(r"[\s-]", name)), None)
+    if device is None:
         raise NotRun(f"not run: the figures of {name} are not known, those of {', '.join(list_devices())} are")
-    return known
+    return device
 
 
 def _by_torch(model: str, batch: int, mode: str) -> Mapping[str, Any]:
@@ -190,10 +190,10 @@ def _by_inductor(model: str, batch: int) -> Mapping[str, Any]:
 
 
 def _on_accelerator(model: str, batch: int) -> tuple[nn.Module, tuple[Any, ...]]:
-    """A model and its inputs, on a GPU where there is one."""
-    found = get_model(model)
+    """Return a model and its inputs, on a GPU if there is one."""
+    zoo_model = get_model(model)
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    return found.build().to(device), tuple(one.to(device) for one in found.example_inputs(batch))
+    return zoo_model.build().to(device), tuple(tensor.to(device) for tensor in zoo_model.example_inputs(batch))
 
 
 def _numbers(values: Mapping[str, Any]) -> Mapping[str, float]:
@@ -206,53 +206,53 @@ def _numbers(values: Mapping[str, Any]) -> Mapping[str, float]:
 
 
 def _numbers_of_passes(passes: Mapping[str, Any]) -> Mapping[str, float]:
-    """Measured and estimated speed-ups by pass, and of how many the estimate has the right sign."""
+    """Return measured and estimated speed-ups by pass, and the number of estimates on the right side of 1."""
     numbers: dict[str, float] = {"decided": 0, "right": 0, "right_roofline": 0}
-    for name, one in passes.items():
-        ratios = [old / new for old, new in zip(one["eager"], one["transformed"], strict=True)]
+    for name, values in passes.items():
+        ratios = [old / new for old, new in zip(values["eager"], values["transformed"], strict=True)]
         low, high = median_interval(tuple(ratios))
         first, second = _halves(ratios)
         numbers |= {
             f"{name}_speedup": statistics.median(ratios), f"{name}_speedup_low": low, f"{name}_speedup_high": high,
             f"{name}_half": first, f"{name}_other_half": second,
-            f"{name}_kernels": one["kernels"], f"{name}_roofline": one["roofline"],
+            f"{name}_kernels": values["kernels"], f"{name}_roofline": values["roofline"],
         }  # fmt: skip
         if low > 1 + BETWEEN_COPIES or high < 1 - BETWEEN_COPIES:
             faster = low > 1
             numbers["decided"] += 1
-            numbers["right"] += (one["kernels"] > 1) == faster
-            numbers["right_roofline"] += (one["roofline"] > 1) == faster
+            numbers["right"] += (values["kernels"] > 1) == faster
+            numbers["right_roofline"] += (values["roofline"] > 1) == faster
     return {name: round(value, 6) for name, value in numbers.items()}
 
 
 def _halves(ratios: Sequence[float]) -> tuple[float, float]:
-    """Return the medians of two halves: pairs of rounds in turns, as programs change places each round."""
-    parts = ([one for place, one in enumerate(ratios) if place // 2 % 2 == half] for half in (0, 1))
+    """Return the medians of two halves. Each takes every other pair of rounds, since the order alternates by round."""
+    parts = ([ratio for place, ratio in enumerate(ratios) if place // 2 % 2 == half] for half in (0, 1))
     first, second = (statistics.median(part or ratios) for part in parts)
     return first, second
 
 
 def _model_of(row: str) -> str:
-    """The model that a row is about; a small sibling is the same one."""
+    """Return the model of a row. A small sibling counts as the full model."""
     return row.partition(",")[0].removesuffix("_small")
 
 
 def _totals(entries: Sequence[Entry]) -> Sequence[Entry]:
-    found = accuracy(entries, _model_of)
+    totals = accuracy(entries, _model_of)
     passes = [entry for entry in entries if "decided" in entry.numbers]
     if passes:
         sums = {name: sum(entry.numbers[name] for entry in passes) for name in ("decided", "right", "right_roofline")}
         ranks = {name: round(value, 6) for name, value in _ranks(passes).items() if value == value}
-        found.append(Entry("all passes", {**sums, **ranks}, {}, None))
-    return found
+        totals.append(Entry("all passes", {**sums, **ranks}, {}, None))
+    return totals
 
 
 def _ranks(passes: Sequence[Entry]) -> Mapping[str, float]:
-    """Return how far estimated and measured speed-ups of all passes agree on their order, and how far they could."""
+    """Return the rank correlations of estimated and measured speed-ups over all passes, and their upper bounds."""
     kinds = ("", "_low", "_high", "_half", "_other_half", "_kernels", "_roofline")
     by_kind: dict[str, list[float]] = {kind: [] for kind in kinds}
     for entry in passes:
-        for name in (one.removesuffix("_speedup") for one in entry.numbers if one.endswith("_speedup")):
+        for name in (number.removesuffix("_speedup") for number in entry.numbers if number.endswith("_speedup")):
             for kind in kinds:
                 speedup = kind in ("", "_low", "_high")
                 by_kind[kind].append(entry.numbers[f"{name}_speedup{kind}" if speedup else f"{name}{kind}"])

@@ -1,4 +1,4 @@
-"""``transform-times``: how long it takes to capture models and to fuse them (paper, section 6.2.2: 81 ms)."""
+"""``transform-times``: the times to capture models and to fuse them (paper, section 6.2.2: 81 ms)."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from pytest_fx.tables.table import Chart, Claim, Column, NotRun, Row, Scale, Ser
 from pytest_fx.timing.paired import time_pairs
 
 _FUSED = ("learning_to_paint_actor", "resnet50", "unet")
-"""Models that have batch norms behind convolutions."""
+"""Models with batch norms after convolutions."""
 _MILLISECONDS = 1e3
 _LINES = len(inspect.getsource(inspect.getmodule(FuseConvBN) or FuseConvBN).splitlines())
-"""How long the pass is, its documentation included."""
+"""Lines of the pass, including its documentation."""
 
 
 def _rows(scale: Scale) -> Sequence[Row]:
@@ -82,12 +82,12 @@ def _torch_fx_fuse(module: nn.Module) -> None:
 
 
 def _compile(program: GraphModule) -> None:
-    """Compile ``forward``, which waits for its first use otherwise; torch.fx does it at once."""
+    """Compile ``forward``, as torch.fx does at once; ours compiles at its first use."""
     _ = program.forward
 
 
 def _release(program: nn.Module) -> None:
-    """Let go of the new weights: programs are in cycles, and garbage is not collected while times are taken."""
+    """Free the new weights. Programs are reference cycles, and the garbage collector is off during timing."""
     program.__dict__.clear()
 
 

@@ -1,1 +1,1 @@
-"""The judge: a candidate in the place of a reference, each in a process of its own."""
+"""The judge: compares a candidate with a reference, each in its own process."""

@@ -1,4 +1,4 @@
-"""How much faster a candidate is: batches of calls with fresh contents, by turns, each output compared."""
+"""The speed-up of a candidate: batches of calls with fresh contents, in turns, with every output compared."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from pytest_fx.harness.structure import leaves
 from pytest_fx.timing.paired import median_interval
 
 ROUNDS = 12
-"""Pairs of batches that are timed."""
+"""Timed pairs of batches."""
 SECONDS_OF_BATCH = 0.01
-"""Seconds that a batch of the reference takes, at least."""
+"""Least seconds of a batch of the reference, as far as the most calls allow."""
 FEWEST_CALLS, MOST_CALLS = 32, 64
-"""Calls of a batch; fewer of those that take long."""
+"""Calls in a batch; of slow calls there are fewer."""
 SECONDS_OF_FEW = 0.2
-"""Seconds that a batch of the fewest calls may take."""
+"""Most seconds of a batch of the fewest calls; slower calls get smaller batches."""
 LOOSENESS = 16.0
-"""How many times the error that was allowed in the judgement an output of a timed call may have."""
+"""Error allowed in a timed call, as a multiple of the error allowed in the judgement."""
 
 
 def timed(
     reference: Party, candidate: Party, several: Sequence[Arguments], verdict: Verdict, allowed: float
 ) -> Verdict:
-    """Time a right candidate beside the reference; wrong outputs of timed calls make it wrong."""
+    """Time a right candidate beside the reference. A wrong output in a timed call makes the verdict wrong."""
     count = _calls_of_batch(reference, several[0])
     ratios: list[float] = []
     for number in range(ROUNDS):
@@ -60,7 +60,7 @@ def _calls_of_batch(reference: Party, arguments: Arguments) -> int:
 
 
 def largest(tensor: torch.Tensor) -> float:
-    """Return the largest finite size of an element; 0 where there is none."""
+    """Return the largest finite absolute value of an element; 0 if there is none."""
     return float(tensor.detach().abs().double().nan_to_num(0.0, 0.0, 0.0).amax()) if tensor.numel() else 0.0
 
 
@@ -69,15 +69,15 @@ def _difference(expected: Any, actual: Any, allowed: float) -> str:
         return ""
     if actual.error:
         return f"the candidate raises in a timed call: {actual.error}"
-    for (path, one), (_, other) in zip(leaves(expected.outputs), leaves(actual.outputs), strict=False):
-        if not isinstance(one, torch.Tensor) or not one.numel():
+    for (path, wanted), (_, other) in zip(leaves(expected.outputs), leaves(actual.outputs), strict=False):
+        if not isinstance(wanted, torch.Tensor) or not wanted.numel():
             continue
-        if not isinstance(other, torch.Tensor) or one.shape != other.shape:
-            return f"output{path} has another shape in a timed call"
-        if one.is_floating_point():
-            error = largest(one.double() - other.double())
-            if error > LOOSENESS * allowed * largest(one) + 1e-30:
+        if not isinstance(other, torch.Tensor) or wanted.shape != other.shape:
+            return f"output{path} has a different shape in a timed call"
+        if wanted.is_floating_point():
+            error = largest(wanted.double() - other.double())
+            if error > LOOSENESS * allowed * largest(wanted) + 1e-30:
                 return f"output{path} is off by {error:.2g} in a timed call"
-        elif not torch.equal(one, other):
-            return f"output{path} is another one in a timed call"
+        elif not torch.equal(wanted, other):
+            return f"output{path} differs in a timed call"
     return ""

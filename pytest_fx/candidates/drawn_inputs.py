@@ -1,4 +1,4 @@
-"""Inputs for a reference and a candidate: those that are given, and others that are drawn from them."""
+"""Inputs for a reference and a candidate: those of the user, and others drawn from them."""
 
 from __future__ import annotations
 
@@ -22,41 +22,41 @@ from pytest_fx.harness.variants import (
 )
 
 SIZES = (0, 1, 2, 3, 7, 15, 17, 33, 64, 65, 129)
-"""Sizes of a free dimension: none, one, primes, and those just beside powers of two."""
+"""Sizes of a free dimension: zero, one, primes, and the neighbours of powers of two."""
 LONG = 4099
-"""A size of the last dimension that exceeds the blocks of kernels."""
+"""A size of the last dimension that exceeds the block size of kernels."""
 FIRST_SIZES = 2
-"""Sizes that are tried of a dimension before it counts as fixed, because the reference takes none of them."""
+"""Sizes of a dimension to try before it counts as fixed, if the reference refuses them all."""
 MOST_ELEMENTS = 300_000
-"""Elements of inputs of another size."""
+"""Most elements of inputs of another size, but for the largest inputs."""
 LARGE = 1 << 20
-"""Elements of the largest inputs: a candidate may be cheap for large ones alone."""
+"""Elements of the largest inputs: a candidate may take a shortcut for large inputs only."""
 FACTORS = (1e-4, 100.0, 1e4)
-"""Factors of values: tiny ones, those whose exponential overflows, and huge ones."""
+"""Scaling factors of values: tiny, large enough that the exponential overflows, and huge."""
 PLACES = (0.0, 0.12, 0.35, 0.62, 0.87, 1.0)
-"""Places of an element that alone is another one, among all: a fingerprint of samples may not have it."""
+"""Relative positions of a single changed element: a fingerprint from sampled elements may miss it."""
 SAMPLES = 4
-"""Input sets as they are given, or drawn from the example."""
+"""Input sets from the user's function, or drawn from the user's example."""
 
 
 @dataclass(frozen=True, slots=True)
 class InputSet:
-    """Inputs of one call, and what is special about them."""
+    """Inputs of one call, with a description."""
 
     name: str
-    """What is special about them."""
+    """The description: how they differ from the inputs as given."""
     arguments: Arguments
     """The inputs."""
     dimension: str = ""
-    """The dimension that has another size; the reference decides whether it is free."""
+    """The dimension with another size, or empty; it is free if the reference takes that size."""
     is_required: bool = False
-    """Whether the reference has to take them."""
+    """Whether the reference must take them."""
     is_extreme: bool = False
-    """Whether values are so large, or not finite, that gradients are saturated or lost."""
+    """Whether values are so large, or not finite, that gradients saturate or vanish."""
 
 
 def arguments_of(given: Any) -> Arguments:
-    """Return what a user gives as inputs: a tuple of positional ones, a dict of named ones, or the only one."""
+    """Convert the user's inputs to arguments: a tuple of positional ones, a dict of named ones, or a single one."""
     if isinstance(given, Arguments):
         return given
     if isinstance(given, dict):
@@ -65,7 +65,7 @@ def arguments_of(given: Any) -> Arguments:
 
 
 def samples(inputs: Any, seed: int) -> list[Arguments]:
-    """Return some input sets: what a callable returns for several seeds, or an example and others like it.
+    """Return several input sets: a callable's results for several seeds, or an example and others drawn from it.
 
     Raises:
         InputError: the callable fails, or returns the same for each seed.
@@ -84,7 +84,7 @@ def samples(inputs: Any, seed: int) -> list[Arguments]:
     if all(_is_same(several[0], other) for other in several[1:]):
         raise InputError(
             "the callable for inputs returns the same for each seed",
-            why="an answer that is kept from an earlier call would be right each time",
+            why="a result cached from an earlier call would be right each time",
             remedy="draw with torch.Generator().manual_seed(seed)",
         )
     return several
@@ -96,7 +96,7 @@ def _is_same(one: Arguments, other: Arguments) -> bool:
 
 
 def redrawn(arguments: Arguments, seed: int) -> Arguments:
-    """Return arguments with other values: those of each tensor in another order, and numbers up to 2 % smaller."""
+    """Return arguments with other values: shuffle the elements of each tensor, and shrink numbers by up to 2 %."""
     generator = torch.Generator().manual_seed(seed)
 
     def draw(tensor: torch.Tensor) -> torch.Tensor:
@@ -109,7 +109,7 @@ def redrawn(arguments: Arguments, seed: int) -> Arguments:
 
 
 def input_sets(several: Sequence[Arguments], seed: int) -> Iterator[InputSet]:
-    """Yield the input sets of a judgement, those first that say most."""
+    """Yield the input sets of a judgement, the most informative first."""
     first = several[0]
     yield InputSet("inputs as given", first, is_required=True)
     for number, each in enumerate(several[1:], 2):
@@ -135,7 +135,7 @@ def input_sets(several: Sequence[Arguments], seed: int) -> Iterator[InputSet]:
     yield from _of_other_sizes(first, seed)
     if (poisoned := VARIANTS[NON_FINITE](first)) is not None:
         yield InputSet(NON_FINITE, poisoned, is_extreme=True)
-    if _has_integers(first):  # at the end: kernels that trust indices may end the process
+    if _has_integers(first):  # last: kernels that do not check indices may crash the process
         yield InputSet(
             "integers a million times as large",
             first.map(lambda tensor: tensor * 10**6 if _is_integer(tensor) else tensor),
@@ -148,7 +148,7 @@ def _of(name: str, arguments: Arguments | None) -> Iterator[InputSet]:
 
 
 def _of_other_sizes(first: Arguments, seed: int) -> Iterator[InputSet]:
-    """Yield inputs of other sizes, for each dimension in turn, and for each size that occurs several times."""
+    """Yield inputs of other sizes: for each dimension in turn, and for each size that occurs several times."""
     last = max((tensor.dim() for tensor in first.tensors), default=1) - 1
     for dimension, old in _dimensions(first):
         elements = max(tensor.numel() for tensor in first.tensors)
@@ -156,7 +156,7 @@ def _of_other_sizes(first: Arguments, seed: int) -> Iterator[InputSet]:
         long = LONG if dimension.startswith(f"in dimension {last}") else old
         for size in dict.fromkeys((old + 1, 1, *SIZES, 2 * old, large, long)):
             if not size and not dimension.startswith("in dimension 0"):
-                continue  # a largest element of none is an error to some right programs
+                continue  # a maximum over no elements is an error in some right programs
             name = f"inputs of size {size} {dimension}"
             if size == old or (resized := with_other_size(first, name)) is None:
                 continue
@@ -179,7 +179,7 @@ def _dimensions(first: Arguments) -> Iterator[tuple[str, int]]:
             yield f"in place of {size}", size
     for place, tensor in tensors.items() if len(tensors) > 1 else ():
         for dimension, old in enumerate(tensor.shape):
-            if old and counts[old] == 1:  # a size that others have is meant to be the same there
+            if old and counts[old] == 1:  # equal sizes of several dimensions must stay equal
                 yield f"in dimension {dimension} of input{place}", old
 
 
@@ -221,7 +221,7 @@ def _is_integer(tensor: torch.Tensor) -> bool:
 
 
 def _at_edges(tensor: torch.Tensor) -> torch.Tensor:
-    """Return integers that are the smallest and the largest of those that are there, by turns."""
+    """Replace the elements of an integer tensor by its smallest and its largest one, alternating."""
     if not _is_integer(tensor) or not tensor.numel():
         return tensor
     edges = torch.stack((tensor.min(), tensor.max()))

@@ -1,4 +1,4 @@
-"""``judge``: whether a candidate may stand in the place of a reference, and how much faster it is."""
+"""``judge``: check whether a candidate may replace a reference, and measure its speed-up."""
 
 from __future__ import annotations
 
@@ -32,29 +32,29 @@ from pytest_fx.processes.child import ChildEnded, Limits, unavailable
 SECONDS = 60.0
 """Seconds that a call may take."""
 PERTURBED = 3
-"""Runs of the reference with inputs that are off by their rounding, before a difference counts."""
+"""Runs of the reference with inputs perturbed by rounding, to weigh a difference."""
 MOVED = 4.0
-"""How many times as far as by these an element may be off: the inner values of a formula are rounded, too."""
+"""Allowed error, as a multiple of the change in these runs: intermediate values are rounded, too."""
 GRADIENTS = 1e-3
-"""The part of the largest gradient of a tensor by which others may be off in float32."""
+"""Allowed error of a gradient's elements in float32, relative to its largest element."""
 GRADIENTS_OF_HALVES = 5e-2
 """The same in float16 and bfloat16."""
 OF_OTHERS = 1e-5
-"""The part of the largest of all gradients by which one may be off that is the rest of a sum that cancels."""
+"""Allowed error relative to the largest of all gradients, for the residue of sums that cancel."""
 DRAWS = 64
-"""Seeds with which random outputs are compared."""
+"""Seeds for the comparison of random outputs."""
 FAR = 6.0
-"""Standard errors by which two means are apart that are not the same."""
+"""Standard errors between two means above which they differ."""
 INSENSITIVE = 1e-7
-"""The relative change of outputs below which they do not depend on what was changed."""
+"""Relative change of outputs below which they count as independent of the inputs."""
 MANY_CALLS = 40
-"""Calls in a row whose outputs are kept."""
+"""Consecutive calls whose outputs are all kept."""
 SMALLER = 12
-"""Attempts to find smaller inputs that show a failure."""
+"""Most steps in the reduction of inputs that show a failure."""
 
 
 class _Broken(Exception):
-    """A law that the candidate breaks."""
+    """The candidate breaks a law."""
 
     def __init__(self, law: str, evidence: str, inputs: InputSet | None = None) -> None:
         super().__init__(law)
@@ -62,7 +62,7 @@ class _Broken(Exception):
 
 
 class _Unjudged(Exception):
-    """Why nothing can be said."""
+    """The candidate cannot be judged; the message is the reason."""
 
     def __init__(self, why: str, kind: str = NOT_JUDGED) -> None:
         super().__init__(why)
@@ -81,28 +81,28 @@ def judge(
     seed: int = 0,
     timeout: float = SECONDS,
 ) -> Verdict:
-    """Judge whether ``candidate`` computes what ``reference`` does, in float64 terms, and time it if it does.
+    """Judge whether ``candidate`` computes the same as ``reference``, by a float64 reference, and time it if it does.
 
-    Each runs in a process of its own, which is forked from this one. A name is imported there alone.
+    Each runs in its own process, forked from this one. A subject given by name is imported only there.
 
     Args:
         reference: a module, a function, or ``package.module:attribute``.
-        candidate: the same; of a module, parameters and buffers have the names of those of the reference.
-        inputs: a callable of a seed that returns the inputs of a call, or an example from which others are drawn. They
-            are a tuple of positional arguments, a dict of named ones, or the only one.
-        contract: what is promised of the outputs; ``fx.passes.close`` unless it is given.
-        forward_only: whether gradients and training mode are left out.
-        prepare: called with the candidate in its process after parameters were written, to pack them anew, say.
-        timing: whether a right candidate is timed.
-        seed: of what is drawn.
-        timeout: seconds that a call may take.
+        candidate: the same; parameters and buffers of a module must have the names of the reference's.
+        inputs: a callable from a seed to the inputs of a call, or an example from which others are drawn. Inputs are a
+            tuple of positional arguments, a dict of named ones, or a single one.
+        contract: the contract on the outputs; ``fx.passes.close`` by default.
+        forward_only: whether to leave out gradients and training mode.
+        prepare: called with the candidate in its process after parameters are written, for example to pack them.
+        timing: whether to time a right candidate.
+        seed: the seed of drawn inputs and parameters.
+        timeout: most seconds of a call.
 
     Returns:
-        The verdict: right, wrong with the law and small inputs that show it, not judged, or a degenerate reference.
+        The verdict: right, wrong (with the law and small inputs that show it), not judged, or degenerate reference.
 
     Raises:
-        InputError: ``inputs`` is a callable that fails, or no inputs.
-        CannotLoadError: ``contract`` is none.
+        InputError: ``inputs`` is a callable that fails, or has no tensors.
+        CannotLoadError: ``contract`` is not a contract.
 
     >>> verdict = judge(torch.nn.functional.relu, lambda x: x.clamp(min=0), torch.randn(4, 3), timing=False)
     >>> verdict.verdict, verdict.law
@@ -111,7 +111,7 @@ def judge(
     start, contract = time.perf_counter(), load_contract(contract)
     names = _name(reference), _name(candidate)
     if (why := unavailable()) is not None:
-        return Verdict(NOT_JUDGED, *names, evidence=f"there is no process for a candidate: {why}")
+        return Verdict(NOT_JUDGED, *names, evidence=f"no process for a candidate can be started: {why}")
     several = samples(inputs, seed)
     if not several[0].tensors:
         raise InputError("judge needs tensors as inputs", remedy="give inputs=(x,), or a function of a seed")
@@ -129,8 +129,10 @@ def judge(
         elif timing:
             verdict = timed(parties[0], parties[1], several, verdict, court.allowed)
     except _Broken as broken:
-        shown = court.smaller(broken) if court is not None else broken
-        verdict = Verdict(WRONG, *names, law=shown.law, evidence=shown.evidence, inputs=_described(shown.inputs))
+        smallest = court.smaller(broken) if court is not None else broken
+        verdict = Verdict(
+            WRONG, *names, law=smallest.law, evidence=smallest.evidence, inputs=_described(smallest.inputs)
+        )
     except _Unjudged as unjudged:
         verdict = Verdict(unjudged.kind, *names, evidence=str(unjudged))  # type: ignore[arg-type]
     except ChildEnded as ended:
@@ -149,7 +151,7 @@ def require_right(reference: Any, candidate: Any, inputs: Any, **options: Any) -
     """Judge as :func:`judge` does.
 
     Raises:
-        RefusedCandidate: the verdict is another one than right.
+        RefusedCandidate: the verdict is not ``right``.
     """
     __tracebackhide__ = True
     verdict = judge(reference, candidate, inputs, **options)
@@ -165,7 +167,7 @@ def _name(subject: Any) -> str:
 
 
 def _loader(subject: Any, kind: str) -> Callable[[], Any]:
-    """Return what gives a reference or a candidate, in its process."""
+    """Return a function that loads a reference or a candidate in its process."""
 
     def load() -> Any:
         loaded = import_attribute(subject, kind) if isinstance(subject, str) else subject
@@ -180,7 +182,7 @@ def _loader(subject: Any, kind: str) -> Callable[[], Any]:
 
 @dataclass
 class _Court:
-    """One judgement."""
+    """One judgement, with its state."""
 
     reference: Party
     candidate: Party
@@ -189,13 +191,13 @@ class _Court:
     forward_only: bool
     seed: int
     laws: dict[str, None] = field(default_factory=dict[str, None])
-    """The laws that were asked."""
+    """The laws checked so far, in order."""
     count: int = 0
-    """The input sets."""
+    """The number of input sets that both were called with."""
     refused: list[str] = field(default_factory=list[str])
-    """Those that the reference does not take."""
+    """The names of input sets that the reference refuses."""
     allowed: float = 0.0
-    """The relative error of outputs that a timed call may have."""
+    """The relative error that the outputs of a timed call may have."""
     detection: float | None = None
     """The detection limit of the inputs as given."""
     is_random: bool = False
@@ -206,11 +208,11 @@ class _Court:
         return Verdict(RIGHT, *names, detection_limit=self.detection, why_no_speedup="timing=False")
 
     def sit(self) -> None:
-        """Ask every law.
+        """Check every law.
 
         Raises:
-            _Broken: one is broken.
-            _Unjudged: nothing can be said.
+            _Broken: a law is broken.
+            _Unjudged: the candidate cannot be judged.
         """
         self._expect_loaded()
         self._same_parameters()
@@ -226,10 +228,10 @@ class _Court:
             self._ask_redrawn_parameters()
             self._ask_many_calls()
         self.laws["process"] = None
-        if left := self.candidate.left():
-            raise _Broken("process", "it leaves something in the process: " + ", ".join(left))
+        if leftovers := self.candidate.left():
+            raise _Broken("process", "it changes its process: " + ", ".join(leftovers))
 
-    # What both need.
+    # Requirements of a judgement.
 
     def _expect_loaded(self) -> None:
         if error := self.reference.loaded["error"]:
@@ -238,7 +240,7 @@ class _Court:
             raise _Broken("loads", f"the candidate cannot be loaded: {error}")
 
     def _same_parameters(self) -> None:
-        """Give the candidate the parameters of the reference."""
+        """Write the parameters of the reference into the candidate."""
         if not (state := self.reference.loaded["state"]):
             return
         if not self.candidate.loaded["is_module"]:
@@ -258,7 +260,7 @@ class _Court:
             raise _Broken("parameters", f"parameters cannot be written: {answer['error']}")
 
     def _expect_sensitive(self) -> None:
-        """Refuse a reference whose outputs hardly depend on what it is given."""
+        """Refuse a reference whose outputs hardly depend on its inputs."""
         first = self.reference.run(self.several[0])
         if first.error:
             raise _Unjudged(f"the reference does not take the inputs: {first.error}")
@@ -278,29 +280,29 @@ class _Court:
 
     def _ask_input_sets(self, mode: str) -> None:
         failed: dict[str, int] = {}
-        taken: set[str] = set()
+        free_dimensions: set[str] = set()
         is_approximate = isinstance(self.contract, Approximate)
         for each in input_sets(self.several, self.seed):
             if each.name == NON_FINITE and is_approximate:
-                continue  # which have no ratio of signal to noise
+                continue  # they have no signal-to-noise ratio
             if mode == "train" and not each.is_required:
                 continue
-            if failed.get(each.dimension, 0) >= FIRST_SIZES and each.dimension not in taken:
+            if failed.get(each.dimension, 0) >= FIRST_SIZES and each.dimension not in free_dimensions:
                 continue
             if self._ask(each, mode):
-                taken.add(each.dimension)
+                free_dimensions.add(each.dimension)
             elif each.dimension:
                 failed[each.dimension] = failed.get(each.dimension, 0) + 1
 
     def _ask(self, each: InputSet, mode: str) -> bool:
-        """Ask the laws of one input set; return whether the reference takes it."""
+        """Check the laws on one input set; return whether the reference takes it."""
         is_taken = self._ask_call(each, mode, gradients=False)
         if is_taken and not self.forward_only and not each.is_extreme:
             self._ask_call(each, mode, gradients=True)
         return is_taken
 
     def _ask_call(self, each: InputSet, mode: str, gradients: bool) -> bool:
-        """Ask the laws of one input set, with or without gradients; return whether the reference takes it."""
+        """Check the laws on one input set, with or without gradients; return whether the reference takes it."""
         expected = self.reference.run(each.arguments, mode, gradients=gradients)
         if expected.error:
             if each.is_required:
@@ -342,7 +344,7 @@ class _Court:
     def _comparison(self, each: InputSet, mode: str, expected: Reply, exact: Reply, actual: Reply) -> Comparison:
         best = expected.outputs if exact.error else exact.outputs
         eager, own = expected.outputs, actual.outputs
-        if each.name == NON_FINITE:  # algebra that is exact for numbers makes NaN of infinities, or the other way round
+        if each.name == NON_FINITE:  # exact rewrites may exchange NaN and infinity
             eager, own, best = (map_tensors(_without_infinities, part) for part in (eager, own, best))
 
         def moved(float64: bool) -> list[torch.Tensor]:
@@ -351,27 +353,27 @@ class _Court:
         return Comparison("the reference", "the candidate", [eager], [own], [best], deviations=moved)
 
     def _moved(self, each: InputSet, mode: str, best: Any) -> list[torch.Tensor]:
-        """Return how far each output of the reference moves when its inputs are off by as much as their rounding."""
+        """Return the change of each output of the reference when its inputs are perturbed by their rounding."""
         movement = [torch.zeros(tensor.shape, dtype=torch.float64) for tensor in _tensors(best)]
         for number in range(PERTURBED):
             generator = torch.Generator().manual_seed(number)
             reply = self.reference.run(each.arguments.map(_perturbing(generator)), mode, float64=True)
             if reply.error:
                 continue
-            for most, one, other in zip(movement, _tensors(best), _tensors(reply.outputs), strict=True):
-                if one.shape == other.shape == most.shape and not one.is_complex():
-                    change = (one.double() - other.double()).abs().nan_to_num(0.0, 0.0, 0.0)
+            for most, unperturbed, perturbed in zip(movement, _tensors(best), _tensors(reply.outputs), strict=True):
+                if unperturbed.shape == perturbed.shape == most.shape and not unperturbed.is_complex():
+                    change = (unperturbed.double() - perturbed.double()).abs().nan_to_num(0.0, 0.0, 0.0)
                     torch.maximum(most, MOVED * change, out=most)
         return movement
 
     def _compare_earlier(self, each: InputSet, expected: Reply, actual: Reply) -> None:
-        """Refuse a candidate whose last outputs are others now, unless they are the inputs, which are written."""
+        """Refuse a candidate that changed its previous outputs. Outputs that alias inputs may change with them."""
         is_changed = _changed(actual.before, actual.earlier) and not _changed(expected.before, expected.earlier)
         if is_changed and not actual.aliases:
-            raise _Broken("earlier outputs", "what the call before returned holds other values after this one", each)
+            raise _Broken("earlier outputs", "the outputs of the previous call changed during this one", each)
 
     def _ask_many_calls(self) -> None:
-        """Call the candidate many times in a row: all outputs stay what they were, and are right."""
+        """Call the candidate many times in a row. All outputs must be right, and must not change later."""
         contents = [redrawn(self.several[number % len(self.several)], 5_000 + number) for number in range(MANY_CALLS)]
         replies: list[list[Reply]] = []
         for party in (self.reference, self.candidate):
@@ -381,24 +383,24 @@ class _Court:
         for arguments, expected, actual in zip(contents, *replies, strict=True):
             each = InputSet(f"one of {MANY_CALLS} inputs in a row", arguments)
             if not actual.is_kept and expected.is_kept:
-                raise _Broken("earlier outputs", f"an output holds other values within {MANY_CALLS} calls", each)
+                raise _Broken("earlier outputs", f"an output changed within {MANY_CALLS} calls", each)
             if not expected.error:
                 self._compare(each, "eval", expected, Reply(error="not asked"), actual)
 
     def _compare_state(self, each: InputSet, expected: Reply, actual: Reply) -> None:
         if list(actual.inputs) != list(expected.inputs):
-            raise _Broken(
-                "inputs untouched", "its inputs hold other values afterwards than those of the reference", each
-            )
+            raise _Broken("inputs untouched", "after the call, its inputs differ from those of the reference", each)
         for name, tensor in expected.state.items():
             other = actual.state.get(name)
             if other is None or not torch.allclose(
                 tensor.double(), other.double(), rtol=1e-4, atol=1e-6, equal_nan=True
             ):
-                raise _Broken("state", f"{name!r} is another one after the call", each)
+                raise _Broken("state", f"after the call, {name!r} differs from that of the reference", each)
         if set(actual.aliases) - set(expected.aliases):
             raise _Broken(
-                "aliasing", f"share memory: {', '.join(sorted(set(actual.aliases) - set(expected.aliases)))}", each
+                "aliasing",
+                f"these share memory: {', '.join(sorted(set(actual.aliases) - set(expected.aliases)))}",
+                each,
             )
 
     def _compare_gradients(self, each: InputSet, mode: str, expected: Reply, exact: Reply, actual: Reply) -> None:
@@ -406,7 +408,7 @@ class _Court:
         for name, tensor in expected.gradients.items():
             other, best = actual.gradients.get(name), exact.gradients.get(name, tensor)
             if other is None:
-                raise _Broken("gradients", f"{name} has no gradient any more", each)
+                raise _Broken("gradients", f"{name} has no gradient", each)
             part = GRADIENTS_OF_HALVES if tensor.dtype.itemsize == 2 else GRADIENTS
             own = (tensor.double() - best.double()).abs()
             errors = (other.double() - best.double()).abs()
@@ -422,7 +424,7 @@ class _Court:
                 raise _Broken("gradients", evidence, each)
 
     def _moved_gradient(self, each: InputSet, mode: str, name: str, best: torch.Tensor) -> torch.Tensor:
-        """Return how far each element of a gradient moves when inputs are off by as much as their rounding."""
+        """Return the change of each element of a gradient when inputs are perturbed by their rounding."""
         movement = torch.zeros(best.shape, dtype=torch.float64)
         for number in range(PERTURBED):
             perturb = _perturbing(torch.Generator().manual_seed(number))
@@ -432,7 +434,7 @@ class _Court:
         return movement
 
     def _ask_random(self, mode: str) -> None:
-        """Compare means and spreads of outputs that are random."""
+        """Compare the means and variances of random outputs."""
         self.laws["random outputs"] = None
         drawn = [[], []]
         for seed in range(DRAWS):
@@ -442,16 +444,16 @@ class _Court:
                     raise _Broken("returns", f"it raises in mode {mode}: {reply.error}")
                 runs.append([tensor.double() for tensor in _tensors(reply.outputs) if tensor.is_floating_point()])
         self.count += 1
-        given = InputSet(f"inputs as given, in mode {mode}", self.several[0])
+        as_given = InputSet(f"inputs as given, in mode {mode}", self.several[0])
         for expected, actual in zip(zip(*drawn[0], strict=True), zip(*drawn[1], strict=True), strict=True):
             if actual[0].shape != expected[0].shape:
-                raise _Broken("structure", f"an output is of shape {list(actual[0].shape)}", given)
+                raise _Broken("structure", f"an output is of shape {list(actual[0].shape)}", as_given)
             evidence = _other_distribution(torch.stack(expected), torch.stack(actual))
             if evidence:
-                raise _Broken("random outputs", f"in mode {mode}, with {DRAWS} seeds, {evidence}", given)
+                raise _Broken("random outputs", f"in mode {mode}, with {DRAWS} seeds, {evidence}", as_given)
 
     def _ask_redrawn_parameters(self) -> None:
-        """Compare once more with other parameters, which are written in place."""
+        """Compare again after other parameters are written in place."""
         state: dict[str, torch.Tensor] = self.reference.loaded["state"]
         floats = [name for name, tensor in state.items() if tensor.is_floating_point()]
         if not floats:
@@ -470,10 +472,10 @@ class _Court:
         for party in (self.reference, self.candidate):
             party.write(state)
 
-    # Smaller inputs.
+    # Reduction of inputs.
 
     def smaller(self, broken: _Broken) -> _Broken:
-        """Return the failure on the smallest inputs found that show the same law broken."""
+        """Reduce the inputs of a failure; return the failure on the smallest inputs that still break the same law."""
         law = broken.law
         for _ in range(SMALLER if law in _LAWS_OF_ONE_CALL and not self.candidate.has_ended else 0):
             again = None if broken.inputs is None else self._same_on_smaller(broken.inputs, law)
@@ -483,7 +485,7 @@ class _Court:
         return broken
 
     def _same_on_smaller(self, inputs: InputSet, law: str) -> _Broken | None:
-        """Return the failure on the first smaller inputs that break the same law, if some do."""
+        """Return the failure on the first smaller inputs that break the same law, or None."""
         for arguments in _shorter(inputs.arguments):
             try:
                 self._ask(replace(inputs, arguments=arguments), "eval")
@@ -501,7 +503,7 @@ _LAWS = (
 )  # fmt: skip
 
 _LAWS_OF_ONE_CALL = (*_LAWS, "other values", "other sizes")
-"""Those that one call in evaluation mode can break."""
+"""The laws that a single call in evaluation mode can break."""
 
 
 def _law_of(each: InputSet, mode: str) -> str:
@@ -533,11 +535,10 @@ def _change(one: Any, other: Any) -> float:
 
 
 def _changed(before: Any, now: Any) -> bool:
-    """Return whether the bits of outputs are others now."""
+    """Return whether any output differs bitwise between ``before`` and ``now``."""
     pairs = list(zip(_tensors(before), _tensors(now), strict=False))
     return any(
-        one.shape == other.shape and one.dtype == other.dtype and elements(one) != elements(other)
-        for one, other in pairs
+        old.shape == new.shape and old.dtype == new.dtype and elements(old) != elements(new) for old, new in pairs
     )
 
 
@@ -546,7 +547,7 @@ def _without_infinities(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _overflows(expected: Reply, exact: Reply) -> bool:
-    """Return whether the reference loses in its dtype what there is in float64."""
+    """Return whether the reference overflows in its dtype where it does not in float64, or the reverse."""
     if exact.error:
         return False
     pairs = zip(_tensors(expected.outputs), _tensors(exact.outputs), strict=False)
@@ -565,12 +566,12 @@ def _perturbing(generator: torch.Generator) -> Callable[[torch.Tensor], torch.Te
 
 
 def _other_distribution(expected: torch.Tensor, actual: torch.Tensor) -> str:
-    """Return how two samples of outputs, one seed a row, differ in mean or spread; empty if they do not."""
+    """Describe how two samples of outputs, one seed a row, differ in mean or variance; empty if they do not."""
     means, variances = (expected.mean(0), actual.mean(0)), (expected.var(0), actual.var(0))
     error = ((variances[0] + variances[1]) / len(expected)).sqrt()
     scale = float(expected.abs().amax()) or 1.0
     if bool(((means[0] - means[1]).abs() > FAR * error + 1e-5 * scale).any()):
-        return "its mean is another one"
+        return "its mean differs from that of the reference"
     spreads = [float(each.sum()) for each in variances]
     if spreads[0] and not 0.6 < spreads[1] / spreads[0] < 1.6:
         return f"its variance is {spreads[1] / spreads[0]:.2f} times that of the reference"
@@ -578,7 +579,7 @@ def _other_distribution(expected: torch.Tensor, actual: torch.Tensor) -> str:
 
 
 def _shorter(arguments: Arguments) -> Iterator[Arguments]:
-    """Yield arguments of which a size is smaller, wherever it occurs or along one dimension."""
+    """Yield arguments with one size reduced, in every dimension that has it."""
     sizes = {size for tensor in arguments.tensors for size in tensor.shape if size > 1}
     for size in sorted(sizes, reverse=True):
         for new in dict.fromkeys((1, size // 2, size - 1)):

@@ -1,4 +1,4 @@
-"""``python -m pytest_fx judge``: judge candidates by name, for loops that write and try kernels."""
+"""``python -m pytest_fx judge``: judge candidates by name, for programs that generate and try kernels."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from pytest_fx.records.records import write_atomically
 def main(arguments: Sequence[str], out: Callable[[str], Any] = sys.stdout.write) -> int:
     """Judge candidates, and return the exit status.
 
-    It is 0 if all are right, 1 if one is wrong, 2 for what cannot be done, and 3 if one could not be judged.
+    It is 0 if all are right, 1 if any is wrong, 2 after an error, and 3 if any could not be judged.
     """
     parser = argparse.ArgumentParser(prog="python -m pytest_fx judge", description=main.__doc__)
     parser.add_argument("reference", help="the name of the reference: package.module:attribute")
@@ -32,7 +32,7 @@ def main(arguments: Sequence[str], out: Callable[[str], Any] = sys.stdout.write)
     parser.add_argument("--contract", default="close", help="close (default), exact or approximate(sqnr_db=…)")
     parser.add_argument("--forward-only", action="store_true", help="leave out gradients and training mode")
     parser.add_argument("--no-timing", action="store_true", help="do not time right candidates")
-    parser.add_argument("--seed", type=int, default=0, help="of what is drawn (0)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the drawn inputs (0)")
     parser.add_argument("--timeout", type=float, default=60.0, help="seconds that a call may take (60)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the verdicts there, too, as a list")
     options = parser.parse_args(arguments)
@@ -54,7 +54,7 @@ def main(arguments: Sequence[str], out: Callable[[str], Any] = sys.stdout.write)
             )
             verdicts.append(verdict)
             out(f"{verdict}\n")
-            if options.json is not None:  # after each, as a later one may end everything
+            if options.json is not None:  # after each candidate: a later one may end the process
                 write_atomically(options.json, json.dumps([asdict(each) for each in verdicts], indent=2) + "\n")
     except FxError as error:
         out(f"{type(error).__name__}: {error}\n")

@@ -1,7 +1,7 @@
-"""The process of a reference or a candidate: it is given inputs, computes, and answers with what came out.
+"""The process of a reference or a candidate: it receives inputs, computes, and sends the outputs.
 
-A call looks the same from inside whether it is timed or not. Inputs are written into memory that stays where it is, and
-the tensors there do not show it. The process answers when the outputs are computed and copied. They are fetched later.
+The process cannot tell a timed call from any other. Inputs are written to the same memory each time, behind the
+tensors' version counters. The process answers when the outputs are computed and copied. They are fetched later.
 """
 
 from __future__ import annotations
@@ -30,48 +30,48 @@ from pytest_fx.harness.structure import describe, leaves, map_tensors
 from pytest_fx.processes.child import Channel, Child, ChildEnded, Limits
 
 _WATCHED: tuple[Any, ...] = (torch, F, torch.Tensor, nn.Module, time, builtins)
-"""Where somebody may put other functions in the place of those that are there."""
+"""Modules and classes whose functions a candidate must not patch."""
 _WEIGHT = 0.7
-"""What gradients are of: the sum of the outputs, each element with a weight that depends on this."""
+"""Step between elements in the loss for gradients, the sum of outputs weighted by ``cos(index * step)``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What a call gave."""
+    """The result of a call."""
 
     error: str = ""
-    """What it raised; empty if it returned."""
+    """The exception that it raised, as text; empty if it returned."""
     outputs: Any = None
-    """What it returned."""
+    """The returned value."""
     structure: str = ""
-    """The kinds of its containers."""
+    """A description of its containers."""
     gradients: Mapping[str, torch.Tensor] = field(default_factory=dict[str, torch.Tensor])
-    """Gradients of inputs and parameters, by their places."""
+    """Gradients of inputs and parameters, by the input's path or the parameter's name."""
     inputs: Any = None
-    """Digests of the inputs afterwards."""
+    """Digests of the inputs after the call."""
     state: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """Parameters and buffers afterwards."""
+    """Parameters and buffers after the call."""
     aliases: tuple[str, ...] = ()
-    """Outputs that share memory with an input, each with that."""
+    """Pairs of an output and an input that share memory."""
     strange: tuple[str, ...] = ()
-    """Classes of outputs that are tensors of no plain class."""
+    """Classes of output tensors other than ``Tensor`` and ``Parameter``."""
     earlier: Any = None
-    """What the call before it had returned, as it is now."""
+    """The previous call's return value, read after this call."""
     before: Any = None
-    """What the call before it had returned, as it was then."""
+    """The previous call's return value, as fetched after that call."""
     is_kept: bool = True
-    """Whether the outputs are what they were when the call returned."""
+    """Whether the outputs still hold the values that they had when the call returned."""
 
 
 class Party:
     """The process of a reference or a candidate, as the judge sees it."""
 
     def __init__(self, load: Callable[[], Any], prepare: Callable[[Any], object] | None, limits: Limits) -> None:
-        """Start the process, which runs what ``load`` returns, and calls ``prepare`` after parameters were written."""
+        """Start the process. It runs the result of ``load``, and calls ``prepare`` on it after writing parameters."""
         self._limits = limits
         self._outputs: Any = None
         self.has_ended = False
-        """Whether the process is gone."""
+        """Whether the process has ended."""
         self._child = Child(lambda channel: _serve(channel, load, prepare))
         self.loaded: dict[str, Any] = self._answer()
 
@@ -90,32 +90,32 @@ class Party:
         return self._answer()
 
     def write(self, state: Mapping[str, torch.Tensor]) -> dict[str, Any]:
-        """Write parameters and buffers in place; return what went wrong, if something did."""
+        """Write parameters and buffers in place; return a description of the failure, empty if there is none."""
         return self._ask(do="write", state=dict(state))
 
     def place(
         self, inputs: list[Arguments], mode: str, seed: int, *, gradients: bool = False, float64: bool = False
     ) -> None:
-        """Write inputs of calls into the memory of the process."""
+        """Write the inputs of the next calls into the memory of the process."""
         calls = [{"args": each.args, "kwargs": each.kwargs} for each in inputs]
         self._ask(do="place", calls=calls, mode=mode, seed=seed, gradients=gradients, float64=float64)
 
     def go(self) -> float:
-        """Compute for the inputs that were placed. Return the seconds until the outputs are there."""
+        """Compute the outputs for the placed inputs. Return the seconds until they are ready."""
         start = time.perf_counter()
         self._child.send(encode({"do": "go"}))
         self._receive()
         return time.perf_counter() - start
 
     def fetch(self) -> list[Reply]:
-        """Return what the last calls gave."""
+        """Return the results of the last calls."""
         fields = Reply.__dataclass_fields__
         return [
             Reply(**{name: value for name, value in each.items() if name in fields}) for each in self._ask(do="fetch")
         ]
 
     def run(self, inputs: Arguments, mode: str = "eval", seed: int = 0, **options: bool) -> Reply:
-        """Return what one call gives; an end of the process is an error of the call."""
+        """Run one call. If the process ends, the reply has that as its error."""
         try:
             self.place([inputs], mode, seed, **options)
             self.go()
@@ -126,7 +126,7 @@ class Party:
             return Reply(error=f"it {ended.ending.cause}")
 
     def left(self) -> list[str]:
-        """Return what the calls have left in the process: threads, and functions in the place of others."""
+        """Return the side effects of the calls on the process: running threads and patched functions."""
         return list(self._ask(do="left"))
 
     def close(self) -> None:
@@ -136,12 +136,12 @@ class Party:
 
 def _serve(channel: Channel, load: Callable[[], Any], prepare: Callable[[Any], object] | None) -> None:
     _print_nothing()
-    torch.set_num_threads(1)  # the threads of the process that this one was forked from are not here
+    torch.set_num_threads(1)  # a fork does not have its parent's threads
     before, threads = _functions(), threading.active_count()
     try:
         bench = _Bench(load(), prepare)
     except BaseException as error:
-        channel.send(encode({"error": _told(error)}))
+        channel.send(encode({"error": _error_text(error)}))
         return
     channel.send(encode({"error": "", "state": bench.state(), "is_module": isinstance(bench.subject, nn.Module)}))
     while True:
@@ -159,18 +159,18 @@ def _serve(channel: Channel, load: Callable[[], Any], prepare: Callable[[Any], o
                 channel.send(encode(bench.fetch()))
             case _:
                 changed = sorted(name for name, value in _functions().items() if before.get(name) is not value)
-                left = [f"{name} is another function" for name in changed]
+                leftovers = [f"{name} is another function" for name in changed]
                 if threading.active_count() > threads:
-                    left.append("a thread that still runs")
-                channel.send(encode(left))
+                    leftovers.append("a thread is still running")
+                channel.send(encode(leftovers))
 
 
 def _print_nothing() -> None:
-    """Send what the process prints nowhere: whoever reads the output of the judge would take it for the judge's."""
+    """Discard all output of the process: readers would take it for output of the judge."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for stream in (1, 2):
         os.dup2(nowhere, stream)
-    # pytest, say, has put files of its own in the place of these
+    # pytest, for one, has replaced these by files of its own
     sys.stdout = sys.stderr = open(nowhere, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
 
 
@@ -184,7 +184,7 @@ def _functions() -> dict[str, Any]:
 
 
 class _Bench:
-    """What runs in the process of a party."""
+    """The subject in a party's process, with the memory of its inputs and its last results."""
 
     def __init__(self, subject: Any, prepare: Callable[[Any], object] | None) -> None:
         self.subject, self._prepare = subject, prepare
@@ -213,7 +213,7 @@ class _Bench:
                 for name, tensor in own.items():
                     tensor.copy_(state[name])
         except Exception as error:
-            return {"error": _told(error)}
+            return {"error": _error_text(error)}
         self._fresh = copy.deepcopy(own)
         self._prepared()
         return {}
@@ -227,7 +227,7 @@ class _Bench:
             self._calls.append(arguments.map(move))
 
     def _written(self, place: tuple[int, int], tensor: torch.Tensor) -> torch.Tensor:
-        """Return the tensor that lies at a place, with other contents, of which it knows nothing."""
+        """Return the tensor kept for a place, with the new contents, unnoticed by its version counter."""
         key = (place, tensor.dtype, tensor.shape, tensor.stride(), tensor.storage_offset())
         own = self._memory.setdefault(key, tensor)
         if own is not tensor and tensor.numel():
@@ -243,7 +243,7 @@ class _Bench:
             try:
                 result.compute(self._runnable(float64), self._request["seed"], gradients, float64)
             except BaseException as error:
-                result.error = _told(error)
+                result.error = _error_text(error)
             self._results.append(result)
 
     def _runnable(self, float64: bool) -> Any:
@@ -266,7 +266,7 @@ class _Bench:
 
 
 class _Result:
-    """One call: what it was given, and what it returned."""
+    """One call: its arguments and its result."""
 
     def __init__(self, call: Arguments) -> None:
         self.call, self.error = call, ""
@@ -276,22 +276,22 @@ class _Result:
 
     def compute(self, subject: Any, seed: int, gradients: bool, float64: bool) -> None:
         torch.manual_seed(seed)
-        given = (
+        arguments = (
             self.call.map(lambda tensor: tensor.double() if tensor.is_floating_point() else tensor)
             if float64
             else self.call
         )
         with contextlib.ExitStack() as stack:
             if gradients:
-                given = given.map(
+                arguments = arguments.map(
                     lambda tensor: tensor.detach().requires_grad_() if tensor.is_floating_point() else tensor
                 )
             else:
                 stack.enter_context(torch.no_grad())
-            self.returned = given.call(subject)
+            self.returned = arguments.call(subject)
             self.outputs = map_tensors(_copied, self.returned)
         if gradients:
-            self.gradients = dict(_gradients(self.returned, given, subject))
+            self.gradients = dict(_gradients(self.returned, arguments, subject))
 
     def reply(self, state: Mapping[str, Any]) -> dict[str, Any]:
         if self.error:
@@ -325,21 +325,21 @@ def _is_same(returned: Any, outputs: Any) -> bool:
 def _memory_of(tensor: torch.Tensor) -> int:
     try:
         return tensor.untyped_storage().data_ptr()
-    except Exception:  # of a class of somebody's own, which has no memory
+    except Exception:  # tensor subclasses may have no storage
         return 0
 
 
 def _copied(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a plain tensor of the elements, which are computed by now."""
+    """Return a plain copy of a tensor, so that a lazy subclass has to compute its elements."""
     return torch.clone(tensor.detach()).as_subclass(torch.Tensor)
 
 
-def _gradients(returned: Any, given: Arguments, subject: Any) -> Iterator[tuple[str, torch.Tensor]]:
+def _gradients(returned: Any, arguments: Arguments, subject: Any) -> Iterator[tuple[str, torch.Tensor]]:
     tensors = [leaf for _, leaf in leaves(returned) if isinstance(leaf, torch.Tensor) and leaf.requires_grad]
     outputs = [torch.view_as_real(leaf.resolve_conj()) if leaf.is_complex() else leaf for leaf in tensors]
     sources = {
         f"input{path}": leaf
-        for path, leaf in leaves((given.args, given.kwargs))
+        for path, leaf in leaves((arguments.args, arguments.kwargs))
         if isinstance(leaf, torch.Tensor) and leaf.requires_grad
     }
     if isinstance(subject, nn.Module):
@@ -348,13 +348,13 @@ def _gradients(returned: Any, given: Arguments, subject: Any) -> Iterator[tuple[
         return
     weights = [(torch.arange(each.numel(), dtype=each.dtype) * _WEIGHT).cos().reshape(each.shape) for each in outputs]
     total = sum((output * weight).sum() for output, weight in zip(outputs, weights, strict=True))
-    found = torch.autograd.grad(total, list(sources.values()), allow_unused=True)  # type: ignore[arg-type]
-    for name, gradient in zip(sources, found, strict=True):
+    gradients = torch.autograd.grad(total, list(sources.values()), allow_unused=True)  # type: ignore[arg-type]
+    for name, gradient in zip(sources, gradients, strict=True):
         if gradient is not None:
             yield name, gradient
 
 
-def _told(error: BaseException) -> str:
+def _error_text(error: BaseException) -> str:
     last = traceback.extract_tb(error.__traceback__)[-1:]
     place = f" ({last[0].filename.rpartition('/')[2]}:{last[0].lineno})" if last else ""
     return f"{type(error).__name__}: {str(error).partition(chr(10))[0][:300]}{place}"

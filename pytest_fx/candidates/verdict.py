@@ -14,36 +14,36 @@ Kind = Literal["right", "wrong", "not judged", "degenerate reference"]
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What is known of a candidate."""
+    """The result of judging a candidate."""
 
     verdict: Kind
-    """One of the four."""
+    """One of the four kinds."""
     reference: str
     """The name of the reference."""
     candidate: str
     """The name of the candidate."""
     law: str = ""
-    """The law that is broken, if one is."""
+    """The broken law; empty if there is none."""
     evidence: str = ""
-    """What shows it: the worst element, or the error; or why nothing is judged."""
+    """The evidence of it: the worst element, or the error; or the reason why nothing was judged."""
     inputs: str = ""
-    """The smallest inputs that show it: what is special about them, and their shapes."""
+    """The smallest inputs that show it: their description and shapes."""
     laws: tuple[str, ...] = ()
-    """The laws that were asked."""
+    """The laws that were checked."""
     input_sets: int = 0
-    """The number of input sets that reference and candidate were called with."""
+    """The number of input sets that both were called with."""
     refused: tuple[str, ...] = ()
-    """Input sets that the reference does not take, which the candidate was not asked for."""
+    """Input sets that the reference refuses; the candidate is not called with them."""
     detection_limit: float | None = None
-    """The smallest relative change of all outputs that would have been caught; None if that is not known."""
+    """The smallest relative change of all outputs that the judgement would detect; None if unknown."""
     speedup: float | None = None
-    """How many times as fast as the reference the candidate is; None if it was not timed."""
+    """The speed-up over the reference: its time divided by the candidate's; None if not timed."""
     interval: tuple[float, float] | None = None
-    """The interval of that, at 95 %."""
+    """The 95 % confidence interval of the speed-up."""
     why_no_speedup: str = ""
-    """Why it was not timed."""
+    """The reason why it was not timed; empty if it was."""
     seconds: float = 0.0
-    """Seconds that the judgement took."""
+    """The seconds of the judgement."""
 
     def __bool__(self) -> bool:
         """Return whether the candidate is right."""
@@ -72,9 +72,9 @@ class Verdict:
 
 
 class RefusedCandidate(FxError, AssertionError):
-    """A candidate may not stand in the place of its reference: it is wrong, or it could not be judged."""
+    """A candidate may not replace its reference: it is wrong, or it could not be judged."""
 
     def __init__(self, verdict: Verdict) -> None:
         super().__init__(str(verdict))
         self.verdict = verdict
-        """What is known of the candidate."""
+        """The verdict on the candidate."""

@@ -1,6 +1,6 @@
-"""Values as bytes, between the judge and the processes of reference and candidate: data alone, and no code.
+"""Values as bytes, between the judge and the processes of reference and candidate: data only, no code.
 
-What a candidate sends is never unpickled. Tensors go as their elements; a container as a list, a tuple or a dict.
+Data from a candidate is never unpickled. A tensor is sent as its elements, a container as a list, a tuple or a dict.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ _DTYPES = {str(value).removeprefix("torch."): value for value in vars(torch).val
 
 
 def encode(value: Any) -> bytes:
-    """Return a value as bytes; other objects than containers, tensors, numbers and text become names of classes."""
+    """Encode containers, tensors, numbers and text as bytes; of any other object, only its class name is sent."""
     blobs: list[bytes] = []
     header = json.dumps(_encoded(value, blobs)).encode()
     return b"".join((len(header).to_bytes(_LENGTH, "big"), header, *blobs))
 
 
 def decode(data: bytes) -> Any:
-    """Return the value that :func:`encode` wrote.
+    """Decode a value that :func:`encode` wrote.
 
     Raises:
-        ValueError: the bytes are cut off, or were written by somebody else.
+        ValueError: the bytes are truncated, or do not come from :func:`encode`.
     """
     start = _LENGTH + int.from_bytes(data[:_LENGTH], "big")
     if start > len(data):
@@ -37,7 +37,7 @@ def decode(data: bytes) -> Any:
 
 
 def elements(tensor: torch.Tensor) -> bytes:
-    """Return the elements of a tensor in the order of its dimensions."""
+    """Return the elements of a tensor as bytes, in row-major order."""
     plain = torch.empty(tensor.shape, dtype=tensor.dtype)
     plain.copy_(tensor.detach())
     return plain.reshape(-1).view(torch.uint8).numpy().tobytes() if plain.numel() else b""
@@ -92,7 +92,7 @@ def _decoded(header: Mapping[str, Any], blobs: memoryview) -> Any:
 
 
 def _placed(plain: torch.Tensor, strides: tuple[int, ...], offset: int) -> torch.Tensor:
-    """Return a tensor with some strides, behind some elements of its memory."""
+    """Return a copy of a tensor with the given strides and storage offset."""
     if (strides == plain.stride() and not offset) or not plain.numel():
         return plain
     if any(size > 1 and not stride for size, stride in zip(plain.shape, strides, strict=True)):
@@ -103,7 +103,7 @@ def _placed(plain: torch.Tensor, strides: tuple[int, ...], offset: int) -> torch
 
 
 class Opaque:
-    """What cannot be sent: an object of a class."""
+    """A stand-in for an object that cannot be sent: the name of its class."""
 
     def __init__(self, kind: str) -> None:
         self.kind = kind

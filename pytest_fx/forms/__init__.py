@@ -1,8 +1,8 @@
-"""The forms that people write passes in: how each is recognized, what it is given, and how its result is read back.
+"""The forms of passes: how each is recognized, which program it gets, and how its result is read back.
 
-One file is one form. A pass on programs that this library captures has no file here. All other forms are given what
-torch itself makes of the model, a ``torch.export.ExportedProgram`` or what comes of one, with no node of ours in it.
-What they return is called beside the model.
+Each form has its own file, but for passes on programs that this library captures. All other forms get a program from
+torch itself: a ``torch.export.ExportedProgram``, or a program derived from it, without any node of ours. Their results
+are called beside the model.
 """
 
 from pytest_fx.forms.exported_source import ExportedSource, Level

@@ -1,4 +1,4 @@
-"""The form ``aten``: ``torch.fx.GraphModule`` of ``torch.export``, in operators of ATen."""
+"""The form ``aten``: passes on a ``torch.fx.GraphModule`` from ``torch.export``, in ATen operators."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ def _recognizes(pass_: Any) -> bool:
 
 
 def _apply(pass_: Any, source: ExportedSource, level: Level) -> FormResult:
-    given = source.graph_module(level)
-    before = written(given)
-    return result_of_module(given, pass_(given), before)
+    graph_module = source.graph_module(level)
+    before = written(graph_module)
+    return result_of_module(graph_module, pass_(graph_module), before)
 
 
 ATEN = Form(
@@ -29,4 +29,4 @@ ATEN = Form(
     ("exported", "decomposed", "inductor"),
     laws=("form well formed", "form signature", "form round trips"),
 )
-"""Passes on modules of operators of ATen."""
+"""Passes on graph modules of ATen operators."""

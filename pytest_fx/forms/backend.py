@@ -1,4 +1,4 @@
-"""The form ``backend``: a backend of ``torch.compile``."""
+"""The form ``backend``: backends of ``torch.compile``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pytest_fx.forms.recognition import first_annotation, required
 
 
 def _apply(pass_: Any, source: ExportedSource, level: Level) -> FormResult:
-    """Let Dynamo give it what it captures, when the result is first called."""
+    """Compile the module with the pass as backend. Dynamo calls it with the captured graphs at the first call."""
     program: Any = torch.compile(source.copied(), backend=pass_)
     return FormResult(program)
 

@@ -1,4 +1,4 @@
-"""The form ``export-pass``: subclasses of ``PassBase`` on the graphs of exported programs, as ExecuTorch has them."""
+"""The form ``export-pass``: subclasses of ``PassBase`` on the graphs of exported programs, as in ExecuTorch."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from pytest_fx.forms.recognition import uses_aten
 
 
 def _recognizes(pass_: Any) -> bool:
-    """Return whether a pass runs programs anew, operator by operator, or is a ``PassBase`` that looks for ATen."""
+    """Return whether a pass is a ``PassBase`` that interprets programs by operator, or that uses ATen operators."""
     is_interpreter = callable(getattr(pass_, "call_operator", None))
     return isinstance(pass_, PassBase) and (is_interpreter or uses_aten(pass_)) and not is_for_ours(pass_)
 
 
 def _apply(pass_: Any, source: ExportedSource, level: Level) -> FormResult:
-    """Let torch apply the pass, and bring the signature up to date with its graph."""
+    """Let torch apply the pass and update the signature to the new graph."""
     exported = source.exported(level)
     before = written(exported)
     return result_of_exported(exported._transform_do_not_use(pass_), before)

@@ -1,4 +1,4 @@
-"""The form ``exported-program``: ``torch.export.ExportedProgram``."""
+"""The form ``exported-program``: passes on a ``torch.export.ExportedProgram``."""
 
 from __future__ import annotations
 

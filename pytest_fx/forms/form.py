@@ -1,4 +1,4 @@
-"""A form of passes, a pass with its form, and what such a pass made."""
+"""A form of passes, a pass with its form, and the result of such a pass."""
 
 from __future__ import annotations
 
@@ -19,78 +19,78 @@ from pytest_fx.forms.recognition import uses_patterns
 
 @dataclass(frozen=True, slots=True)
 class FormResult:
-    """What a pass made, as it can be called and as it can be looked at."""
+    """The result of a pass: a module to call, and its graph to inspect."""
 
     program: nn.Module
-    """What is called."""
+    """The module to call."""
     exported: ExportedProgram | None = None
-    """The exported program, where the form has one."""
+    """The exported program; None if the form has none."""
     graph_module: torch.fx.GraphModule | None = None
-    """The program with a graph, where there is one."""
+    """The module with the graph; None if there is none."""
     nodes_before: int | None = None
-    """Nodes of the graph that the pass was given."""
+    """The number of nodes before the pass."""
     nodes_after: int | None = None
-    """Nodes of the graph that it left."""
+    """The number of nodes after the pass."""
     changed: bool = True
-    """Whether it changed what it was given, as far as that can be seen."""
+    """Whether the pass changed the program, as far as a comparison shows."""
     level: Level | None = None
-    """The level of what it was given."""
+    """The level of the program that the pass got."""
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """What a pass takes and returns: a row of :data:`pytest_fx.forms.TABLE`."""
+    """The protocol of a pass: its input and its result. A row of :data:`pytest_fx.forms.TABLE`."""
 
     name: str
-    """What ``--fx-form`` calls it."""
+    """The name for ``--fx-form``."""
     takes: str
-    """What the pass is given, and what it returns, in words."""
+    """The input and the result of a pass, in words."""
     recognizes: Callable[[Any], bool]
-    """Whether a pass is written in it, as its classes, annotations and code show."""
+    """Tells by classes, annotations and code whether a pass has this form."""
     apply: Callable[[Any, ExportedSource, Level], FormResult]
-    """Calls a pass on what the source gives at a level, and reads the result back."""
+    """Applies a pass to the program of a source at a level, and reads the result back."""
     identity: Any
-    """A pass in this form that changes nothing: a law that its result breaks is not held against others."""
+    """A pass in this form that changes nothing. Laws that its result breaks are waived for other passes."""
     levels: tuple[Level, ...] = ("exported", "decomposed")
-    """The graphs to give in turn until the pass changes one: those of its ``torch.export``, decomposed or not."""
+    """The levels of the exported program, which are tried in turn until the pass changes something."""
     contract: Contract | None = None
-    """What a pass promises that does not say so itself; None for the usual."""
+    """The contract of a pass that declares none; None for the default contract."""
     laws: tuple[str, ...] = field(default=())
-    """Laws of its results beside those that every program is held to."""
+    """Laws of this form, in addition to those of every program."""
     may_change: tuple[str, ...] = ()
-    """What every pass in the form may change: one that is run after autograd need not leave what has gradients."""
+    """The laws that any pass in the form may break. Passes that run after autograd may lose gradients."""
     is_exported: bool = True
-    """Whether the pass is given what ``torch.export`` makes of the model."""
+    """Whether the pass gets a program from ``torch.export``."""
 
     def why_not_given(self, source: ExportedSource, level: Level) -> str | None:
-        """Return why there is no program to give to a pass, in words; None if there is one, which is made now."""
+        """Export the program for a pass. Return the reason if that fails, else None."""
         if not self.is_exported:
             return None
         try:
             source.prepare(level)
         except Exception as error:
             reason = str(error).strip().partition("\n")[0]
-            return f"torch.export does not take the model: {type(error).__name__}: {reason}"
+            return f"torch.export cannot export the model: {type(error).__name__}: {reason}"
         return None
 
 
 class FormedPass:
-    """A pass that is given programs of torch in its own form, and not one of ours."""
+    """A pass with its form. It gets a program from torch, not one of ours."""
 
     __slots__ = ("contract", "form", "levels", "may_change", "name", "pass_")
 
     form: Form
-    """The form that it is written in."""
+    """The form of the pass."""
     levels: tuple[Level, ...]
-    """What it is given in turn: Inductor's decompositions only where it uses patterns, since they take seconds."""
+    """The levels to try in turn. Inductor's is only for passes that use its patterns, since it takes seconds."""
     pass_: Any
-    """The pass itself."""
+    """The unwrapped pass."""
     name: str
-    """What it is called in messages and tables."""
+    """The name in messages and tables."""
     contract: Contract
-    """What it promises about the numbers."""
+    """The numerical contract."""
     may_change: tuple[str, ...]
-    """What it may change (see ``fx.passes.PassPipeline``)."""
+    """The properties that it may change (see ``fx.passes.PassPipeline``)."""
 
     def __init__(self, pass_: Any, form: Form) -> None:
         self.pass_, self.form = pass_, form
@@ -111,25 +111,25 @@ class FormedPass:
         return hash((id(self.pass_), self.form.name))
 
     def __call__(self, program: Any) -> Any:
-        """Refuse a program of ours, as a pipeline or a caller of passes gives it."""
+        """Raise :class:`PassError`: pipelines and callers of passes have programs of ours."""
         raise PassError(
             f"the pass {self.name!r} takes {self.form.takes}",
-            why="a program of ours is none, and what torch.export gives has no place between passes on ours",
-            remedy="give the pass by itself: pytest --fx-model NAME --fx-pass NAME, or fx_equal(pass_)",
+            why="this is a program of fx, not of torch, and a pipeline of fx passes cannot hold programs of torch",
+            remedy="run the pass by itself: pytest --fx-model NAME --fx-pass NAME, or fx_equal(pass_)",
         )
 
     def applied(self, source: ExportedSource, level: Level) -> FormResult:
-        """Return what the pass makes of what the source gives at a level."""
+        """Apply the pass to the program of a source at a level."""
         return replace(self.form.apply(self.pass_, source, level), level=level)
 
     def untouched(self, level: Level | None) -> FormedPass:
-        """The pass in the same form that changes nothing, given what there is at a level."""
+        """Return the identity pass of the same form, at the given level alone if there is one."""
         form = self.form if level is None else replace(self.form, levels=(level,))
         return FormedPass(self.form.identity, form)
 
 
 def written(program: Any) -> list[Any]:
-    """Return what tells two states of a program apart: its nodes, those of programs inside, and its tensors."""
+    """Return a snapshot for comparison: the signature, the nodes including those of submodules, and the tensors."""
     module = program.graph_module if isinstance(program, ExportedProgram) else program
     parts = [part for part in module.modules() if isinstance(part, torch.fx.GraphModule)]
     nodes = [(part_node.format_node(), part_node.target) for part in parts for part_node in part.graph.nodes]
@@ -138,7 +138,7 @@ def written(program: Any) -> list[Any]:
 
 
 def result_of_module(given: torch.fx.GraphModule, returned: Any, before: list[Any]) -> FormResult:
-    """Read back what a pass returned that was given ``given``, of which ``before`` was written."""
+    """Read the result of a pass on the graph module ``given``, whose snapshot before the pass is ``before``."""
     returned = given if returned is None else without_flag(returned)
     if not isinstance(returned, torch.fx.GraphModule):
         return FormResult(called_as_module(returned), nodes_before=len(before[1]))
@@ -148,7 +148,7 @@ def result_of_module(given: torch.fx.GraphModule, returned: Any, before: list[An
 
 
 def result_of_exported(exported: ExportedProgram, before: list[Any]) -> FormResult:
-    """Read back an exported program that a pass left or returned; ``before`` is what the one before was written as."""
+    """Read the exported program that a pass edited or returned; ``before`` is the snapshot before the pass."""
     exported.graph_module.recompile()
     after = written(exported)
     return FormResult(
@@ -157,19 +157,19 @@ def result_of_exported(exported: ExportedProgram, before: list[Any]) -> FormResu
 
 
 def with_names_of_graph(exported: ExportedProgram) -> ExportedProgram:
-    """Return the program with a signature that has the names of its graph, which somebody edited who knows of none."""
+    """Return the program with a signature that matches its graph, after an edit of the graph alone."""
     return exported._transform_do_not_use(lambda graph_module: PassResult(graph_module, True))
 
 
 def without_flag(returned: Any) -> Any:
-    """Return the program of a pair of it and whether it changed, such as a ``PassResult``."""
+    """Return the program of a ``(program, changed)`` pair such as a ``PassResult``; return anything else as it is."""
     if isinstance(returned, tuple) and len(returned) == 2 and isinstance(returned[1], bool):
         return returned[0]
     return returned
 
 
 class CalledAsModule(nn.Module):
-    """A callable as a module: a function that a compiler made, say. Modules that it is a method of are below it."""
+    """A module that calls a function, such as one from a compiler. A bound method's module becomes a submodule."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         super().__init__()
@@ -179,19 +179,19 @@ class CalledAsModule(nn.Module):
             self.owner = owner
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Call it."""
+        """Call the function."""
         return self.function(*args, **kwargs)
 
 
 class UnreadableResultError(PassError):
-    """A pass returned something that cannot be called with the model's inputs, so that nothing can be compared."""
+    """A pass returned an object that cannot be called with the model's inputs, and so cannot be compared."""
 
 
 def called_as_module(returned: Any) -> nn.Module:
-    """Return what can be called as a module.
+    """Return a module that calls ``returned``, or ``returned`` itself if it is a module.
 
     Raises:
-        UnreadableResultError: it cannot be called.
+        UnreadableResultError: ``returned`` cannot be called.
     """
     if isinstance(returned, nn.Module):
         return returned

@@ -1,4 +1,4 @@
-"""The form ``graph``: ``torch.fx.Graph``, as Inductor gives it to its custom passes after autograd."""
+"""The form ``graph``: passes on a ``torch.fx.Graph``, as Inductor's custom passes after autograd."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ def _recognizes(pass_: Any) -> bool:
 
 
 def _apply(pass_: Any, source: ExportedSource, level: Level) -> FormResult:
-    """Give the graph whose parameters and buffers are inputs, as Inductor has it; an edit in place is the result."""
+    """Apply the pass to the graph of the exported program, which has parameters and buffers as inputs, as in Inductor.
+
+    The pass edits it in place, or returns another graph.
+    """
     exported = source.exported(level)
     before = written(exported)
     returned = pass_(exported.graph)
@@ -37,4 +40,4 @@ GRAPH = Form(
     laws=("form well formed", "form signature", "form round trips"),
     may_change=("gradients",),
 )
-"""Passes on graphs alone."""
+"""Passes on bare graphs."""

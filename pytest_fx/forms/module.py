@@ -1,4 +1,4 @@
-"""The form ``module``: any callable that takes a module and returns something to call in its place."""
+"""The form ``module``: any callable from a module to a replacement that can be called."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _apply(pass_: Any, source: ExportedSource, level: Level) -> FormResult:
 
 
 def _recognizes(pass_: Any) -> bool:
-    """Return whether a pass says that it takes modules, and nothing says that it takes programs of a library."""
+    """Return whether a pass is annotated to take modules, and does not use the graph programs of either library."""
     takes_modules = first_annotation(pass_) is nn.Module and required(pass_) == 1
     return takes_modules and not is_for_torch(pass_) and not is_for_ours(pass_)
 

@@ -1,4 +1,4 @@
-"""The form ``partitioner``: a support of operators, by which torch fuses what is supported into partitions."""
+"""The form ``partitioner``: operator supports, by which torch fuses the supported nodes into partitions."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from pytest_fx.forms.form import Form, FormResult, result_of_module, written
 
 
 def _apply(pass_: Any, source: ExportedSource, level: Level) -> FormResult:
-    """Fuse partitions of supported nodes, each into a module that is called."""
-    partitioner: Any = importlib.import_module("torch.fx.passes.infra.partitioner")
-    given = source.graph_module(level)
-    before = written(given)
-    made = partitioner.CapabilityBasedPartitioner(given, pass_, allows_single_node_partition=True)
-    return result_of_module(given, made.partition_and_fuse(), before)
+    """Fuse each partition of supported nodes into a submodule."""
+    library: Any = importlib.import_module("torch.fx.passes.infra.partitioner")
+    graph_module = source.graph_module(level)
+    before = written(graph_module)
+    partitioner = library.CapabilityBasedPartitioner(graph_module, pass_, allows_single_node_partition=True)
+    return result_of_module(graph_module, partitioner.partition_and_fuse(), before)
 
 
 PARTITIONER = Form(
@@ -29,4 +29,4 @@ PARTITIONER = Form(
     create_op_support(lambda modules, node: False),
     laws=("form well formed", "form signature", "form round trips"),
 )
-"""Supports of partitioners."""
+"""Operator supports of partitioners."""

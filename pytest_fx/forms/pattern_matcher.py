@@ -11,7 +11,7 @@ from pytest_fx.forms.recognition import PATTERN_MATCHERS, is_one_of
 
 
 class _NoPatterns:
-    """The set with no pattern: torch's own, made where it is asked for, since its import takes seconds."""
+    """An empty set of patterns. It is created at its use, because the import takes seconds."""
 
     def apply(self, graph: Any) -> int:
         matcher: Any = importlib.import_module("torch._inductor.pattern_matcher")
@@ -19,7 +19,7 @@ class _NoPatterns:
 
 
 def _apply(pass_: Any, source: ExportedSource, level: Level) -> FormResult:
-    """Apply the patterns as Inductor does: to the graph, and then sort it."""
+    """Apply the patterns to the graph and sort it topologically, as Inductor does."""
     sort: Any = importlib.import_module("torch._inductor.pattern_matcher").stable_topological_sort
     exported = source.exported(level)
     before = written(exported)
@@ -38,4 +38,4 @@ PATTERN_MATCHER = Form(
     laws=("form well formed", "form signature", "form round trips"),
     may_change=("gradients",),
 )
-"""Sets of patterns of Inductor."""
+"""Inductor's sets of patterns."""

@@ -1,4 +1,4 @@
-"""The form ``quantizer``: what annotates programs for PT2E, of torchao or of ``torch.ao``."""
+"""The form ``quantizer``: quantizers for PT2E, of torchao or of ``torch.ao``."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from pytest_fx.forms.form import Form, FormResult, called_as_module, written
 from pytest_fx.forms.recognition import QUANTIZERS, class_called, is_one_of
 
 LEAST_SQNR = 20.0
-"""Decibels that 8-bit integers keep where the quantizer does not say."""
+"""Contract in decibels for quantizers that declare none, met by 8-bit integers."""
 
 
 class _NoAnnotations:
-    """The quantizer that annotates nothing, so that preparing and converting are all that is done."""
+    """A quantizer that annotates nothing, so that PT2E only prepares and converts."""
 
     def transform_for_annotation(self, model: Any) -> Any:
         return model
@@ -28,16 +28,16 @@ class _NoAnnotations:
     def validate(self, model: Any) -> None:
         pass
 
-    def prepare_obs_or_fq_callback(self, *given: Any) -> None:
+    def prepare_obs_or_fq_callback(self, *arguments: Any) -> None:
         pass
 
 
 def _apply(pass_: Any, source: ExportedSource, level: Level) -> FormResult:
-    """Prepare, calibrate on the example and on data of its own, and convert, as the library says to."""
+    """Prepare, calibrate on the example and on further data, and convert, by the library of the quantizer."""
     flow = _flow(pass_)
-    given = source.graph_module(level)
-    before = written(given)
-    prepared = flow.prepare_pt2e(given, pass_)
+    graph_module = source.graph_module(level)
+    before = written(graph_module)
+    prepared = flow.prepare_pt2e(graph_module, pass_)
     with torch.no_grad():
         for args, kwargs in [source.call, *source.data()]:
             prepared(*args, **kwargs)
@@ -48,7 +48,7 @@ def _apply(pass_: Any, source: ExportedSource, level: Level) -> FormResult:
 
 
 def _flow(quantizer: Any) -> Any:
-    """The module with ``prepare_pt2e`` of the library that the quantizer's base class is from."""
+    """Return the module with ``prepare_pt2e`` from the library of the quantizer's base class."""
     for path, flow in zip(QUANTIZERS, _FLOWS, strict=True):
         kind = class_called(path)
         if kind is not None and isinstance(quantizer, (kind, _NoAnnotations)):

@@ -29,19 +29,19 @@ TABLE: tuple[Form, ...] = (
     BACKEND,
     MODULE,
 )
-"""All forms in which a pass is given a program of torch: the first that recognizes a pass is its own."""
+"""All forms whose passes get a program from torch. The first that recognizes a pass is its form."""
 TO_TRY = (ATEN, EXPORTED_PROGRAM, GRAPH)
-"""Forms to try with a pass of which nothing shows the form, and which does not take a program of ours."""
+"""Forms to try for a pass without evidence of its form that fails on programs of ours."""
 
 
 @dataclass(frozen=True, slots=True)
 class CapturedForm:
-    """A form in which a pass is given what this library captured."""
+    """A form whose passes get a program that this library captured."""
 
     name: str
-    """What ``--fx-form`` calls it."""
+    """The name for ``--fx-form``."""
     takes: str
-    """What the pass is given, and what it returns, in words."""
+    """The input and the result of a pass, in words."""
 
 
 CAPTURED = (
@@ -49,26 +49,26 @@ CAPTURED = (
     CapturedForm("torch.fx", "a torch.fx.GraphModule of symbolic tracing, and returns one, or nothing"),
     CapturedForm("functional", "either of these, exported and written in functions and methods of torch"),
 )
-"""The forms of passes on what this library captures."""
+"""The forms of passes on captured programs."""
 
 
 def recognized(pass_: Any) -> Form | None:
-    """Return the form of the table that a pass shows; None where it shows none, or takes a captured program."""
+    """Return the first form of the table that recognizes a pass; None if none does, or it takes a captured program."""
     return next((form for form in TABLE if form.recognizes(pass_)), None)
 
 
 def is_guessed(pass_: FormedPass) -> bool:
-    """Return whether the form of a pass is that of what it mentions, and it does not say what it takes."""
+    """Return whether the form of a pass was inferred from the names in its code, since it has no annotation."""
     return pass_.form is ATEN and first_annotation(pass_.pass_) is None
 
 
 def form_called(name: str) -> Form | None:
-    """Return the form of a name; None for one of captured programs."""
+    """Return the form called ``name``; None for a form of captured programs."""
     return next((form for form in TABLE if form.name == name), None)
 
 
 def form_name(pass_: Any) -> str:
-    """Return what the form of a loaded pass is called.
+    """Return the name of a loaded pass's form.
 
     >>> form_name(lambda graph_module: graph_module)
     'fx'

@@ -114,7 +114,7 @@ def judge(
         return Verdict(NOT_JUDGED, *names, evidence=f"no process for a candidate can be started: {why}")
     several = samples(inputs, seed)
     if not several[0].tensors:
-        raise InputError("judge needs tensors as inputs", remedy="give inputs=(x,), or a function of a seed")
+        raise InputError("judge needs tensors as inputs", remedy="give inputs=(x,), or a function that takes a seed")
     limits = Limits(seconds=timeout)
     court: _Court | None = None
     parties: list[Party] = []

@@ -119,16 +119,16 @@ def start_fetch(server: str, table: str, ids: Tensor, width: int, seconds: float
 
 def wait_for_vectors(fetched: _Fetch) -> Tensor:
     """Wait for the requested vectors, and return them."""
-    what = f"table {fetched.table!r} of server {fetched.server!r} gave no vectors"
+    what = f"table {fetched.table!r} of server {fetched.server!r} returned no vectors"
     try:
         answer = fetched.future.wait()
     except Exception as error:
         reason = str(error).strip().partition("\n")[0]
-        remedy = f"see whether the server runs, and answers within {fetched.seconds:g} s"
+        remedy = f"check that the server runs and answers within {fetched.seconds:g} s"
         raise FetchError(what, why=f"{type(error).__name__}: {reason}", remedy=remedy) from error
     received = (tuple(answer.shape), answer.dtype) if isinstance(answer, Tensor) else type(answer).__name__
     if received != (fetched.shape, torch.float32):
-        raise FetchError(what, value=received, why=f"asked for were {fetched.shape}, torch.float32")
+        raise FetchError(what, value=received, why=f"expected {fetched.shape}, torch.float32")
     return answer
 
 

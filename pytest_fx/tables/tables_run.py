@@ -54,9 +54,9 @@ class TablesRun:
             self.measurements.keep(table, record)
         except OSError as error:
             path = self.measurements.path(table)
-            self.said.append(f"not on disk is this record, which belongs into {path}:")
+            self.said.append(f"this record is not on disk; append it to {path}:")
             self.said.append(json.dumps(record, default=str))
-            reason = f"what is measured cannot be kept in {path}: {error.strerror}; make room, and run this again"
+            reason = f"measurements cannot be written to {path}: {error.strerror}; make room, and run this again"
             pytest.exit(reason, returncode=pytest.ExitCode.TESTS_FAILED)
 
 

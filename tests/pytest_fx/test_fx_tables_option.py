@@ -184,11 +184,9 @@ def test_a_full_disk_ends_the_run_and_says_what_is_not_on_it(run, petals, monkey
     result = run("--fx-tables=petals", "--fx-tables-afresh", *workers)
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     result.stdout.fnmatch_lines(
-        ["not on disk is this record, which belongs into *petals.jsonl:", '{"measured": *"row": "daisy"*"petals": 34*']
+        ["this record is not on disk; append it to *petals.jsonl:", '{"measured": *"row": "daisy"*"petals": 34*']
     )
-    result.stdout.fnmatch_lines(
-        "*what is measured cannot be kept in *petals.jsonl: No space left on device; make room*"
-    )
+    result.stdout.fnmatch_lines("*measurements cannot be written to *petals.jsonl: No space left on device; make room*")
     result.stdout.no_fnmatch_line("*rose*")
     assert "Traceback" not in str(result.stdout)
     assert "34" in (results / "petals.md").read_text()

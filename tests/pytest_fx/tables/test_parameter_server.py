@@ -103,7 +103,7 @@ def try_against(table, meanwhile=lambda server: None, after=lambda server: None,
 def assert_says(said, *parts):
     """The error names the table, and the user's line; it says the rest as well."""
     line = 'forward:  return dense + parameter_server.fetch(OTHER, "rows", ids, 2, SECONDS)'
-    for part in ("FetchError", "table 'rows' of server 'other' gave no vectors", "wait_for_vectors", line, *parts):
+    for part in ("FetchError", "table 'rows' of server 'other' returned no vectors", "wait_for_vectors", line, *parts):
         assert part in said, said
 
 

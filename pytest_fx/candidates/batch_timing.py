@@ -34,7 +34,7 @@ def timed(
     count = _calls_of_batch(reference, several[0])
     ratios: list[float] = []
     for number in range(ROUNDS):
-        contents = [redrawn(several[each % len(several)], 10_000 + number * MOST_CALLS + each) for each in range(count)]
+        contents = [redrawn(several[call % len(several)], 10_000 + number * MOST_CALLS + call) for call in range(count)]
         seconds: dict[str, float] = {}
         outputs: dict[str, Any] = {}
         order = (("reference", reference), ("candidate", candidate))

@@ -116,20 +116,20 @@ def judge(
     if not several[0].tensors:
         raise InputError("judge needs tensors as inputs", remedy="give inputs=(x,), or a function that takes a seed")
     limits = Limits(seconds=timeout)
-    court: _Court | None = None
+    judgement: _Judgement | None = None
     parties: list[Party] = []
     try:
         parties.append(Party(_loader(reference, "reference"), None, limits))
         parties.append(Party(_loader(candidate, "candidate"), prepare, limits))
-        court = _Court(parties[0], parties[1], several, contract, forward_only, seed)
-        court.sit()
-        verdict = court.right(names)
-        if timing and court.is_random:
+        judgement = _Judgement(parties[0], parties[1], several, contract, forward_only, seed)
+        judgement.check_laws()
+        verdict = judgement.right(names)
+        if timing and judgement.is_random:
             verdict = replace(verdict, why_no_speedup="the reference is random, so that no output can be compared")
         elif timing:
-            verdict = timed(parties[0], parties[1], several, verdict, court.allowed)
+            verdict = timed(parties[0], parties[1], several, verdict, judgement.allowed)
     except _Broken as broken:
-        smallest = court.smaller(broken) if court is not None else broken
+        smallest = judgement.smaller(broken) if judgement is not None else broken
         verdict = Verdict(
             WRONG, *names, law=smallest.law, evidence=smallest.evidence, inputs=_described(smallest.inputs)
         )
@@ -142,8 +142,10 @@ def judge(
     finally:
         for party in parties:
             party.close()
-    if court is not None:
-        verdict = replace(verdict, laws=tuple(court.laws), input_sets=court.count, refused=tuple(court.refused))
+    if judgement is not None:
+        verdict = replace(
+            verdict, laws=tuple(judgement.laws), input_sets=judgement.count, refused=tuple(judgement.refused)
+        )
     return replace(verdict, seconds=time.perf_counter() - start)
 
 
@@ -181,7 +183,7 @@ def _loader(subject: Any, kind: str) -> Callable[[], Any]:
 
 
 @dataclass
-class _Court:
+class _Judgement:
     """One judgement, with its state."""
 
     reference: Party
@@ -207,7 +209,7 @@ class _Court:
         """Return the verdict on a candidate that keeps all laws."""
         return Verdict(RIGHT, *names, detection_limit=self.detection, why_no_speedup="timing=False")
 
-    def sit(self) -> None:
+    def check_laws(self) -> None:
         """Check every law.
 
         Raises:
@@ -221,12 +223,12 @@ class _Court:
         for mode in modes:
             if self._is_random(mode):
                 self.is_random = self.is_random or mode == "eval"
-                self._ask_random(mode)
+                self._check_random(mode)
             else:
-                self._ask_input_sets(mode)
+                self._check_input_sets(mode)
         if not self.is_random:
-            self._ask_redrawn_parameters()
-            self._ask_many_calls()
+            self._check_redrawn_parameters()
+            self._check_many_calls()
         self.laws["process"] = None
         if leftovers := self.candidate.left():
             raise _Broken("process", "it changes its process: " + ", ".join(leftovers))
@@ -266,7 +268,7 @@ class _Court:
             raise _Unjudged(f"the reference does not take the inputs: {first.error}")
         if not any(tensor.numel() for tensor in _tensors(first.outputs)):
             raise _Unjudged("the reference returns no numbers", DEGENERATE)
-        others = [self.reference.run(each) for each in self.several[1:]]
+        others = [self.reference.run(arguments) for arguments in self.several[1:]]
         if all(other.error or _change(first.outputs, other.outputs) < INSENSITIVE for other in others):
             raise _Unjudged(
                 "the outputs of the reference hardly depend on its inputs: nothing can be learned", DEGENERATE
@@ -278,86 +280,86 @@ class _Court:
 
     # Laws.
 
-    def _ask_input_sets(self, mode: str) -> None:
+    def _check_input_sets(self, mode: str) -> None:
         failed: dict[str, int] = {}
         free_dimensions: set[str] = set()
         is_approximate = isinstance(self.contract, Approximate)
-        for each in input_sets(self.several, self.seed):
-            if each.name == NON_FINITE and is_approximate:
+        for input_set in input_sets(self.several, self.seed):
+            if input_set.name == NON_FINITE and is_approximate:
                 continue  # they have no signal-to-noise ratio
-            if mode == "train" and not each.is_required:
+            if mode == "train" and not input_set.is_required:
                 continue
-            if failed.get(each.dimension, 0) >= FIRST_SIZES and each.dimension not in free_dimensions:
+            if failed.get(input_set.dimension, 0) >= FIRST_SIZES and input_set.dimension not in free_dimensions:
                 continue
-            if self._ask(each, mode):
-                free_dimensions.add(each.dimension)
-            elif each.dimension:
-                failed[each.dimension] = failed.get(each.dimension, 0) + 1
+            if self._check_input_set(input_set, mode):
+                free_dimensions.add(input_set.dimension)
+            elif input_set.dimension:
+                failed[input_set.dimension] = failed.get(input_set.dimension, 0) + 1
 
-    def _ask(self, each: InputSet, mode: str) -> bool:
+    def _check_input_set(self, input_set: InputSet, mode: str) -> bool:
         """Check the laws on one input set; return whether the reference takes it."""
-        is_taken = self._ask_call(each, mode, gradients=False)
-        if is_taken and not self.forward_only and not each.is_extreme:
-            self._ask_call(each, mode, gradients=True)
+        is_taken = self._check_call(input_set, mode, gradients=False)
+        if is_taken and not self.forward_only and not input_set.is_extreme:
+            self._check_call(input_set, mode, gradients=True)
         return is_taken
 
-    def _ask_call(self, each: InputSet, mode: str, gradients: bool) -> bool:
+    def _check_call(self, input_set: InputSet, mode: str, gradients: bool) -> bool:
         """Check the laws on one input set, with or without gradients; return whether the reference takes it."""
-        expected = self.reference.run(each.arguments, mode, gradients=gradients)
+        expected = self.reference.run(input_set.arguments, mode, gradients=gradients)
         if expected.error:
-            if each.is_required:
-                raise _Unjudged(f"the reference does not take {each.name}: {expected.error}")
-            self.refused.append(each.name)
+            if input_set.is_required:
+                raise _Unjudged(f"the reference does not take {input_set.name}: {expected.error}")
+            self.refused.append(input_set.name)
             return False
-        exact = self.reference.run(each.arguments, mode, gradients=gradients, float64=True)
-        if not each.is_required and _overflows(expected, exact):
+        exact = self.reference.run(input_set.arguments, mode, gradients=gradients, float64=True)
+        if not input_set.is_required and _overflows(expected, exact):
             return False
         self.count += 1
-        actual = self.candidate.run(each.arguments, mode, gradients=gradients)
+        actual = self.candidate.run(input_set.arguments, mode, gradients=gradients)
         for law in _LAWS:
             self.laws[law] = None
-        self._compare(each, mode, expected, exact, actual)
-        self._compare_earlier(each, expected, actual)
+        self._compare(input_set, mode, expected, exact, actual)
+        self._compare_earlier(input_set, expected, actual)
         return True
 
-    def _compare(self, each: InputSet, mode: str, expected: Reply, exact: Reply, actual: Reply) -> None:
+    def _compare(self, input_set: InputSet, mode: str, expected: Reply, exact: Reply, actual: Reply) -> None:
         if actual.error:
-            raise _Broken("returns", f"the candidate raises where the reference returns: {actual.error}", each)
+            raise _Broken("returns", f"the candidate raises where the reference returns: {actual.error}", input_set)
         if actual.structure != expected.structure:
-            raise _Broken("structure", f"it returns {actual.structure}, not {expected.structure}", each)
+            raise _Broken("structure", f"it returns {actual.structure}, not {expected.structure}", input_set)
         if actual.strange:
-            raise _Broken("plain outputs", f"it returns tensors of the class {', '.join(actual.strange)}", each)
-        comparison = self._comparison(each, mode, expected, exact, actual)
+            raise _Broken("plain outputs", f"it returns tensors of the class {', '.join(actual.strange)}", input_set)
+        comparison = self._comparison(input_set, mode, expected, exact, actual)
         try:
             comparison.require(self.contract)
         except ContractViolation as violation:
             promise = self.contract
             if not isinstance(promise, Approximate) or not is_of_few_elements(comparison, promise.sqnr_db):
-                raise _Broken(_law_of(each, mode), _text(violation), each) from None
-        if each.name == "inputs as given" and mode == "eval":
+                raise _Broken(_law_of(input_set, mode), _text(violation), input_set) from None
+        if input_set.name == "inputs as given" and mode == "eval":
             limit = detection_limit(comparison, self.contract)
             self.detection = None if limit is None else limit.all_elements
             self.allowed = max(self.detection or 0.0, 1e-6)
-        self._compare_state(each, expected, actual)
-        self._compare_gradients(each, mode, expected, exact, actual)
+        self._compare_state(input_set, expected, actual)
+        self._compare_gradients(input_set, mode, expected, exact, actual)
 
-    def _comparison(self, each: InputSet, mode: str, expected: Reply, exact: Reply, actual: Reply) -> Comparison:
+    def _comparison(self, input_set: InputSet, mode: str, expected: Reply, exact: Reply, actual: Reply) -> Comparison:
         best = expected.outputs if exact.error else exact.outputs
         eager, own = expected.outputs, actual.outputs
-        if each.name == NON_FINITE:  # exact rewrites may exchange NaN and infinity
+        if input_set.name == NON_FINITE:  # exact rewrites may exchange NaN and infinity
             eager, own, best = (map_tensors(_without_infinities, part) for part in (eager, own, best))
 
         def moved(float64: bool) -> list[torch.Tensor]:
-            return self._moved(each, mode, best)
+            return self._moved(input_set, mode, best)
 
         return Comparison("the reference", "the candidate", [eager], [own], [best], deviations=moved)
 
-    def _moved(self, each: InputSet, mode: str, best: Any) -> list[torch.Tensor]:
+    def _moved(self, input_set: InputSet, mode: str, best: Any) -> list[torch.Tensor]:
         """Return the change of each output of the reference when its inputs are perturbed by their rounding."""
         movement = [torch.zeros(tensor.shape, dtype=torch.float64) for tensor in _tensors(best)]
         for number in range(PERTURBED):
             generator = torch.Generator().manual_seed(number)
-            reply = self.reference.run(each.arguments.map(_perturbing(generator)), mode, float64=True)
+            reply = self.reference.run(input_set.arguments.map(_perturbing(generator)), mode, float64=True)
             if reply.error:
                 continue
             for most, unperturbed, perturbed in zip(movement, _tensors(best), _tensors(reply.outputs), strict=True):
@@ -366,13 +368,13 @@ class _Court:
                     torch.maximum(most, MOVED * change, out=most)
         return movement
 
-    def _compare_earlier(self, each: InputSet, expected: Reply, actual: Reply) -> None:
+    def _compare_earlier(self, input_set: InputSet, expected: Reply, actual: Reply) -> None:
         """Refuse a candidate that changed its previous outputs. Outputs that alias inputs may change with them."""
         is_changed = _changed(actual.before, actual.earlier) and not _changed(expected.before, expected.earlier)
         if is_changed and not actual.aliases:
-            raise _Broken("earlier outputs", "the outputs of the previous call changed during this one", each)
+            raise _Broken("earlier outputs", "the outputs of the previous call changed during this one", input_set)
 
-    def _ask_many_calls(self) -> None:
+    def _check_many_calls(self) -> None:
         """Call the candidate many times in a row. All outputs must be right, and must not change later."""
         contents = [redrawn(self.several[number % len(self.several)], 5_000 + number) for number in range(MANY_CALLS)]
         replies: list[list[Reply]] = []
@@ -381,59 +383,61 @@ class _Court:
             party.go()
             replies.append(party.fetch())
         for arguments, expected, actual in zip(contents, *replies, strict=True):
-            each = InputSet(f"one of {MANY_CALLS} inputs in a row", arguments)
+            input_set = InputSet(f"one of {MANY_CALLS} inputs in a row", arguments)
             if not actual.is_kept and expected.is_kept:
-                raise _Broken("earlier outputs", f"an output changed within {MANY_CALLS} calls", each)
+                raise _Broken("earlier outputs", f"an output changed within {MANY_CALLS} calls", input_set)
             if not expected.error:
-                self._compare(each, "eval", expected, Reply(error="not asked"), actual)
+                self._compare(input_set, "eval", expected, Reply(error="not asked"), actual)
 
-    def _compare_state(self, each: InputSet, expected: Reply, actual: Reply) -> None:
+    def _compare_state(self, input_set: InputSet, expected: Reply, actual: Reply) -> None:
         if list(actual.inputs) != list(expected.inputs):
-            raise _Broken("inputs untouched", "after the call, its inputs differ from those of the reference", each)
+            raise _Broken(
+                "inputs untouched", "after the call, its inputs differ from those of the reference", input_set
+            )
         for name, tensor in expected.state.items():
             other = actual.state.get(name)
             if other is None or not torch.allclose(
                 tensor.double(), other.double(), rtol=1e-4, atol=1e-6, equal_nan=True
             ):
-                raise _Broken("state", f"after the call, {name!r} differs from that of the reference", each)
+                raise _Broken("state", f"after the call, {name!r} differs from that of the reference", input_set)
         if set(actual.aliases) - set(expected.aliases):
             raise _Broken(
                 "aliasing",
                 f"these share memory: {', '.join(sorted(set(actual.aliases) - set(expected.aliases)))}",
-                each,
+                input_set,
             )
 
-    def _compare_gradients(self, each: InputSet, mode: str, expected: Reply, exact: Reply, actual: Reply) -> None:
+    def _compare_gradients(self, input_set: InputSet, mode: str, expected: Reply, exact: Reply, actual: Reply) -> None:
         largest_of_all = max((largest(tensor) for tensor in exact.gradients.values()), default=0.0)
         for name, tensor in expected.gradients.items():
             other, best = actual.gradients.get(name), exact.gradients.get(name, tensor)
             if other is None:
-                raise _Broken("gradients", f"{name} has no gradient", each)
+                raise _Broken("gradients", f"{name} has no gradient", input_set)
             part = GRADIENTS_OF_HALVES if tensor.dtype.itemsize == 2 else GRADIENTS
             own = (tensor.double() - best.double()).abs()
             errors = (other.double() - best.double()).abs()
             limits = 8 * own + part * largest(best) + OF_OTHERS * largest_of_all
             if bool((errors > limits).any()):
-                limits = limits + self._moved_gradient(each, mode, name, best)
+                limits = limits + self._moved_gradient(input_set, mode, name, best)
             if bool((errors > limits).any()) and bool(best.isfinite().all()):
                 place = int(errors.flatten().argmax())
                 evidence = (
                     f"the gradient of {name} is {float(other.flatten()[place])!r}, "
                     f"not {float(best.flatten()[place])!r}, at its element {place}"
                 )
-                raise _Broken("gradients", evidence, each)
+                raise _Broken("gradients", evidence, input_set)
 
-    def _moved_gradient(self, each: InputSet, mode: str, name: str, best: torch.Tensor) -> torch.Tensor:
+    def _moved_gradient(self, input_set: InputSet, mode: str, name: str, best: torch.Tensor) -> torch.Tensor:
         """Return the change of each element of a gradient when inputs are perturbed by their rounding."""
         movement = torch.zeros(best.shape, dtype=torch.float64)
         for number in range(PERTURBED):
             perturb = _perturbing(torch.Generator().manual_seed(number))
-            reply = self.reference.run(each.arguments.map(perturb), mode, gradients=True, float64=True)
+            reply = self.reference.run(input_set.arguments.map(perturb), mode, gradients=True, float64=True)
             if (other := reply.gradients.get(name)) is not None and other.shape == best.shape:
                 movement = torch.maximum(movement, MOVED * (other.double() - best.double()).abs())
         return movement
 
-    def _ask_random(self, mode: str) -> None:
+    def _check_random(self, mode: str) -> None:
         """Compare the means and variances of random outputs."""
         self.laws["random outputs"] = None
         drawn = [[], []]
@@ -452,7 +456,7 @@ class _Court:
             if evidence:
                 raise _Broken("random outputs", f"in mode {mode}, with {DRAWS} seeds, {evidence}", as_given)
 
-    def _ask_redrawn_parameters(self) -> None:
+    def _check_redrawn_parameters(self) -> None:
         """Compare again after other parameters are written in place."""
         state: dict[str, torch.Tensor] = self.reference.loaded["state"]
         floats = [name for name, tensor in state.items() if tensor.is_floating_point()]
@@ -468,7 +472,9 @@ class _Court:
         }
         for party in (self.reference, self.candidate):
             party.write(other)
-        self._ask(InputSet("inputs as given, with other parameters", self.several[0], is_required=True), "eval")
+        self._check_input_set(
+            InputSet("inputs as given, with other parameters", self.several[0], is_required=True), "eval"
+        )
         for party in (self.reference, self.candidate):
             party.write(state)
 
@@ -488,7 +494,7 @@ class _Court:
         """Return the failure on the first smaller inputs that break the same law, or None."""
         for arguments in _shorter(inputs.arguments):
             try:
-                self._ask(replace(inputs, arguments=arguments), "eval")
+                self._check_input_set(replace(inputs, arguments=arguments), "eval")
             except _Broken as again:
                 if again.law == law:
                     return again
@@ -506,12 +512,12 @@ _LAWS_OF_ONE_CALL = (*_LAWS, "other values", "other sizes")
 """The laws that a single call in evaluation mode can break."""
 
 
-def _law_of(each: InputSet, mode: str) -> str:
+def _law_of(input_set: InputSet, mode: str) -> str:
     if mode == "train":
         return "training"
-    if "other parameters" in each.name:
+    if "other parameters" in input_set.name:
         return "other parameters"
-    return "other sizes" if each.dimension else "values" if each.is_required else "other values"
+    return "other sizes" if input_set.dimension else "values" if input_set.is_required else "other values"
 
 
 def _text(violation: ContractViolation) -> str:
@@ -572,7 +578,7 @@ def _other_distribution(expected: torch.Tensor, actual: torch.Tensor) -> str:
     scale = float(expected.abs().amax()) or 1.0
     if bool(((means[0] - means[1]).abs() > FAR * error + 1e-5 * scale).any()):
         return "its mean differs from that of the reference"
-    spreads = [float(each.sum()) for each in variances]
+    spreads = [float(variance.sum()) for variance in variances]
     if spreads[0] and not 0.6 < spreads[1] / spreads[0] < 1.6:
         return f"its variance is {spreads[1] / spreads[0]:.2f} times that of the reference"
     return ""
@@ -593,11 +599,11 @@ def _shorter(arguments: Arguments) -> Iterator[Arguments]:
             yield arguments.map(cut)
 
 
-def _described(each: InputSet | None) -> str:
-    if each is None:
+def _described(input_set: InputSet | None) -> str:
+    if input_set is None:
         return ""
     shapes = [
         f"{place} {str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)}"
-        for place, tensor in places(each.arguments).items()
+        for place, tensor in places(input_set.arguments).items()
     ]
-    return f"{each.name}: {', '.join(shapes)}"
+    return f"{input_set.name}: {', '.join(shapes)}"

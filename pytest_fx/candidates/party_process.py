@@ -85,20 +85,20 @@ class Party:
             self.has_ended = True
             raise
 
-    def _ask(self, **request: Any) -> Any:
+    def _query(self, **request: Any) -> Any:
         self._child.send(encode(request))
         return self._answer()
 
     def write(self, state: Mapping[str, torch.Tensor]) -> dict[str, Any]:
         """Write parameters and buffers in place; return a description of the failure, empty if there is none."""
-        return self._ask(do="write", state=dict(state))
+        return self._query(do="write", state=dict(state))
 
     def place(
         self, inputs: list[Arguments], mode: str, seed: int, *, gradients: bool = False, float64: bool = False
     ) -> None:
         """Write the inputs of the next calls into the memory of the process."""
-        calls = [{"args": each.args, "kwargs": each.kwargs} for each in inputs]
-        self._ask(do="place", calls=calls, mode=mode, seed=seed, gradients=gradients, float64=float64)
+        calls = [{"args": arguments.args, "kwargs": arguments.kwargs} for arguments in inputs]
+        self._query(do="place", calls=calls, mode=mode, seed=seed, gradients=gradients, float64=float64)
 
     def go(self) -> float:
         """Compute the outputs for the placed inputs. Return the seconds until they are ready."""
@@ -111,7 +111,8 @@ class Party:
         """Return the results of the last calls."""
         fields = Reply.__dataclass_fields__
         return [
-            Reply(**{name: value for name, value in each.items() if name in fields}) for each in self._ask(do="fetch")
+            Reply(**{name: value for name, value in reply.items() if name in fields})
+            for reply in self._query(do="fetch")
         ]
 
     def run(self, inputs: Arguments, mode: str = "eval", seed: int = 0, **options: bool) -> Reply:
@@ -127,7 +128,7 @@ class Party:
 
     def left(self) -> list[str]:
         """Return the side effects of the calls on the process: running threads and patched functions."""
-        return list(self._ask(do="left"))
+        return list(self._query(do="left"))
 
     def close(self) -> None:
         """End the process."""
@@ -343,7 +344,7 @@ def _gradients(returned: Any, arguments: Arguments, subject: Any) -> Iterator[tu
         if isinstance(leaf, torch.Tensor) and leaf.requires_grad
     }
     if isinstance(subject, nn.Module):
-        sources |= {name: each for name, each in subject.named_parameters() if each.requires_grad}
+        sources |= {name: parameter for name, parameter in subject.named_parameters() if parameter.requires_grad}
     if not outputs or not sources:
         return
     weights = [(torch.arange(each.numel(), dtype=each.dtype) * _WEIGHT).cos().reshape(each.shape) for each in outputs]

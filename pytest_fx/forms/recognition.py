@@ -40,7 +40,7 @@ def called(pass_: Any) -> Any:
 def first_annotation(pass_: Any) -> Any:
     """Return the annotation of a pass's first parameter; None if there is none, or its names cannot be resolved."""
     function = called(pass_)
-    parameters = [each for each in _parameters(pass_) if each.name != "self"]
+    parameters = [parameter for parameter in _parameters(pass_) if parameter.name != "self"]
     if not parameters:
         return None
     annotation = annotations_of(inspect.unwrap(function)).get(parameters[0].name)
@@ -56,7 +56,7 @@ def first_annotation(pass_: Any) -> Any:
 def required(pass_: Any) -> int:
     """Return the number of required positional arguments of a pass."""
     needed = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    return sum(each.kind in needed and each.default is each.empty for each in _parameters(pass_))
+    return sum(parameter.kind in needed and parameter.default is parameter.empty for parameter in _parameters(pass_))
 
 
 def takes_module(pass_: Any) -> bool:

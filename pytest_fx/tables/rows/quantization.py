@@ -174,7 +174,7 @@ def _timed(
     done = time.perf_counter()
     converted(*data)
     seconds = (ready - start, calibrated - ready, done - calibrated, time.perf_counter() - calibrated)
-    return {phase: round(each, 6) for phase, each in zip(_PHASES, seconds, strict=True)}
+    return {phase: round(duration, 6) for phase, duration in zip(_PHASES, seconds, strict=True)}
 
 
 def _numbers(values: Mapping[str, Any]) -> Mapping[str, float]:

@@ -5,9 +5,9 @@ Each wrong pass is a row with a program that shows the fault, the laws that catc
 Most are found on random programs, too. Kinds of mistakes have files: ``operands``, ``shapes``, ``uses``, ``effects``,
 ``values``, ``interface``, ``state``, ``plumbing``, ``fusions``, ``algebra``, ``planning`` and ``rare``; ``correct`` and
 ``correct_by_api`` hold the passes without one, ``arguments``, ``options`` and ``formula_rows`` some of either. For
-others the witness is the only evidence. Those of ``single_laws`` and ``single_laws_of_outputs`` break one law each.
-Those of ``on_models``, ``folding``, ``training``, ``made_elsewhere`` and ``fooling`` were once judged wrongly. pytest
-on the command line finds those of ``in_files``, in a user's files, which are in ``users/``. Passes of blind rounds are
+others the witness is the only evidence. Passes in ``single_laws`` and ``single_laws_of_outputs`` break one law each.
+The harness once misjudged ``on_models``, ``folding``, ``training``, ``made_elsewhere`` and ``fooling``. A run of
+pytest catches ``in_files``: its passes are in files of a user, ``users/``. Passes of blind rounds are
 in ``rounds/``, a package of their own: rows without a program, which ``make catalogue`` alone tries.
 """
 

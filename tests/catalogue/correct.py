@@ -77,7 +77,7 @@ class ReluByName:
     """The two functions called relu are one where nothing is written in place."""
 
     functional: bool = True
-    """Whether the one of torch.nn.functional stays."""
+    """Whether the relu of torch.nn.functional is the one to keep."""
 
     def __call__(self, gm: fx.GraphModule) -> fx.GraphModule:
         old, new = (torch.relu, F.relu) if self.functional else (F.relu, torch.relu)

@@ -20,7 +20,7 @@ from .rows import Case, Right, Wrong, enter
 
 
 class Given(Case):
-    """Inputs of an own model, so that nobody else's outputs are those of it; further sets of them are shrunk."""
+    """Inputs of a model that no other test runs: no other outputs equal its own. Further inputs are shrunk."""
 
     def subject(self) -> Subject:
         arguments = Arguments(self.inputs)

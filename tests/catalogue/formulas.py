@@ -1,7 +1,7 @@
 """Passes that put one operation in the place of a formula: right ones, and wrong ones that leave one thing unchecked.
 
-A wrong pass is right on the formula as it is usually written. Only a similar formula shows the fault: it differs in a
-number, a dimension, a keyword, the order of operands, a cast, a mask, or by a second use of an inner value.
+A wrong pass is right on the formula as it is usually written. Only a similar formula shows the fault. It
+differs in a number, a dimension, a keyword, the order of operands, a cast, a mask, or a second use of an inner value.
 """
 
 from __future__ import annotations

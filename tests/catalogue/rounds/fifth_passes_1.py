@@ -111,18 +111,18 @@ ACTIVATIONS_W03 = {torch.relu, torch.sigmoid, torch.tanh, F.relu, F.gelu, F.silu
 def share_repeated_activations(graph_module):
     """Computes an activation of one tensor once where the branches of a model each compute it."""
     graph = graph_module.graph
-    seen = {}
+    first_of_key = {}
     for node in list(graph.nodes):
         if node.op != "call_function" or node.target not in ACTIVATIONS_W03:
             continue
         if len(node.args) != 1 or node.kwargs.get("inplace"):
             continue
         key = (node.target, node.args[0], tuple(sorted(node.kwargs.items())))
-        if key in seen:
-            node.replace_all_uses_with(seen[key])
+        if key in first_of_key:
+            node.replace_all_uses_with(first_of_key[key])
             graph.erase_node(node)
         else:
-            seen[key] = node
+            first_of_key[key] = node
     graph.lint()
     graph_module.recompile()
 

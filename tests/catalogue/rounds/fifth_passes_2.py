@@ -105,8 +105,8 @@ def cat_w10(node):
     if node.target not in (torch.cat, torch.concat) or not node.args:
         return None
     dim = node.args[1] if len(node.args) > 1 else node.kwargs.get("dim", 0)
-    found = split_w10(node.args[0])
-    return found[0] if found is not None and found[1] == dim and isinstance(dim, int) else None
+    value_and_dim = split_w10(node.args[0])
+    return value_and_dim[0] if value_and_dim is not None and value_and_dim[1] == dim and isinstance(dim, int) else None
 
 
 @fault(

@@ -73,11 +73,11 @@ def mean_from_sum(graph_module):
     """Replaces x.sum(dim) / x.size(dim) by x.mean(dim)."""
     graph = graph_module.graph
     for node in list(graph.nodes):
-        found = average_w20(node)
-        if found is None:
+        value_and_dim = average_w20(node)
+        if value_and_dim is None:
             continue
         with graph.inserting_before(node):
-            mean = graph.call_function(torch.mean, found)
+            mean = graph.call_function(torch.mean, value_and_dim)
         node.replace_all_uses_with(mean)
         graph.erase_node(node)
     graph.eliminate_dead_code()

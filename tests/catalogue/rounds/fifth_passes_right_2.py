@@ -29,8 +29,8 @@ def base_r08(node):
         if len(node.args) != 2 or type(node.args[1]) is not int or node.args[1] != 2:
             return None
         base = node.args[0]
-        known = isinstance(base, fx.Node) and base.op == "call_function" and base.target in TENSORS_R08
-        return base if known else None
+        is_tensor = isinstance(base, fx.Node) and base.op == "call_function" and base.target in TENSORS_R08
+        return base if is_tensor else None
     method = node.op == "call_method" and node.target == "pow"
     if not method and not (node.op == "call_function" and node.target is torch.pow):
         return None

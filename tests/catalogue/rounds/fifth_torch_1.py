@@ -87,8 +87,8 @@ def is_w11(node, modules, functions, classes):
     if not isinstance(node, torch.fx.Node) or len(node.users) != 1 or len(node.args) != 1 or node.kwargs.get("inplace"):
         return False
     if node.op == "call_module":
-        found = modules[node.target]
-        return type(found) in classes and not getattr(found, "inplace", False)
+        module = modules[node.target]
+        return type(module) in classes and not getattr(module, "inplace", False)
     return node.op == "call_function" and node.target in functions
 
 

@@ -29,11 +29,11 @@ class ToAmax_w16(PassBase):
     def call(self, graph_module):
         changed = False
         for node in list(graph_module.graph.nodes):
-            found = maximum_w16(node)
-            if found is None:
+            value_and_dim = maximum_w16(node)
+            if value_and_dim is None:
                 continue
             with graph_module.graph.inserting_before(node):
-                new = graph_module.graph.call_function(torch.amax, found, {"keepdim": True})
+                new = graph_module.graph.call_function(torch.amax, value_and_dim, {"keepdim": True})
             node.replace_all_uses_with(new)
             graph_module.graph.erase_node(node)
             changed = True
@@ -120,9 +120,9 @@ def fuse_cross_entropy_fifth(graph_module: torch.fx.GraphModule):
     for node in list(graph_module.graph.nodes):
         if node.op != "call_function" or node.target is not F.nll_loss or not node.args:
             continue
-        found = log_softmax_w19(node.args[0])
-        if found is None or found[1] not in (1, -1):
+        scores_and_dim = log_softmax_w19(node.args[0])
+        if scores_and_dim is None or scores_and_dim[1] not in (1, -1):
             continue
-        replace_w19(graph_module.graph, node, found[0])
+        replace_w19(graph_module.graph, node, scores_and_dim[0])
     graph_module.recompile()
     return graph_module

@@ -18,7 +18,7 @@ _EFFECTS = {F.batch_norm, F.instance_norm, operator.setitem, torch._assert, torc
 
 
 def _has_effect(node, modules):
-    """Whether a call does something besides computing its result."""
+    """Return whether a call does something besides computing its result."""
     if node.op in ("placeholder", "output"):
         return True
     if node.op == "call_module":
@@ -139,7 +139,7 @@ _RANDOM_CONSTANT = {
 
 
 def _foldable(node, known):
-    """Whether a call reads only what is known already, and does nothing but compute."""
+    """Return whether a call has only known inputs and no effect."""
     if node.op not in ("call_function", "call_method"):
         return False
     inputs = node.all_input_nodes
@@ -180,21 +180,21 @@ def fold_constants(graph_module: fx.GraphModule) -> fx.GraphModule:
     """
     graph = graph_module.graph
     buffers = dict(graph_module.named_buffers())
-    known = {node: buffers[node.target] for node in graph.nodes if node.op == "get_attr" and node.target in buffers}
+    constants = {node: buffers[node.target] for node in graph.nodes if node.op == "get_attr" and node.target in buffers}
     for node in list(graph.nodes):
-        if not _foldable(node, known):
+        if not _foldable(node, constants):
             continue
-        value = _evaluate(node, known)
+        value = _evaluate(node, constants)
         if isinstance(value, torch.Tensor):
-            known[node] = value
-    for index, node in enumerate([node for node in known if node.op != "get_attr"]):
-        if all(user in known for user in node.users):
+            constants[node] = value
+    for index, node in enumerate([node for node in constants if node.op != "get_attr"]):
+        if all(user in constants for user in node.users):
             continue
-        graph_module.register_buffer(f"folded_{index}", known[node].detach().clone(), persistent=False)
+        graph_module.register_buffer(f"folded_{index}", constants[node].detach().clone(), persistent=False)
         with graph.inserting_before(node):
             constant = graph.get_attr(f"folded_{index}")
-        node.replace_all_uses_with(constant, lambda user: user not in known)
-    for node in reversed(list(known)):
+        node.replace_all_uses_with(constant, lambda user: user not in constants)
+    for node in reversed(list(constants)):
         if not node.users:
             graph.erase_node(node)
     graph_module.recompile()

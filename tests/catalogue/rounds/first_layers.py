@@ -149,10 +149,10 @@ def merge_parallel_linears(graph_module: fx.GraphModule) -> fx.GraphModule:
     """Linear layers that read the same input (query, key, value; several heads) become one wide layer and a split."""
     graph = graph_module.graph
     modules = dict(graph_module.named_modules(remove_duplicate=False))
-    seen = set()
+    visited = set()
     for node in list(graph.nodes):
-        run = [] if node in seen else _run_of_linears(node, modules)
-        seen.update(run)
+        run = [] if node in visited else _run_of_linears(node, modules)
+        visited.update(run)
         if len(run) < 2:
             continue
         layers = [modules[call.target] for call in run]
@@ -172,7 +172,7 @@ def merge_parallel_linears(graph_module: fx.GraphModule) -> fx.GraphModule:
 
 
 def _swaps(node):
-    """Whether a node exchanges the first two dimensions."""
+    """Return whether a node exchanges the first two dimensions."""
     if not isinstance(node, fx.Node) or node.kwargs or len(node.args) != 3:
         return False
     called = (

@@ -115,7 +115,7 @@ _METHODS = {
 
 
 def _only_reads(node, modules):
-    """Whether a node is known to write nothing: no tensor, no state, no mode of autograd."""
+    """Return whether a node is known to write nothing: no tensor, no state, no mode of autograd."""
     if node.op == "call_module":
         module = modules[node.target]
         if type(module) is nn.BatchNorm2d and (module.training or not module.track_running_stats):
@@ -183,7 +183,7 @@ def sink_relu_below_max_pool(graph_module: fx.GraphModule) -> fx.GraphModule:
 
 
 def _is_relu_relu(node, modules):
-    """Whether a node is a ReLU that allocates its result."""
+    """Return whether a node is a ReLU that allocates its result."""
     if not isinstance(node, fx.Node) or len(node.args) != 1:
         return False
     if node.op == "call_module":

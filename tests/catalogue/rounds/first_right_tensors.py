@@ -115,7 +115,7 @@ _METHODS = {
 
 
 def _only_reads(node, modules):
-    """Whether a node is known to write nothing: no tensor, no state, no mode of autograd."""
+    """Return whether a node is known to write nothing: no tensor, no state, no mode of autograd."""
     if node.op == "call_module":
         module = modules[node.target]
         if type(module) is nn.BatchNorm2d and (module.training or not module.track_running_stats):
@@ -204,7 +204,7 @@ def _undoes(outer, inner):
 
 @sound(1)
 def cancel_undone_transposes(graph_module: fx.GraphModule) -> fx.GraphModule:
-    """Where a transpose, permute or unsqueeze is undone by the next call, readers take the tensor before both.
+    """Let readers of a transpose, permute or unsqueeze that the next call undoes take the tensor before both.
 
     Only readers that compute a new tensor: the result of the two calls is a view, with an identity of its own, which
     may be returned. And only in programs that write nothing.
@@ -319,9 +319,9 @@ def _cast_to(node):
     if node.target in _CASTS and len(node.args) == 1 and not node.kwargs:
         return _CASTS[node.target]
     if node.target == "to":
-        given = [*node.args[1:], *node.kwargs.values()]
-        if len(given) == 1 and isinstance(given[0], torch.dtype) and set(node.kwargs) <= {"dtype"}:
-            return given[0]
+        arguments = [*node.args[1:], *node.kwargs.values()]
+        if len(arguments) == 1 and isinstance(arguments[0], torch.dtype) and set(node.kwargs) <= {"dtype"}:
+            return arguments[0]
     return None
 
 
@@ -340,7 +340,7 @@ def _dtype(node):
 
 @sound(1)
 def drop_repeated_casts(graph_module: fx.GraphModule) -> fx.GraphModule:
-    """A conversion of a tensor that has the dtype already, by an earlier conversion or by what computes it, goes.
+    """Drop a conversion to the dtype that an earlier conversion or the producing operation already gives.
 
     `x.half().float()` stays: it rounds.
     """

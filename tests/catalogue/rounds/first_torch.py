@@ -172,7 +172,7 @@ _PURE_METHODS = {
 
 
 def _writes(graph, modules):
-    """Whether anything may be written in place, in which case two equal calls need not give equal results."""
+    """Return whether anything may be written in place: then two equal calls need not give equal results."""
     for node in graph.nodes:
         if node.kwargs.get("inplace") or node.kwargs.get("out") is not None:
             return True
@@ -212,7 +212,7 @@ def share_common_arithmetic(graph_module: torch.fx.GraphModule) -> torch.fx.Grap
     graph = graph_module.graph
     if _writes(graph, dict(graph_module.named_modules(remove_duplicate=False))):
         return graph_module
-    known = {}
+    first_of_key = {}
     for node in list(graph.nodes):
         pure = (
             node.op == "call_function"
@@ -223,7 +223,7 @@ def share_common_arithmetic(graph_module: torch.fx.GraphModule) -> torch.fx.Grap
         if not pure or not all(user.target in _PURE_FUNCTIONS | _PURE_METHODS for user in node.users):
             continue
         try:
-            earlier = known.setdefault((node.op, node.target, _frozen(node.args), _frozen(node.kwargs)), node)
+            earlier = first_of_key.setdefault((node.op, node.target, _frozen(node.args), _frozen(node.kwargs)), node)
         except TypeError:
             continue
         if earlier is not node:

@@ -119,18 +119,18 @@ def narrow_sizes(graph_module: torch.fx.GraphModule) -> torch.fx.GraphModule:
     for node in list(graph.nodes):
         if node.op != "call_method" or node.target != "size" or len(node.args) != 1 or node.kwargs:
             continue
-        known = {}
+        size_of_index = {}
         for user in list(node.users):
             if not _reads_one(user, node):
                 continue
             index = user.args[1]
-            if index not in known:
+            if index not in size_of_index:
                 # Here, and not where the element is read: by then x may have been reshaped in place.
                 with graph.inserting_before(node):
-                    known[index] = graph.call_method("size", (node.args[0], index))
-            user.replace_all_uses_with(known[index])
+                    size_of_index[index] = graph.call_method("size", (node.args[0], index))
+            user.replace_all_uses_with(size_of_index[index])
             graph.erase_node(user)
-        if known and not node.users:
+        if size_of_index and not node.users:
             graph.erase_node(node)
     graph_module.recompile()
     return graph_module

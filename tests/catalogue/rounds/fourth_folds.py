@@ -15,7 +15,7 @@ _KINDS = (nn.LSTM, nn.GRU)
 
 
 def _only_output(node):
-    """Whether the output sequence is read and the last state is, at most, unpacked."""
+    """Return whether the output sequence is read and the last state is, at most, unpacked."""
     getitems = all(user.op == "call_function" and user.target is operator.getitem for user in node.users)
     return bool(node.users) and getitems and all(user.args[1] == 0 or not user.users for user in node.users)
 
@@ -81,10 +81,10 @@ def _zero_pad(graph_module, node):
     if not isinstance(node, fx.Node):
         return None
     if node.op == "call_function" and node.target is F.pad:
-        given = {**dict(zip(("input", "pad", "mode", "value"), node.args)), **node.kwargs}
-        if given.get("mode", "constant") != "constant" or given.get("value") not in (None, 0):
+        arguments = {**dict(zip(("input", "pad", "mode", "value"), node.args)), **node.kwargs}
+        if arguments.get("mode", "constant") != "constant" or arguments.get("value") not in (None, 0):
             return None
-        source, pad = given["input"], given["pad"]
+        source, pad = arguments["input"], arguments["pad"]
     elif node.op == "call_module" and type(graph_module.get_submodule(node.target)) is nn.ZeroPad2d:
         layer = graph_module.get_submodule(node.target)
         if layer._forward_hooks or layer._forward_pre_hooks or not node.args:
@@ -125,13 +125,13 @@ def _absorb(graph_module, allowed):
     for node in list(graph.nodes):
         if node.op != "call_module" or len(node.args) != 1:
             continue
-        found = _zero_pad(graph_module, node.args[0])
-        pool = _pool(graph_module, node, found[1]) if found else None
-        if pool is None or len(node.args[0].users) != 1 or not allowed(pool, node.args[0], found[0]):
+        zero_pad = _zero_pad(graph_module, node.args[0])
+        pool = _pool(graph_module, node, zero_pad[1]) if zero_pad else None
+        if pool is None or len(node.args[0].users) != 1 or not allowed(pool, node.args[0], zero_pad[0]):
             continue
         padding, name = node.args[0], f"{node.name}_padded"
         graph_module.add_submodule(name, pool)
-        node.target, node.args = name, (found[0],)
+        node.target, node.args = name, (zero_pad[0],)
         graph.erase_node(padding)
     graph_module.delete_all_unused_submodules()
     graph_module.recompile()

@@ -188,7 +188,7 @@ _AUGMENTED = ("iadd", "isub", "imul", "itruediv", "setitem")
 
 
 def _has_writes(graph_module):
-    """Whether something in the program may be written in place: then moving a projection is not safe."""
+    """Return whether the program may write in place: then moving a projection is not safe."""
     for node in graph_module.graph.nodes:
         if node.op == "call_module":
             layer = graph_module.get_submodule(node.target)

@@ -38,7 +38,7 @@ def _can_split(graph_module, node):
 
 
 def _reads_sequence(user):
-    """Whether this reads the first of the two results, or unpacks the second without any use of it."""
+    """Return whether the user reads the first of the two results, or unpacks the second without using it."""
     if user.op != "call_function" or user.target is not operator.getitem or type(user.args[1]) is not int:
         return False
     return user.args[1] == 0 or (user.args[1] == 1 and not user.users)
@@ -100,7 +100,7 @@ def _number(value):
 
 
 def _key(graph_module, node):
-    """What a node computes of its one input, as a value that is equal for equal functions; None where unknown."""
+    """Return a key for the function of one input that a node computes, equal for equal functions; None if unknown."""
     if node.op == "call_module":
         layer = graph_module.get_submodule(node.target)
         if type(layer) is nn.ReLU and not layer.inplace and not _hooked(layer) and len(node.args) == 1:
@@ -111,10 +111,10 @@ def _key(graph_module, node):
     if node.target in _PLAIN:
         return _PLAIN[node.target] if len(node.args) == 1 and not node.kwargs else None
     if node.target is torch.clamp or (node.op == "call_method" and node.target == "clamp"):
-        given = {**dict(zip(("min", "max"), node.args[1:])), **node.kwargs}
-        if len(node.args) > 3 or set(given) - {"min", "max"} or not all(map(_number, given.values())):
+        bounds = {**dict(zip(("min", "max"), node.args[1:])), **node.kwargs}
+        if len(node.args) > 3 or set(bounds) - {"min", "max"} or not all(map(_number, bounds.values())):
             return None
-        low, high = given.get("min"), given.get("max")
+        low, high = bounds.get("min"), bounds.get("max")
         # 0 and 0.0 are equal and promote integers differently, so that the types are part of the key
         return ("clamp", low, type(low), high, type(high))
     return None
@@ -151,7 +151,7 @@ def _layer(graph_module, node, kind):
 
 
 def _is_flat(graph_module, node):
-    """Whether a value is the result of flattening all dimensions from the second on."""
+    """Return whether a value is the result of flattening all dimensions from the second on."""
     if not isinstance(node, fx.Node):
         return False
     flatten = _layer(graph_module, node, nn.Flatten)
@@ -160,8 +160,8 @@ def _is_flat(graph_module, node):
     if (node.op == "call_function" and node.target is torch.flatten) or (
         node.op == "call_method" and node.target == "flatten"
     ):
-        given = {**dict(zip(("input", "start_dim", "end_dim"), node.args)), **node.kwargs}
-        return given.get("start_dim", 0) == 1 and given.get("end_dim", -1) == -1
+        arguments = {**dict(zip(("input", "start_dim", "end_dim"), node.args)), **node.kwargs}
+        return arguments.get("start_dim", 0) == 1 and arguments.get("end_dim", -1) == -1
     return False
 
 
@@ -184,22 +184,22 @@ def open_cross_entropy(graph_module: fx.GraphModule):
     """Split F.cross_entropy and nn.CrossEntropyLoss into log_softmax and nll_loss."""
     graph = graph_module.graph
     for node in list(graph.nodes):
-        given = {**dict(zip(_NAMES, node.args)), **node.kwargs}
+        bound = {**dict(zip(_NAMES, node.args)), **node.kwargs}
         loss = _layer(graph_module, node, nn.CrossEntropyLoss)
         if loss is not None:
-            given.update(ignore_index=loss.ignore_index, reduction=loss.reduction, label_smoothing=loss.label_smoothing)
+            bound.update(ignore_index=loss.ignore_index, reduction=loss.reduction, label_smoothing=loss.label_smoothing)
         elif node.op != "call_function" or node.target is not F.cross_entropy:
             continue
-        if given.get("size_average") is not None or given.get("reduce") is not None:
+        if bound.get("size_average") is not None or bound.get("reduce") is not None:
             continue
-        smoothing = given.get("label_smoothing", 0.0)
+        smoothing = bound.get("label_smoothing", 0.0)
         if type(smoothing) not in (int, float) or smoothing != 0:
             continue
-        logits, target = given.get("input"), given.get("target")
+        logits, target = bound.get("input"), bound.get("target")
         if not _is_matrix(graph_module, logits) or not _is_indices(target):
             continue
         with graph.inserting_before(node):
-            weight = given.get("weight")
+            weight = bound.get("weight")
             if loss is not None and loss.weight is not None:
                 weight = graph.get_attr(f"{node.target}.weight")
             logp = graph.call_function(torch.log_softmax, (logits, 1))
@@ -208,8 +208,8 @@ def open_cross_entropy(graph_module: fx.GraphModule):
                 (logp, target),
                 {
                     "weight": weight,
-                    "ignore_index": given.get("ignore_index", -100),
-                    "reduction": given.get("reduction", "mean"),
+                    "ignore_index": bound.get("ignore_index", -100),
+                    "reduction": bound.get("reduction", "mean"),
                 },
             )
         node.replace_all_uses_with(new)
@@ -227,7 +227,7 @@ def _is_zero(value):
 
 
 def _source(graph_module, node):
-    """What a dropout with probability zero returns, or None for another node."""
+    """Return the operand of a dropout with probability zero, or None for another node."""
     if node.op == "call_module":
         layer = graph_module.get_submodule(node.target)
         if type(layer) is not nn.Dropout or _hooked(layer) or not _is_zero(layer.p):
@@ -237,10 +237,10 @@ def _source(graph_module, node):
         return node.args[0]
     if node.op != "call_function" or node.target not in _FUNCTIONS:
         return None
-    given = {**dict(zip(("input", "p"), node.args)), **node.kwargs}
-    if not _is_zero(given.get("p", 0.5)) or "out" in given:
+    arguments = {**dict(zip(("input", "p"), node.args)), **node.kwargs}
+    if not _is_zero(arguments.get("p", 0.5)) or "out" in arguments:
         return None
-    return given.get("input")
+    return arguments.get("input")
 
 
 @sound(4)

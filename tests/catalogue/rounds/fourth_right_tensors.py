@@ -22,10 +22,10 @@ def _pad(graph_module, node):
     if not isinstance(node, fx.Node):
         return None
     if node.op == "call_function" and node.target is F.pad:
-        given = {**dict(zip(("input", "pad", "mode", "value"), node.args)), **node.kwargs}
-        if given.get("mode", "constant") != "constant":
+        arguments = {**dict(zip(("input", "pad", "mode", "value"), node.args)), **node.kwargs}
+        if arguments.get("mode", "constant") != "constant":
             return None
-        source, amounts, value = given.get("input"), given.get("pad"), given.get("value")
+        source, amounts, value = arguments.get("input"), arguments.get("pad"), arguments.get("value")
     elif node.op == "call_module" and len(node.args) == 1 and not node.kwargs:
         layer = graph_module.get_submodule(node.target)
         if type(layer) not in (nn.ZeroPad2d, nn.ConstantPad1d, nn.ConstantPad2d) or _hooked(layer):
@@ -74,7 +74,7 @@ _ARITHMETIC = (operator.add, operator.sub, operator.mul, operator.floordiv)
 
 
 def _is_size(node):
-    """Whether a node reads one size of a tensor."""
+    """Return whether a node reads one size of a tensor."""
     if node.op == "call_method" and node.target == "size":
         dim = node.args[1] if len(node.args) == 2 and not node.kwargs else None
         if len(node.args) == 1 and set(node.kwargs) == {"dim"}:
@@ -157,10 +157,10 @@ def _is_fresh_sum(node):
     if not isinstance(node, fx.Node):
         return False
     if node.op == "call_method":
-        known = node.target in ("add", "sub")
+        is_sum = node.target in ("add", "sub")
     else:
-        known = node.op == "call_function" and node.target in _SUMS
-    return known and "out" not in node.kwargs and len(node.users) == 1
+        is_sum = node.op == "call_function" and node.target in _SUMS
+    return is_sum and "out" not in node.kwargs and len(node.users) == 1
 
 
 def _is_relu(node):

@@ -22,12 +22,12 @@ def _parts(node):
     extra = dict(node.kwargs)
     if extra.pop("sparse_grad", False) or "out" in extra:
         return None
-    found = list(node.args)
-    for name in ("input", "dim", "index")[len(found) :]:
+    operands = list(node.args)
+    for name in ("input", "dim", "index")[len(operands) :]:
         if name not in extra:
             return None
-        found.append(extra[name])
-    return found if len(found) == 3 and isinstance(found[1], int) else None
+        operands.append(extra[name])
+    return operands if len(operands) == 3 and isinstance(operands[1], int) else None
 
 
 @fault(
@@ -59,14 +59,14 @@ def _parts_mask(node):
     )
     if not is_fill or "out" in node.kwargs:
         return None
-    found = list(node.args)
-    for name in ("input", "mask", "value")[len(found) :]:
+    operands = list(node.args)
+    for name in ("input", "mask", "value")[len(operands) :]:
         if name not in node.kwargs:
             return None
-        found.append(node.kwargs[name])
-    if not isinstance(found[2], (int, float)) or not math.isfinite(found[2]):
+        operands.append(node.kwargs[name])
+    if not isinstance(operands[2], (int, float)) or not math.isfinite(operands[2]):
         return None
-    return found
+    return operands
 
 
 def _replace(graph, node, new):
@@ -92,10 +92,10 @@ def mask_by_arithmetic(graph_module: fx.GraphModule):
         source, mask, value = parts
         with graph.inserting_before(node):
             keep = graph.call_method("logical_not", (mask,))
-            kept = graph.call_function(torch.mul, (source, keep))
+            unmasked = graph.call_function(torch.mul, (source, keep))
             filled = graph.call_function(torch.mul, (mask, value))
             filled = graph.call_method("type_as", (filled, source))
-            new = graph.call_function(torch.add, (kept, filled))
+            new = graph.call_function(torch.add, (unmasked, filled))
         _replace(graph, node, new)
     graph_module.recompile()
     return graph_module
@@ -107,21 +107,21 @@ _NAMES = ("input", "target", "size_average", "reduce", "reduction", "log_target"
 def _settings(graph_module, node):
     """Input, target, reduction and log_target of a KL divergence, or None."""
     if node.op == "call_function" and node.target is F.kl_div:
-        given = {**dict(zip(_NAMES, node.args)), **node.kwargs}
-        if given.get("size_average") is not None or given.get("reduce") is not None:
+        arguments = {**dict(zip(_NAMES, node.args)), **node.kwargs}
+        if arguments.get("size_average") is not None or arguments.get("reduce") is not None:
             return None
-        reduction, log_target = given.get("reduction", "mean"), given.get("log_target", False)
+        reduction, log_target = arguments.get("reduction", "mean"), arguments.get("log_target", False)
     elif node.op == "call_module":
         loss = graph_module.get_submodule(node.target)
         if type(loss) is not nn.KLDivLoss or loss._forward_hooks or loss._forward_pre_hooks:
             return None
-        given = {**dict(zip(_NAMES, node.args)), **node.kwargs}
+        arguments = {**dict(zip(_NAMES, node.args)), **node.kwargs}
         reduction, log_target = loss.reduction, loss.log_target
     else:
         return None
     if reduction not in ("none", "sum", "mean") or not isinstance(log_target, bool):
         return None
-    return given["input"], given["target"], reduction, log_target
+    return arguments["input"], arguments["target"], reduction, log_target
 
 
 def _reduce(graph, value, reduction):
@@ -140,10 +140,10 @@ def open_kl_div(graph_module: fx.GraphModule):
     """Lower F.kl_div and nn.KLDivLoss to target * (log(target) - input) and the reduction."""
     graph = graph_module.graph
     for node in list(graph.nodes):
-        found = _settings(graph_module, node)
-        if found is None:
+        settings = _settings(graph_module, node)
+        if settings is None:
             continue
-        logp, target, reduction, log_target = found
+        logp, target, reduction, log_target = settings
         with graph.inserting_before(node):
             log = target if log_target else graph.call_function(torch.log, (target,))
             weight = graph.call_function(torch.exp, (target,)) if log_target else target
@@ -159,11 +159,11 @@ _NAMES_SMOOTH = ("input", "target", "size_average", "reduce", "reduction", "beta
 
 
 def _settings_smooth(graph_module, node):
-    given = {**dict(zip(_NAMES_SMOOTH, node.args)), **node.kwargs}
+    arguments = {**dict(zip(_NAMES_SMOOTH, node.args)), **node.kwargs}
     if node.op == "call_function" and node.target is F.smooth_l1_loss:
-        if given.get("size_average") is not None or given.get("reduce") is not None:
+        if arguments.get("size_average") is not None or arguments.get("reduce") is not None:
             return None
-        reduction, beta = given.get("reduction", "mean"), given.get("beta", 1.0)
+        reduction, beta = arguments.get("reduction", "mean"), arguments.get("beta", 1.0)
     elif node.op == "call_module":
         loss = graph_module.get_submodule(node.target)
         if type(loss) is not nn.SmoothL1Loss or loss._forward_hooks or loss._forward_pre_hooks:
@@ -173,7 +173,7 @@ def _settings_smooth(graph_module, node):
         return None
     if reduction not in ("none", "sum", "mean") or not isinstance(beta, (int, float)) or beta < 0:
         return None
-    return given["input"], given["target"], reduction, beta
+    return arguments["input"], arguments["target"], reduction, beta
 
 
 def _finish(graph, node, value, reduction):
@@ -195,10 +195,10 @@ def open_smooth_l1(graph_module: fx.GraphModule):
     """Lower smooth_l1_loss to s / beta * (d - s / 2), where d is the distance and s is d or at most beta."""
     graph = graph_module.graph
     for node in list(graph.nodes):
-        found = _settings_smooth(graph_module, node)
-        if found is None:
+        settings = _settings_smooth(graph_module, node)
+        if settings is None:
             continue
-        prediction, target, reduction, beta = found
+        prediction, target, reduction, beta = settings
         with graph.inserting_before(node):
             gap = graph.call_function(torch.abs, (graph.call_function(torch.sub, (prediction, target)),))
             small = graph.call_function(torch.clamp, (gap,), {"max": beta})
@@ -240,10 +240,10 @@ def integer_floor_division(graph_module: fx.GraphModule):
     """Lower floor division of int64 ids by a constant to true division, floor and a cast back."""
     graph = graph_module.graph
     for node in list(graph.nodes):
-        found = _divisor(node)
-        if found is None:
+        operands = _divisor(node)
+        if operands is None:
             continue
-        dividend, divisor = found
+        dividend, divisor = operands
         with graph.inserting_before(node):
             ratio = graph.call_function(torch.div, (dividend, divisor))
             whole = graph.call_function(torch.floor, (ratio,))

@@ -173,12 +173,12 @@ def _settings(node):
     """The reduction, input, dim and keepdim of a max or min with a dim, or None."""
     if node.op not in ("call_function", "call_method") or node.target not in _REDUCTIONS:
         return None
-    given = {**dict(zip(("input", "dim", "keepdim"), node.args)), **node.kwargs}
-    if type(given.get("dim")) is not int or set(given) - {"input", "dim", "keepdim"}:
+    arguments = {**dict(zip(("input", "dim", "keepdim"), node.args)), **node.kwargs}
+    if type(arguments.get("dim")) is not int or set(arguments) - {"input", "dim", "keepdim"}:
         return None
-    if not isinstance(given.get("keepdim", False), bool):
+    if not isinstance(arguments.get("keepdim", False), bool):
         return None
-    return _REDUCTIONS[node.target], given["input"], given["dim"], given.get("keepdim", False)
+    return _REDUCTIONS[node.target], arguments["input"], arguments["dim"], arguments.get("keepdim", False)
 
 
 def _reads_values(user):
@@ -208,9 +208,9 @@ def _lower_extremes(graph, node, found):
 def extremes_to_amax(graph_module: torch.fx.GraphModule) -> torch.fx.GraphModule:
     """Use amax and amin where the indices of max and min are not read."""
     for node in list(graph_module.graph.nodes):
-        found = _settings(node)
-        if found and node.users and all(map(_reads_values, node.users)):
-            _lower_extremes(graph_module.graph, node, found)
+        settings = _settings(node)
+        if settings and node.users and all(map(_reads_values, node.users)):
+            _lower_extremes(graph_module.graph, node, settings)
     graph_module.recompile()
     return graph_module
 
@@ -249,11 +249,11 @@ def _patterns():
 
 
 def _is_dot(equation):
-    """Whether an equation sums over the last of the dimensions that both operands have, such as 'bd,bd->b'."""
+    """Return whether an equation sums the product of two equal shapes over the last dimension, as 'bd,bd->b'."""
     if not isinstance(equation, str):
         return False
-    left, arrow, out = equation.replace(" ", "").partition("->")
-    first, comma, second = left.partition(",")
+    inputs, arrow, out = equation.replace(" ", "").partition("->")
+    first, comma, second = inputs.partition(",")
     return (
         bool(arrow and comma)
         and first == second

@@ -36,9 +36,9 @@ def _permute(node):
 
 def _after(node, rank):
     """The dimensions by which a permute or transpose of a value of known rank permutes it, or None."""
-    found = _permute(node)
-    if found is not None:
-        return found[1] if len(found[1]) == rank else None
+    permutation = _permute(node)
+    if permutation is not None:
+        return permutation[1] if len(permutation[1]) == rank else None
     is_transpose = (node.op == "call_method" and node.target == "transpose") or (
         node.op == "call_function" and node.target is torch.transpose
     )

@@ -44,7 +44,7 @@ def _owner(node):
 
 
 def _fresh(graph_module, node):
-    """Whether the value is a layer's output, which no backward needs."""
+    """Return whether the value is a layer's output, which no backward needs."""
     if node.op != "call_module":
         return False
     module = graph_module.get_submodule(node.target)
@@ -111,7 +111,7 @@ PURE = {
 
 
 def _quiet(graph_module):
-    """Whether no node of the graph can write to a value of another."""
+    """Return whether no node of the graph can write to the value of another."""
     for node in graph_module.graph.nodes:
         if node.op == "call_method" or node.op == "call_function" and node.target not in PURE or "out" in node.kwargs:
             return False
@@ -130,7 +130,7 @@ def _share(graph_module, literal):
     graph = graph_module.graph
     if not _quiet(graph_module):
         return graph_module
-    seen = {}
+    first_of_key = {}
     for node in list(graph.nodes):
         if node.op != "call_function":
             continue
@@ -143,11 +143,11 @@ def _share(graph_module, literal):
             tuple(map(literal, node.args)),
             tuple((k, literal(v)) for k, v in sorted(node.kwargs.items())),
         )
-        if key in seen:
-            node.replace_all_uses_with(seen[key])
+        if key in first_of_key:
+            node.replace_all_uses_with(first_of_key[key])
             graph.erase_node(node)
         else:
-            seen[key] = node
+            first_of_key[key] = node
     graph.lint()
     graph_module.recompile()
     return graph_module

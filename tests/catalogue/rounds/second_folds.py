@@ -270,15 +270,15 @@ def _merge_recurrent(graph_module, kinds):
         if type(module) not in kinds or not module.bias or hooks:
             continue
         if id(module) not in merged:
-            one = copy.deepcopy(module)
+            copied = copy.deepcopy(module)
             with torch.no_grad():
-                for name, bias in one.named_parameters():
+                for name, bias in copied.named_parameters():
                     if name.startswith("bias_ih"):
-                        hidden = getattr(one, name.replace("bias_ih", "bias_hh"))
+                        hidden = getattr(copied, name.replace("bias_ih", "bias_hh"))
                         bias.add_(hidden)
                         hidden.zero_()
             merged[id(module)] = f"{node.target.replace('.', '_')}_one_bias"
-            graph_module.add_submodule(merged[id(module)], one)
+            graph_module.add_submodule(merged[id(module)], copied)
         node.target = merged[id(module)]
     graph.lint()
     graph_module.recompile()

@@ -126,12 +126,12 @@ def _fill(node):
         names = ("input" if node.op == "call_function" else "self", "mask", "value")
         if len(node.args) > 3:
             return None
-        given = dict(zip(names, node.args))
-        if set(given) & set(node.kwargs) or set(node.kwargs) - set(names):
+        arguments = dict(zip(names, node.args))
+        if set(arguments) & set(node.kwargs) or set(node.kwargs) - set(names):
             return None
-        given.update(node.kwargs)
-        if len(given) == 3:
-            x, mask, value = (given[name] for name in names)
+        arguments.update(node.kwargs)
+        if len(arguments) == 3:
+            x, mask, value = (arguments[name] for name in names)
             if isinstance(x, fx.Node) and isinstance(mask, fx.Node) and type(value) in (int, float, bool):
                 return x, mask, value
     return None
@@ -186,14 +186,14 @@ def _bound(node):
         sides = (name[-3:],)
     if len(node.args) > 1 + len(sides):
         return None
-    given = dict(zip(sides, node.args[1:]))
-    if set(given) & set(node.kwargs) or set(node.kwargs) - set(sides):
+    bounds = dict(zip(sides, node.args[1:]))
+    if set(bounds) & set(node.kwargs) or set(node.kwargs) - set(sides):
         return None
-    given.update(node.kwargs)
-    given = {side: value for side, value in given.items() if value is not None}
-    if len(given) != 1:
+    bounds.update(node.kwargs)
+    bounds = {side: value for side, value in bounds.items() if value is not None}
+    if len(bounds) != 1:
         return None
-    ((side, value),) = given.items()
+    ((side, value),) = bounds.items()
     if type(value) not in (int, float) or math.isnan(value) or type(value) is int and value < 0:
         return None  # -1 is 255 for uint8, and no longer the lower of the two
     return node.args[0], side, value
@@ -351,7 +351,7 @@ def _sum(node):
 
 
 def _between(first, last):
-    """Whether only reads of attributes stand between two nodes."""
+    """Return whether there are only attribute reads between two nodes."""
     node = first.next
     while node is not last:
         if node.op != "get_attr":

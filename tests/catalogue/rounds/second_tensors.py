@@ -145,7 +145,7 @@ def _mask(node):
 
 
 def _triangle(node):
-    """Whether the value is a boolean triangle that was filled in by tril."""
+    """Return whether the value is a boolean triangle that tril made."""
     if not hasattr(node, "op"):
         return False
     if not (
@@ -162,7 +162,7 @@ def _triangle(node):
 
 
 def _spans(node, query, key):
-    """Whether the mask has a row for each query and a column for each key."""
+    """Return whether the mask has a row for each query and a column for each key."""
     ones = node.args[0] if node.args else node.kwargs["input"]
     sizes = ones.args[1] if len(ones.args) == 2 and isinstance(ones.args[1], (tuple, list)) else ones.args[1:]
     return len(sizes) == 2 and all(

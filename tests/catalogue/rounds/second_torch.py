@@ -182,9 +182,9 @@ class _Decompose(torch.fx.Transformer):
 
     def call_function(self, target, args, kwargs):
         if target is F.group_norm:
-            given = dict(zip(("input", "num_groups", "weight", "bias", "eps"), args), **kwargs)
+            bound = dict(zip(("input", "num_groups", "weight", "bias", "eps"), args), **kwargs)
             return self.normalize(
-                given["input"], given["num_groups"], given.get("weight"), given.get("bias"), given.get("eps", 1e-5)
+                bound["input"], bound["num_groups"], bound.get("weight"), bound.get("bias"), bound.get("eps", 1e-5)
             )
         return super().call_function(target, args, kwargs)
 

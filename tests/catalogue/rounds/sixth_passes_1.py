@@ -80,10 +80,10 @@ def parts_w03(node):
     if not (method or function):
         return None
     names = ("self" if method else "input", "mask", "value")
-    found = dict(zip(names, node.args), **node.kwargs)
-    if any(name not in found for name in names):
+    arguments = dict(zip(names, node.args), **node.kwargs)
+    if any(name not in arguments for name in names):
         return None
-    x, mask, value = (found[name] for name in names)
+    x, mask, value = (arguments[name] for name in names)
     return (x, mask, value) if isinstance(value, (int, float)) else None
 
 
@@ -111,15 +111,15 @@ def arguments_w05(node):
     """input, target and reduction of a kl_div that can be opened, or None."""
     if node.op != "call_function" or node.target is not F.kl_div or len(node.args) > 2:
         return None
-    given = dict(zip(("input", "target"), node.args), **node.kwargs)
-    if given.get("log_target", False) is not False:
+    arguments = dict(zip(("input", "target"), node.args), **node.kwargs)
+    if arguments.get("log_target", False) is not False:
         return None
-    if given.get("size_average") is not None or given.get("reduce") is not None:
+    if arguments.get("size_average") is not None or arguments.get("reduce") is not None:
         return None
-    reduction = given.get("reduction", "mean")
+    reduction = arguments.get("reduction", "mean")
     if reduction not in ("none", "sum", "mean"):
         return None
-    return given["input"], given["target"], reduction
+    return arguments["input"], arguments["target"], reduction
 
 
 def reduce_w05(graph, value, reduction):
@@ -133,10 +133,10 @@ def open_kl_div_sixth(graph_module):
     """ONNX has no KLDiv: open it into target * (log(target) - input) and its reduction."""
     graph = graph_module.graph
     for node in list(graph.nodes):
-        found = arguments_w05(node)
-        if found is None:
+        arguments = arguments_w05(node)
+        if arguments is None:
             continue
-        x, target, reduction = found
+        x, target, reduction = arguments
         with graph.inserting_before(node):
             log = graph.call_function(torch.log, (target,))
             gap = graph.call_function(torch.sub, (log, x))
@@ -151,13 +151,13 @@ def open_kl_div_sixth(graph_module):
 
 def given_w06(node):
     """input, dim and eps of a 2-norm normalisation with literal arguments, or None."""
-    given = dict(zip(("input", "p", "dim", "eps"), node.args), **node.kwargs)
-    if len(node.args) > 4 or given.get("out") is not None or given.get("p", 2.0) != 2:
+    arguments = dict(zip(("input", "p", "dim", "eps"), node.args), **node.kwargs)
+    if len(node.args) > 4 or arguments.get("out") is not None or arguments.get("p", 2.0) != 2:
         return None
-    dim, eps = given.get("dim", 1), given.get("eps", 1e-12)
+    dim, eps = arguments.get("dim", 1), arguments.get("eps", 1e-12)
     if not isinstance(dim, int) or not isinstance(eps, float):
         return None
-    return given["input"], dim, eps
+    return arguments["input"], dim, eps
 
 
 def divide_w06(graph, node, x, length, eps):
@@ -172,10 +172,10 @@ def open_normalize(graph_module):
     """Embedding heads end in F.normalize, which the converter lacks: divide by the root of the sum of squares, kept above eps."""
     graph = graph_module.graph
     for node in list(graph.find_nodes(op="call_function", target=F.normalize)):
-        given = given_w06(node)
-        if given is None:
+        arguments = given_w06(node)
+        if arguments is None:
             continue
-        x, dim, eps = given
+        x, dim, eps = arguments
         with graph.inserting_before(node):
             squares = graph.call_function(torch.mul, (x, x))
             total = graph.call_function(torch.sum, (squares, dim), {"keepdim": True})

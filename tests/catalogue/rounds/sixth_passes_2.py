@@ -168,10 +168,10 @@ def einsum_as_outer(graph_module):
     """TFLite falls back to Flex on einsum: outer products (rotary frequencies, masks of lengths) become a product by broadcast."""
     graph = graph_module.graph
     for node in list(graph.find_nodes(op="call_function", target=torch.einsum)):
-        found = parts_w12(node)
-        if found is None:
+        parts = parts_w12(node)
+        if parts is None:
             continue
-        first, second, output, (left, right) = found
+        first, second, output, (left, right) = parts
         if first == second or set(output) != {first, second}:
             continue  # an inner product, a diagonal, or a sum
         with graph.inserting_before(node):
@@ -192,10 +192,10 @@ def narrow_w13(node):
         names = ("input", "dim", "start", "length")
     else:
         return None
-    given = dict(zip(names, node.args), **node.kwargs)
-    if set(given) != set(names):
+    arguments = dict(zip(names, node.args), **node.kwargs)
+    if set(arguments) != set(names):
         return None
-    x, dim, start, length = (given[name] for name in names)
+    x, dim, start, length = (arguments[name] for name in names)
     return (x, dim, start, length) if all(isinstance(v, int) for v in (dim, start, length)) else None
 
 

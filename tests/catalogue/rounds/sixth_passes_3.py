@@ -12,9 +12,9 @@ def zero_pad_w17(node):
     """The four amounts of a constant padding by zero of an image, or None."""
     if node.op != "call_function" or node.target is not F.pad:
         return None
-    given = dict(zip(("input", "pad", "mode", "value"), node.args), **node.kwargs)
-    amounts = given.get("pad")
-    if given.get("mode", "constant") != "constant" or given.get("value") not in (None, 0):
+    arguments = dict(zip(("input", "pad", "mode", "value"), node.args), **node.kwargs)
+    amounts = arguments.get("pad")
+    if arguments.get("mode", "constant") != "constant" or arguments.get("value") not in (None, 0):
         return None
     if not isinstance(amounts, (tuple, list)) or len(amounts) != 4:
         return None
@@ -156,8 +156,8 @@ def read_state_w19(graph, node, output, last, module):
 )
 def last_step_from_state_sixth(graph_module):
     """A classifier that reads only the last step of a recurrent layer takes the final state, so that the runtime need not keep the sequence."""
-    for found in last_steps_w19(graph_module):
-        read_state_w19(graph_module.graph, *found)
+    for last_step in last_steps_w19(graph_module):
+        read_state_w19(graph_module.graph, *last_step)
     graph_module.graph.lint()
     graph_module.recompile()
     return graph_module

@@ -96,12 +96,12 @@ def open_linear(graph_module):
 
 
 def may_reshape_r06(node):
-    """Whether this may change the shape of a tensor that has been made before."""
+    """Return whether the node may change the shape of an existing tensor."""
     if node.op == "call_method":
         return node.target.endswith("_") or "out" in node.kwargs
     if node.op == "call_function":
         name, home = getattr(node.target, "__name__", "_"), getattr(node.target, "__module__", None) or ""
-        known = (
+        is_torch_function = (
             home.split(".")[0] in ("torch", "_operator", "operator", "math")
             or isinstance(node.target, type(torch.add))
             or node.target is getattr
@@ -112,7 +112,7 @@ def may_reshape_r06(node):
             and name not in ("index", "indexOf", "invert", "inv", "is_", "is_not", "itemgetter")
         )
         return (
-            not known
+            not is_torch_function
             or (name.endswith("_") and node.target is not operator.is_ and name not in ("and_", "or_", "not_"))
             or "out" in node.kwargs
             or inplace_operator

@@ -9,7 +9,7 @@ from ..rows import sound
 
 
 def transposed_r08(node):
-    """What a transpose of the two dimensions reads, or None."""
+    """Return the operand of a transpose of the two dimensions, or None."""
     if not hasattr(node, "op") or node.kwargs:
         return None
     plain = (node.op == "call_method" and node.target == "t") or (node.op == "call_function" and node.target is torch.t)

@@ -18,10 +18,10 @@ def factor_w04(node, modules):
         size, factor, mode = module.size, module.scale_factor, module.mode
     elif node.op == "call_function" and node.target is F.interpolate:
         names = ("input", "size", "scale_factor", "mode")
-        given = dict(zip(names, node.args), **node.kwargs)
-        if len(node.args) > 4 or given.get("antialias") or given.get("recompute_scale_factor"):
+        arguments = dict(zip(names, node.args), **node.kwargs)
+        if len(node.args) > 4 or arguments.get("antialias") or arguments.get("recompute_scale_factor"):
             return None
-        size, factor, mode = given.get("size"), given.get("scale_factor"), given.get("mode", "nearest")
+        size, factor, mode = arguments.get("size"), arguments.get("scale_factor"), arguments.get("mode", "nearest")
     else:
         return None
     if size is not None or mode != "nearest" or not isinstance(factor, (int, float)):
@@ -157,10 +157,10 @@ class Opener_w15(torch.fx.Transformer):
 
     def call_function(self, target, args, kwargs):
         if target in (F.pixel_shuffle, torch.pixel_shuffle):
-            given = dict(zip(("input", "upscale_factor"), args), **kwargs)
-            r = given.get("upscale_factor")
+            arguments = dict(zip(("input", "upscale_factor"), args), **kwargs)
+            r = arguments.get("upscale_factor")
             if isinstance(r, int) and r > 1:
-                return self.shuffle(given["input"], r)
+                return self.shuffle(arguments["input"], r)
         return super().call_function(target, args, kwargs)
 
     def call_module(self, target, args, kwargs):

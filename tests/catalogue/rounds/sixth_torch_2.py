@@ -12,11 +12,11 @@ from ..rows import fault
 def differs_from_zero_w16(node):
     if not isinstance(node, torch.fx.Node) or node.kwargs or len(node.args) != 2:
         return False
-    found = (node.op == "call_function" and node.target in (operator.ne, torch.ne)) or (
+    is_comparison = (node.op == "call_function" and node.target in (operator.ne, torch.ne)) or (
         node.op == "call_method" and node.target == "ne"
     )
     zero = node.args[1]
-    return found and isinstance(node.args[0], torch.fx.Node) and type(zero) in (int, float) and zero == 0
+    return is_comparison and isinstance(node.args[0], torch.fx.Node) and type(zero) in (int, float) and zero == 0
 
 
 def sum_w16(node):
@@ -65,11 +65,11 @@ def arguments_w20(node):
         names = ("self", "diagonal")
     else:
         return None
-    given = dict(zip(names, node.args), **node.kwargs)
-    diagonal = given.get("diagonal", 0)
-    if set(given) - set(names) or not isinstance(diagonal, int):
+    arguments = dict(zip(names, node.args), **node.kwargs)
+    diagonal = arguments.get("diagonal", 0)
+    if set(arguments) - set(names) or not isinstance(diagonal, int):
         return None
-    return given[names[0]], diagonal
+    return arguments[names[0]], diagonal
 
 
 def mask_w20(graph, x, diagonal):
@@ -89,10 +89,10 @@ def tril_as_mask(graph_module: torch.fx.GraphModule) -> torch.fx.GraphModule:
     """Trilu came with opset 14: for older ones multiply with the mask of the lower triangle."""
     graph = graph_module.graph
     for node in list(graph.nodes):
-        found = arguments_w20(node)
-        if found is None:
+        arguments = arguments_w20(node)
+        if arguments is None:
             continue
-        x, diagonal = found
+        x, diagonal = arguments
         with graph.inserting_before(node):
             mask = mask_w20(graph, x, diagonal)
             lower = graph.call_function(torch.mul, (x, mask))

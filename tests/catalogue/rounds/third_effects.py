@@ -70,13 +70,13 @@ def share_repeated_calls(graph_module: fx.GraphModule) -> fx.GraphModule:
     Skips graphs that write in place, and values that escape (so that no two outputs become one tensor)."""
     if writes(graph_module):
         return graph_module
-    seen = {}
+    first_of_key = {}
     for node in list(graph_module.graph.nodes):
         if node.op != "call_function" or node.target not in POINTWISE or not only_feeds_pointwise(node):
             continue
         key = (node.target, node.args, tuple(sorted(node.kwargs.items())))
         try:
-            first = seen.setdefault(key, node)
+            first = first_of_key.setdefault(key, node)
         except TypeError:
             continue
         if first is not node:
@@ -113,7 +113,7 @@ def is_fresh(graph_module, node):
 
 
 def relu_operand(graph_module, node):
-    """What a function, method or module rectifies out of place, else None."""
+    """Return the operand of a ReLU (function, method or module) that is out of place, else None."""
     if len(node.args) != 1 or node.kwargs or not isinstance(node.args[0], fx.Node):
         return None
     if node.op == "call_module":

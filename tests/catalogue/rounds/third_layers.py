@@ -105,7 +105,7 @@ def linear_over_channels(image, weight, bias):
 
 
 def pointwise(module):
-    """Whether each output pixel sees one input pixel."""
+    """Return whether each output pixel depends on one input pixel."""
     if type(module) is not nn.Conv2d or "forward" in vars(module):
         return False
     if module._forward_hooks or module._forward_pre_hooks or module._backward_hooks or module._backward_pre_hooks:
@@ -152,11 +152,11 @@ def zero_padding(graph_module, node):
             return None
         value, pad = node.args[0], tuple(module.padding)
     elif node.op == "call_function" and node.target is F.pad:
-        given = dict(zip(("input", "pad", "mode", "value"), node.args))
-        given.update(node.kwargs)
-        if given.get("mode", "constant") != "constant" or given.get("value") not in (None, 0):
+        arguments = dict(zip(("input", "pad", "mode", "value"), node.args))
+        arguments.update(node.kwargs)
+        if arguments.get("mode", "constant") != "constant" or arguments.get("value") not in (None, 0):
             return None
-        value, pad = given.get("input"), given.get("pad")
+        value, pad = arguments.get("input"), arguments.get("pad")
     else:
         return None
     if not isinstance(pad, (tuple, list)) or len(pad) != 4 or not all(type(size) is int and size >= 0 for size in pad):

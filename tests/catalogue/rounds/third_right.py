@@ -41,7 +41,7 @@ SCALARS = (bool, int, float, complex, str, type(None))
 
 
 def harmless(graph_module, node):
-    """Whether the node surely writes nothing and returns a new tensor."""
+    """Return whether the node surely writes nothing and returns a new tensor."""
     if node.op in ("placeholder", "get_attr", "output"):
         return True
     if node.op == "call_function":
@@ -66,7 +66,7 @@ def share_pure_calls(graph_module: fx.GraphModule) -> fx.GraphModule:
     graph = graph_module.graph
     if not all(harmless(graph_module, node) for node in graph.nodes):
         return graph_module
-    seen = {}
+    first_of_key = {}
     for node in list(graph.nodes):
         if node.op != "call_function":
             continue
@@ -77,7 +77,7 @@ def share_pure_calls(graph_module: fx.GraphModule) -> fx.GraphModule:
         kwargs = tuple((name, exactly(arg)) for name, arg in sorted(node.kwargs.items()))
         if None in args or any(value is None for _, value in kwargs):
             continue
-        first = seen.setdefault((node.target, args, kwargs), node)
+        first = first_of_key.setdefault((node.target, args, kwargs), node)
         if first is not node:
             node.replace_all_uses_with(first)
             graph.erase_node(node)
@@ -113,7 +113,7 @@ TENSOR_LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.LayerNorm, nn.ReLU, nn.GELU
 
 
 def is_tensor(graph_module, node):
-    """Whether the node surely gives one tensor (a size would not do)."""
+    """Return whether the node surely gives one tensor, and not a size."""
     if not isinstance(node, fx.Node):
         return False
     if node.op == "call_function":
@@ -129,11 +129,11 @@ def power(node):
     function = node.op == "call_function" and node.target in (operator.pow, torch.pow)
     if not function and not (node.op == "call_method" and node.target in ("pow", "__pow__")):
         return None
-    given = dict(zip(("input", "exponent"), node.args))
-    given.update({"input" if name == "self" else name: value for name, value in node.kwargs.items()})
-    if set(given) != {"input", "exponent"}:
+    arguments = dict(zip(("input", "exponent"), node.args))
+    arguments.update({"input" if name == "self" else name: value for name, value in node.kwargs.items()})
+    if set(arguments) != {"input", "exponent"}:
         return None
-    return given["input"], given["exponent"]
+    return arguments["input"], arguments["exponent"]
 
 
 @sound(3)
@@ -142,10 +142,10 @@ def square_powers(graph_module: fx.GraphModule) -> fx.GraphModule:
     tensor float."""
     graph = graph_module.graph
     for node in list(graph.nodes):
-        found = power(node)
-        if found is None:
+        operands = power(node)
+        if operands is None:
             continue
-        base, exponent = found
+        base, exponent = operands
         if type(exponent) is not int or exponent != 2 or not is_tensor(graph_module, base):
             continue
         with graph.inserting_before(node):
@@ -276,7 +276,7 @@ def read_shapes_early(graph_module: fx.GraphModule) -> fx.GraphModule:
 
 
 def as_made(module):
-    """Whether calling the module only runs the forward of its class."""
+    """Return whether calling the module only runs the forward of its class."""
     hooks = module._forward_hooks or module._forward_pre_hooks or module._backward_hooks or module._backward_pre_hooks
     return not hooks and "forward" not in vars(module)
 
@@ -341,7 +341,7 @@ PURE = {operator.add, operator.sub, operator.mul, torch.relu, torch.sigmoid, tor
 
 
 def conversion(node):
-    """What a conversion makes of its operand, else None. A copy, a device or a memory format is not looked at."""
+    """Return the dtype of a conversion, or "contiguous", else None. Copy, device and memory format are ignored."""
     if (
         not isinstance(node, fx.Node)
         or node.op != "call_method"
@@ -357,7 +357,7 @@ def conversion(node):
 
 
 def undisturbed(first, last):
-    """Whether nothing between the two might change the layout of what first returned."""
+    """Return whether nothing between the two might change the layout of the first one's result."""
     node = first.next
     while node is not last:
         pure = node.op == "call_function" and node.target in PURE and not node.kwargs

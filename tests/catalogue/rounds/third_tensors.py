@@ -21,12 +21,12 @@ def bounds(node):
     """(value, min, max) of a clamp by numbers, else None."""
     if node.op == "call_function" and node.target in FUNCTIONS or node.op == "call_method" and node.target in METHODS:
         names = ("input", "min", "max")
-        given = dict(zip(names, node.args))
-        given.update(node.kwargs)
-        if set(given) <= set(names) and isinstance(given.get("input"), fx.Node):
-            low, high = given.get("min"), given.get("max")
+        arguments = dict(zip(names, node.args))
+        arguments.update(node.kwargs)
+        if set(arguments) <= set(names) and isinstance(arguments.get("input"), fx.Node):
+            low, high = arguments.get("min"), arguments.get("max")
             if all(bound is None or type(bound) in (int, float) and not math.isnan(bound) for bound in (low, high)):
-                return given["input"], low, high
+                return arguments["input"], low, high
     return None
 
 
@@ -120,10 +120,10 @@ def settings(graph_module, node):
             return node.args[0], module.beta, module.threshold
         return None
     if node.op == "call_function" and node.target is F.softplus:
-        given = dict(zip(("input", "beta", "threshold"), node.args))
-        given.update(node.kwargs)
-        if isinstance(given.get("input"), fx.Node):
-            return given["input"], given.get("beta", 1), given.get("threshold", 20)
+        arguments = dict(zip(("input", "beta", "threshold"), node.args))
+        arguments.update(node.kwargs)
+        if isinstance(arguments.get("input"), fx.Node):
+            return arguments["input"], arguments.get("beta", 1), arguments.get("threshold", 20)
     return None
 
 
@@ -139,10 +139,10 @@ def decompose_softplus(graph_module: fx.GraphModule) -> fx.GraphModule:
     """softplus(x) = log(1 + exp(beta * x)) / beta, in functions every backend has."""
     graph = graph_module.graph
     for node in list(graph.nodes):
-        found = settings(graph_module, node)
-        if found is None:
+        softplus = settings(graph_module, node)
+        if softplus is None:
             continue
-        value, beta, _ = found
+        value, beta, _ = softplus
         if beta == 0:
             continue
         with graph.inserting_before(node):
@@ -242,12 +242,12 @@ def cancel_split_cat(graph_module: fx.GraphModule) -> fx.GraphModule:
 def descending(node):
     """(value, dim) of a descending sort, else None."""
     if node.op == "call_function" and node.target is torch.sort or node.op == "call_method" and node.target == "sort":
-        given = dict(zip(("input", "dim", "descending"), node.args))
-        given.update(node.kwargs)
-        if len(node.args) > 3 or given.get("descending") is not True or set(given) - {"input", "dim", "descending"}:
+        bound = dict(zip(("input", "dim", "descending"), node.args))
+        bound.update(node.kwargs)
+        if len(node.args) > 3 or bound.get("descending") is not True or set(bound) - {"input", "dim", "descending"}:
             return None
-        if isinstance(given.get("input"), fx.Node) and type(given.get("dim", -1)) is int:
-            return given["input"], given.get("dim", -1)
+        if isinstance(bound.get("input"), fx.Node) and type(bound.get("dim", -1)) is int:
+            return bound["input"], bound.get("dim", -1)
     return None
 
 
@@ -277,11 +277,11 @@ def lower_descending_sort(graph_module: fx.GraphModule) -> fx.GraphModule:
     first, as it should."""
     graph = graph_module.graph
     for node in list(graph.nodes):
-        found = descending(node)
-        if found is None or parts(node) is None:
+        value_and_dim = descending(node)
+        if value_and_dim is None or parts(node) is None:
             continue
         with graph.inserting_before(node):
-            lowered = graph.call_function(flipped_sort, found)
+            lowered = graph.call_function(flipped_sort, value_and_dim)
         node.replace_all_uses_with(lowered)
         graph.erase_node(node)
     graph.lint()

@@ -48,7 +48,7 @@ RANDOM = (nn.modules.dropout._DropoutNd, nn.RNNBase, nn.RReLU)
 
 
 def quiet(module):
-    """Whether the layer comes from torch.nn and calling it for nothing would change nothing."""
+    """Return whether the layer comes from torch.nn and an extra call of it would have no effect."""
     if not type(module).__module__.startswith("torch.nn") or list(module.children()):
         return False
     if module._forward_hooks or module._forward_pre_hooks:
@@ -89,15 +89,15 @@ def select(node):
     if not isinstance(node, torch.fx.Node):
         return None
     if node.op == "call_function" and node.target is torch.where:
-        given = dict(zip(("condition", "input", "other"), node.args))
+        arguments = dict(zip(("condition", "input", "other"), node.args))
     elif node.op == "call_method" and node.target == "where":
-        given = dict(zip(("input", "condition", "other"), node.args))
+        arguments = dict(zip(("input", "condition", "other"), node.args))
     else:
         return None
-    given.update({"input" if name == "self" else name: value for name, value in node.kwargs.items()})
-    if set(given) != {"condition", "input", "other"} or not isinstance(given["condition"], torch.fx.Node):
+    arguments.update({"input" if name == "self" else name: value for name, value in node.kwargs.items()})
+    if set(arguments) != {"condition", "input", "other"} or not isinstance(arguments["condition"], torch.fx.Node):
         return None
-    return given["condition"], given["input"], given["other"]
+    return arguments["condition"], arguments["input"], arguments["other"]
 
 
 @fault(
@@ -202,7 +202,7 @@ def cast_to(node):
 
 
 def keeps(middle, final):
-    """Whether what a cast to middle loses is lost in final too."""
+    """Return whether a cast to final loses all that a cast to middle loses."""
     return middle.itemsize >= final.itemsize and middle.itemsize >= 4
 
 
@@ -253,7 +253,7 @@ def writes(graph_module):
 
 
 def is_last_step(graph_module, node):
-    """Whether node is rnn(...)[0][:, -1, :] with the batch first."""
+    """Return whether the node is rnn(...)[0][:, -1, :] with the batch first."""
     if node.op != "call_function" or node.target is not operator.getitem or node.args[1] != LAST:
         return False
     output = node.args[0]

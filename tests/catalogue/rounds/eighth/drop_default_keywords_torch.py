@@ -16,13 +16,13 @@ def _defaults(function):
     if hasattr(function, "__wrapped__") or getattr(F, function.__name__, None) is not function:
         return {}
     parameters = inspect.signature(function).parameters.values()
-    if any(one.kind in (one.VAR_POSITIONAL, one.VAR_KEYWORD) for one in parameters):
+    if any(parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD) for parameter in parameters):
         return {}
-    return {one.name: one.default for one in parameters if one.default is not one.empty}
+    return {parameter.name: parameter.default for parameter in parameters if parameter.default is not parameter.empty}
 
 
 def _is(value, default):
-    """Whether they are the same: 1 is not True, -0.0 not 0.0."""
+    """Return whether a value is the default: 1 is not True, -0.0 not 0.0."""
     if default is None:
         return value is None
     return type(default) in (bool, int, float, str) and type(value) is type(default) and repr(value) == repr(default)
@@ -35,11 +35,11 @@ def drop_default_keywords(module: GraphModule) -> GraphModule:
         if node.op != "call_function" or not node.kwargs:
             continue
         defaults = _defaults(node.target)
-        kept = {
+        kwargs = {
             name: value for name, value in node.kwargs.items() if name not in defaults or not _is(value, defaults[name])
         }
-        if len(kept) < len(node.kwargs):
-            node.kwargs = kept
+        if len(kwargs) < len(node.kwargs):
+            node.kwargs = kwargs
     module.graph.lint()
     module.recompile()
     return module

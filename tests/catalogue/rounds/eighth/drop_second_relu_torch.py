@@ -14,7 +14,7 @@ _MODULES = (nn.ReLU, nn.ReLU6, nn.Sigmoid)
 
 
 def _called(module, node, functions, methods, modules):
-    """Whether this node is one of these operations, on one value, as torch defines it."""
+    """Return whether the node is one of these operations, on one value, as torch defines it."""
     if not isinstance(node, Node) or len(node.args) != 1 or set(node.kwargs) - {"inplace"}:
         return False
     if node.op == "call_module":
@@ -27,7 +27,7 @@ def _called(module, node, functions, methods, modules):
 
 
 def _writes(module, node):
-    """Whether the operation writes to its argument, which others may hold."""
+    """Return whether the operation writes to its argument, which may have other readers."""
     if node.op == "call_module":
         return bool(getattr(module.get_submodule(node.target), "inplace", False))
     return bool(node.kwargs.get("inplace", False))

@@ -10,15 +10,15 @@ _NAMES = ("input", "other")
 
 
 def _compares_with_zero(node):
-    """Whether this is `torch.eq(x, 0)` or `x.eq(0)`; `==` may compare sizes, which are no tensors."""
+    """Return the `x` of `torch.eq(x, 0)` or `x.eq(0)`, else None; `==` may compare sizes, which are no tensors."""
     if not (node.op == "call_function" and node.target is torch.eq or node.op == "call_method" and node.target == "eq"):
         return None
     if len(node.args) > 2 or set(node.kwargs) - set(_NAMES):
         return None
-    given = dict(zip(_NAMES, node.args), **node.kwargs)
-    if set(given) != set(_NAMES) or not isinstance(given["input"], fx.Node):
+    arguments = dict(zip(_NAMES, node.args), **node.kwargs)
+    if set(arguments) != set(_NAMES) or not isinstance(arguments["input"], fx.Node):
         return None
-    return given["input"] if type(given["other"]) in (int, float) and given["other"] == 0 else None
+    return arguments["input"] if type(arguments["other"]) in (int, float) and arguments["other"] == 0 else None
 
 
 @sound(8)

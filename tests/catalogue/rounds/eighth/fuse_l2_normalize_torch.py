@@ -11,8 +11,8 @@ def _may_write(module):
     for node in module.graph.nodes:
         if node.op == "call_module":
             for inner in module.get_submodule(node.target).modules():
-                known = type(inner).__module__.startswith("torch.nn.")
-                if not known or inner._forward_hooks or inner._forward_pre_hooks or getattr(inner, "inplace", False):
+                trusted = type(inner).__module__.startswith("torch.nn.")
+                if not trusted or inner._forward_hooks or inner._forward_pre_hooks or getattr(inner, "inplace", False):
                     return True
         elif node.op in ("call_function", "call_method"):
             name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "_")

@@ -9,7 +9,7 @@ from ...rows import sound
 
 
 def _is_one(size):
-    """Whether the result has one pixel: `None` keeps a size."""
+    """Return whether the result has one pixel: `None` keeps a size."""
     if isinstance(size, (tuple, list)):
         return len(size) == 2 and all(type(part) is int and part == 1 for part in size)
     return type(size) is int and size == 1
@@ -23,8 +23,8 @@ def _pools(module, node):
             return False
         return _is_one(pool.output_size) and len(node.args) == 1 and not node.kwargs
     if node.op == "call_function" and node.target is F.adaptive_avg_pool2d:
-        given = dict(zip(("input", "output_size"), node.args), **node.kwargs)
-        return set(given) == {"input", "output_size"} and _is_one(given["output_size"])
+        arguments = dict(zip(("input", "output_size"), node.args), **node.kwargs)
+        return set(arguments) == {"input", "output_size"} and _is_one(arguments["output_size"])
     return False
 
 

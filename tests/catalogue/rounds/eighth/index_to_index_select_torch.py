@@ -38,8 +38,8 @@ def _rewrite(module, accepts):
         if values.dtype not in (torch.int64, torch.int32) or values.dim() != 1 or not accepts(values):
             continue
         with graph.inserting_before(node):
-            taken = graph.call_function(torch.index_select, (node.args[0], dim, index))
-        node.replace_all_uses_with(taken)
+            selected = graph.call_function(torch.index_select, (node.args[0], dim, index))
+        node.replace_all_uses_with(selected)
         graph.erase_node(node)
     module.recompile()
     return module

@@ -13,9 +13,9 @@ def _may_write(module):
     for node in module.graph.nodes:
         if node.op == "call_module":
             for inner in module.get_submodule(node.target).modules():
-                known = type(inner).__module__.startswith("torch.nn.")
+                trusted = type(inner).__module__.startswith("torch.nn.")
                 hooked = inner._forward_hooks or inner._forward_pre_hooks
-                if not known or hooked or getattr(inner, "inplace", False):
+                if not trusted or hooked or getattr(inner, "inplace", False):
                     return True
         elif node.op in ("call_function", "call_method"):
             name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "_")
@@ -49,10 +49,10 @@ def _merge(module, divide):
                 weight = layer.weight
                 key = (node.args[0], weight.dtype, weight.device, weight.requires_grad, layer.bias is None)
                 groups.setdefault(key, []).append((node, layer))
-    for number, ((value, dtype, device, trained, plain), found) in enumerate(groups.items()):
-        if len(found) < 2 or not isinstance(value, torch.fx.Node):
+    for number, ((value, dtype, device, trained, plain), calls) in enumerate(groups.items()):
+        if len(calls) < 2 or not isinstance(value, torch.fx.Node):
             continue
-        layers = [layer for _, layer in found]
+        layers = [layer for _, layer in calls]
         widths = [layer.out_features for layer in layers]
         merged = nn.Linear(layers[0].in_features, sum(widths), not plain, device, dtype)
         with torch.no_grad():
@@ -61,13 +61,13 @@ def _merge(module, divide):
                 merged.bias.copy_(torch.cat([layer.bias for layer in layers]))
         merged.requires_grad_(trained).train(layers[0].training)
         module.add_submodule(f"merged_projection_{number}", merged)
-        with graph.inserting_before(found[0][0]):
+        with graph.inserting_before(calls[0][0]):
             whole = graph.call_module(f"merged_projection_{number}", (value,))
             parts = divide(graph, whole, widths)
-            for index, (node, _) in enumerate(found):
+            for index, (node, _) in enumerate(calls):
                 part = graph.call_function(operator.getitem, (parts, index))
                 node.replace_all_uses_with(graph.call_method("contiguous", (part,)))
-        for node, _ in found:
+        for node, _ in calls:
             graph.erase_node(node)
     module.recompile()
     return module

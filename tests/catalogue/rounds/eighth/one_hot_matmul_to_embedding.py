@@ -16,10 +16,10 @@ def _may_write(module):
     for node in module.graph.nodes:
         if node.op == "call_module":
             for inner in module.get_submodule(node.target).modules():
-                known = type(inner).__module__.startswith("torch.nn.")
+                trusted = type(inner).__module__.startswith("torch.nn.")
                 hooked = inner._forward_hooks or inner._forward_pre_hooks or "forward" in vars(inner)
                 if (
-                    not known
+                    not trusted
                     or hooked
                     or getattr(inner, "inplace", False)
                     or getattr(inner, "max_norm", None) is not None
@@ -57,10 +57,10 @@ def _one_hot(node):
     hot = node.args[0]
     if dtype not in (torch.float32, torch.float64) or not isinstance(hot, fx.Node) or hot.target is not F.one_hot:
         return None
-    given = dict(zip(("input", "num_classes"), hot.args), **hot.kwargs)
-    if len(hot.users) != 1 or set(given) != {"input", "num_classes"} or type(given["num_classes"]) is not int:
+    arguments = dict(zip(("input", "num_classes"), hot.args), **hot.kwargs)
+    if len(hot.users) != 1 or set(arguments) != {"input", "num_classes"} or type(arguments["num_classes"]) is not int:
         return None
-    return given["input"], given["num_classes"], dtype
+    return arguments["input"], arguments["num_classes"], dtype
 
 
 @sound(8)
@@ -72,12 +72,12 @@ def one_hot_matmul_to_embedding(module: fx.GraphModule) -> fx.GraphModule:
     for node in list(graph.nodes):
         if node.target not in (operator.matmul, torch.matmul, "matmul") or len(node.args) != 2 or node.kwargs:
             continue
-        found, fetch = _one_hot(node.args[0]), node.args[1]
-        if found is None or not isinstance(fetch, fx.Node) or fetch.op != "get_attr":
+        encoding, fetch = _one_hot(node.args[0]), node.args[1]
+        if encoding is None or not isinstance(fetch, fx.Node) or fetch.op != "get_attr":
             continue
         owner, _, name = fetch.target.rpartition(".")
         table = getattr(module.get_submodule(owner), name)
-        classes, number, dtype = found
+        classes, number, dtype = encoding
         if not isinstance(table, torch.Tensor) or table.dim() != 2 or table.shape[0] != number or table.dtype != dtype:
             continue
         if number < 1 or not torch.isfinite(table).all():

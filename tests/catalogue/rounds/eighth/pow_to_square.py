@@ -14,13 +14,13 @@ def _rewrite(module, is_two):
             node.op == "call_function" and node.target is torch.pow or node.op == "call_method" and node.target == "pow"
         ):
             continue
-        given = dict(zip(("input", "exponent"), node.args), **node.kwargs)
-        if set(given) != {"input", "exponent"} or not isinstance(given["input"], fx.Node):
+        arguments = dict(zip(("input", "exponent"), node.args), **node.kwargs)
+        if set(arguments) != {"input", "exponent"} or not isinstance(arguments["input"], fx.Node):
             continue
-        if isinstance(given["exponent"], fx.Node) or not is_two(given["exponent"]):
+        if isinstance(arguments["exponent"], fx.Node) or not is_two(arguments["exponent"]):
             continue
         with graph.inserting_before(node):
-            square = graph.call_function(torch.square, (given["input"],))
+            square = graph.call_function(torch.square, (arguments["input"],))
         node.replace_all_uses_with(square)
         graph.erase_node(node)
     module.recompile()

@@ -6,7 +6,7 @@ from ...rows import sound
 
 
 def _own_tensor(module, path):
-    """Whether the path leads to a parameter or buffer itself, and not to a property that computes one."""
+    """Return whether the path leads to a parameter or buffer, and not to a property that computes one."""
     prefix, _, name = path.rpartition(".")
     try:
         owner = module.get_submodule(prefix)
@@ -18,7 +18,7 @@ def _own_tensor(module, path):
 
 
 def _may_reassign(module):
-    """Whether a module or function of somebody else's may give an attribute another tensor while the program runs."""
+    """Return whether a module or function from outside torch may reassign an attribute while the program runs."""
     for node in module.graph.nodes:
         if node.op == "call_module":
             for inner in module.get_submodule(node.target).modules():
@@ -43,9 +43,9 @@ def share_attribute_fetches(module: GraphModule) -> GraphModule:
     for node in list(graph.nodes):
         if node.op != "get_attr" or not _own_tensor(module, node.target):
             continue
-        kept = first.setdefault(node.target, node)
-        if kept is not node:
-            node.replace_all_uses_with(kept)
+        first_fetch = first.setdefault(node.target, node)
+        if first_fetch is not node:
+            node.replace_all_uses_with(first_fetch)
             graph.erase_node(node)
     graph.lint()
     module.recompile()

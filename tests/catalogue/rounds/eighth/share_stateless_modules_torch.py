@@ -13,12 +13,12 @@ def _stateless(layer):
 
 
 def _share(module, kind_of):
-    kept = {}
+    target_of_kind = {}
     for node in module.graph.nodes:
         if node.op == "call_module":
             layer = module.get_submodule(node.target)
             if _stateless(layer):
-                node.target = kept.setdefault(kind_of(layer), node.target)
+                node.target = target_of_kind.setdefault(kind_of(layer), node.target)
     module.recompile()
     return module
 

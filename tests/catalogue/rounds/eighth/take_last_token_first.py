@@ -31,8 +31,8 @@ def _rewrite(module, accepts):
         if not all(_constant(part) for part in index) or not accepts(index):
             continue
         with graph.inserting_before(linear):
-            taken = graph.call_function(operator.getitem, (linear.args[0], index))
-        linear.args = (taken,)
+            token = graph.call_function(operator.getitem, (linear.args[0], index))
+        linear.args = (token,)
         node.replace_all_uses_with(linear)
         graph.erase_node(node)
     module.recompile()

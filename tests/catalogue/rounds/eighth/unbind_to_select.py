@@ -10,7 +10,7 @@ from ...rows import sound
 
 
 def _unbind(node):
-    """What is divided, and along which dimension."""
+    """Return the operand and the dimension of an unbind, or None."""
     if not (
         node.op == "call_function"
         and node.target is torch.unbind
@@ -20,8 +20,8 @@ def _unbind(node):
         return None
     if not 1 <= len(node.args) + len(node.kwargs) <= 2 or set(node.kwargs) - {"input", "dim"}:
         return None
-    given = dict(zip(("input", "dim"), node.args), **node.kwargs)
-    value, dim = given.get("input"), given.get("dim", 0)
+    arguments = dict(zip(("input", "dim"), node.args), **node.kwargs)
+    value, dim = arguments.get("input"), arguments.get("dim", 0)
     return (value, dim) if isinstance(value, fx.Node) and type(dim) is int else None
 
 
@@ -42,13 +42,13 @@ def unbind_to_select(module: fx.GraphModule) -> fx.GraphModule:
     """Replace `unbind` and the fetching of its parts by one `select` for each."""
     graph = module.graph
     for node in list(graph.nodes):
-        found = _unbind(node)
-        parts = _parts(node) if found else []
+        value_and_dim = _unbind(node)
+        parts = _parts(node) if value_and_dim else []
         if not parts:
             continue
         for part in parts:
             with graph.inserting_before(part):
-                selected = graph.call_function(torch.select, (*found, part.args[1]))
+                selected = graph.call_function(torch.select, (*value_and_dim, part.args[1]))
             part.replace_all_uses_with(selected)
             graph.erase_node(part)
         graph.erase_node(node)

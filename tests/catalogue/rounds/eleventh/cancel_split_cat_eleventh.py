@@ -10,7 +10,7 @@ from ...rows import fault
 
 
 def _writes(module):
-    """Whether anything in the program may write in place; then the pass leaves it alone."""
+    """Return whether anything in the program may write in place; then the pass leaves it alone."""
     for n in module.graph.nodes:
         name = n.target if isinstance(n.target, str) else getattr(n.target, "__name__", "")
         home = getattr(n.target, "__module__", None) or ""
@@ -45,7 +45,7 @@ def _named(node, spellings, names):
 
 
 def _whole(pieces, ask_count):
-    """What was split, and along which dimension, if these are all its pieces in order."""
+    """Return the split value and the dimension if these are all its pieces, in order."""
     for i, piece in enumerate(pieces):
         if not isinstance(piece, fx.Node) or piece.target is not operator.getitem or piece.args[1] != i:
             return None
@@ -77,11 +77,11 @@ def _cancel(module, ask_count):
             or not cat["tensors"]
         ):
             continue
-        found = _whole(cat["tensors"], ask_count)
-        if not found or type(found[1]) is not int or cat.get("dim", 0) != found[1]:
+        value_and_dim = _whole(cat["tensors"], ask_count)
+        if not value_and_dim or type(value_and_dim[1]) is not int or cat.get("dim", 0) != value_and_dim[1]:
             continue
         with graph.inserting_before(node):
-            new = graph.call_method("clone", (found[0],), {"memory_format": torch.contiguous_format})
+            new = graph.call_method("clone", (value_and_dim[0],), {"memory_format": torch.contiguous_format})
         node.replace_all_uses_with(new)
         graph.erase_node(node)
     graph.eliminate_dead_code()

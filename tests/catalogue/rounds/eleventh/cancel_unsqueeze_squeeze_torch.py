@@ -7,7 +7,7 @@ from ...rows import sound
 
 
 def _writes(module):
-    """Whether anything in the program may write in place; then the pass leaves it alone."""
+    """Return whether anything in the program may write in place; then the pass leaves it alone."""
     for n in module.graph.nodes:
         name = n.target if isinstance(n.target, str) else getattr(n.target, "__name__", "")
         home = getattr(n.target, "__module__", None) or ""
@@ -36,14 +36,14 @@ def _writes(module):
 
 
 def _dim(node, name, function):
-    """What a squeeze or unsqueeze is applied to, and the one dimension it names."""
+    """Return the operand of a squeeze or unsqueeze and the one dimension it names, or None."""
     if not isinstance(node, torch.fx.Node) or (node.op, node.target) not in (
         ("call_method", name),
         ("call_function", function),
     ):
         return None
-    given = {**dict(zip(("input", "dim"), node.args)), **node.kwargs}
-    x, dim = given.get("input"), given.get("dim")
+    arguments = {**dict(zip(("input", "dim"), node.args)), **node.kwargs}
+    x, dim = arguments.get("input"), arguments.get("dim")
     if len(node.args) + len(node.kwargs) != 2 or not isinstance(x, torch.fx.Node) or type(dim) is not int:
         return None
     return x, dim

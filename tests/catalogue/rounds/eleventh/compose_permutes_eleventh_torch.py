@@ -7,7 +7,7 @@ from ...rows import fault
 
 
 def _writes(module):
-    """Whether anything in the program may write in place; then the pass leaves it alone."""
+    """Return whether anything in the program may write in place; then the pass leaves it alone."""
     for n in module.graph.nodes:
         name = n.target if isinstance(n.target, str) else getattr(n.target, "__name__", "")
         home = getattr(n.target, "__module__", None) or ""
@@ -36,7 +36,7 @@ def _writes(module):
 
 
 def _permutation(node):
-    """What is permuted and how, with dimensions counted from the front."""
+    """Return the operand of a permute and the permutation, with dimensions counted from the front, or None."""
     if not isinstance(node, torch.fx.Node) or node.kwargs:
         return None
     if (node.op, node.target) not in (("call_method", "permute"), ("call_function", torch.permute)):

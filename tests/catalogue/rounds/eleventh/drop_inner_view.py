@@ -6,7 +6,7 @@ from ...rows import sound
 
 
 def _writes(module):
-    """Whether anything in the program may write in place; then the pass leaves it alone."""
+    """Return whether anything in the program may write in place; then the pass leaves it alone."""
     for n in module.graph.nodes:
         name = n.target if isinstance(n.target, str) else getattr(n.target, "__name__", "")
         home = getattr(n.target, "__module__", None) or ""
@@ -41,7 +41,7 @@ def _is_size(value):
 
 
 def _shape(node, targets):
-    """What is given another shape, and the shape."""
+    """Return the operand of a view or reshape and the new shape, or None."""
     if not isinstance(node, fx.Node) or node.op != "call_method" or node.target not in targets or node.kwargs:
         return None
     x, *shape = node.args

@@ -12,7 +12,7 @@ from ...rows import fault
 
 
 def _writes(module):
-    """Whether anything in the program may write in place; then the pass leaves it alone."""
+    """Return whether anything in the program may write in place; then the pass leaves it alone."""
     for n in module.graph.nodes:
         name = n.target if isinstance(n.target, str) else getattr(n.target, "__name__", "")
         home = getattr(n.target, "__module__", None) or ""
@@ -50,7 +50,7 @@ def _plain(module, node, *classes):
 
 
 def _sigmoid_of(module, node):
-    """What a sigmoid, used once, is taken of."""
+    """Return the operand of a sigmoid that is used once, or None."""
     if not isinstance(node, fx.Node) or len(node.users) != 1 or len(node.args) != 1 or node.kwargs:
         return None
     called = (
@@ -70,9 +70,9 @@ def _half(module, node):
     spelled = (chunk.op, chunk.target) in (("call_method", "chunk"), ("call_function", torch.chunk))
     if not spelled or len(chunk.args) + len(chunk.kwargs) != 3 or len(node.users) != 1:
         return None
-    given = {**dict(zip(("input", "chunks", "dim"), chunk.args)), **chunk.kwargs}
-    linear = _plain(module, given.get("input"), nn.Linear)
-    good = linear is not None and linear.out_features % 2 == 0 and given.get("chunks") == 2 and given.get("dim") == -1
+    bound = {**dict(zip(("input", "chunks", "dim"), chunk.args)), **chunk.kwargs}
+    linear = _plain(module, bound.get("input"), nn.Linear)
+    good = linear is not None and linear.out_features % 2 == 0 and bound.get("chunks") == 2 and bound.get("dim") == -1
     return (chunk, node.args[1]) if good else None
 
 

@@ -16,16 +16,16 @@ def _lower(module, whole_only):
     for node in list(graph.nodes):
         if node.op != "call_function" or node.target is not F.interpolate:
             continue
-        given = {**dict(zip(NAMES, node.args)), **node.kwargs}
-        scale = given.get("scale_factor")
-        if given.get("size") is not None or type(scale) not in (int, float) or scale <= 0:
+        arguments = {**dict(zip(NAMES, node.args)), **node.kwargs}
+        scale = arguments.get("scale_factor")
+        if arguments.get("size") is not None or type(scale) not in (int, float) or scale <= 0:
             continue
-        if given.get("mode") not in ("bilinear", "bicubic") or given.get("recompute_scale_factor"):
+        if arguments.get("mode") not in ("bilinear", "bicubic") or arguments.get("recompute_scale_factor"):
             continue  # these modes take images only
         if whole_only and not float(scale).is_integer():
             continue
-        x, (up, down) = given["input"], scale.as_integer_ratio()
-        kwargs = {k: given[k] for k in ("mode", "align_corners", "antialias") if k in given}
+        x, (up, down) = arguments["input"], scale.as_integer_ratio()
+        kwargs = {k: arguments[k] for k in ("mode", "align_corners", "antialias") if k in arguments}
         with graph.inserting_before(node):
             size = []
             for dim in (2, 3):

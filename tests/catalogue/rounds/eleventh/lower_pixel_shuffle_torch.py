@@ -9,7 +9,7 @@ from ...rows import sound
 
 
 def _writes(module):
-    """Whether anything in the program may write in place; then the pass leaves it alone."""
+    """Return whether anything in the program may write in place; then the pass leaves it alone."""
     for n in module.graph.nodes:
         name = n.target if isinstance(n.target, str) else getattr(n.target, "__name__", "")
         home = getattr(n.target, "__module__", None) or ""
@@ -47,10 +47,10 @@ def _plain(module, node, *classes):
 
 
 def _shuffled(module, node):
-    """What is shuffled, and by which factor."""
+    """Return the operand of a pixel shuffle and its factor, or None."""
     if node.op == "call_function" and node.target in (F.pixel_shuffle, torch.pixel_shuffle):
-        given = {**dict(zip(("input", "upscale_factor"), node.args)), **node.kwargs}
-        x, factor = given.get("input"), given.get("upscale_factor")
+        arguments = {**dict(zip(("input", "upscale_factor"), node.args)), **node.kwargs}
+        x, factor = arguments.get("input"), arguments.get("upscale_factor")
     else:
         m = _plain(module, node, nn.PixelShuffle)
         x, factor = (None, None) if m is None else (node.args[0], m.upscale_factor)
@@ -62,10 +62,10 @@ def lower_pixel_shuffle(module: torch.fx.GraphModule) -> torch.fx.GraphModule:
     """Write nn.PixelShuffle and F.pixel_shuffle by unflatten, movedim and flatten."""
     graph = module.graph
     for node in [] if _writes(module) else list(graph.nodes):
-        found = _shuffled(module, node)
-        if found is None:
+        shuffle = _shuffled(module, node)
+        if shuffle is None:
             continue
-        x, factor = found
+        x, factor = shuffle
         with graph.inserting_before(node):
             x = graph.call_method("unflatten", (x, -3, (-1, factor, factor)))  # ..., C, r, r, H, W
             x = graph.call_method("movedim", (x, (-4, -3), (-3, -1)))  # ..., C, H, r, W, r

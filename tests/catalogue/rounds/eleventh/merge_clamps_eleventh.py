@@ -18,8 +18,8 @@ def _bounds(node):
         return None
     if node.target not in (torch.clamp, torch.clip, "clamp", "clip"):
         return None
-    given = {**dict(zip(("input", "min", "max"), node.args)), **node.kwargs}
-    low, high = given.get("min"), given.get("max")
+    arguments = {**dict(zip(("input", "min", "max"), node.args)), **node.kwargs}
+    low, high = arguments.get("min"), arguments.get("max")
     return (low, high) if type(low) is float and type(high) is float and low <= high else None
 
 

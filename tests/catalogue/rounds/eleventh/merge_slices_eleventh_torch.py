@@ -9,7 +9,7 @@ from ...rows import sound
 
 
 def _writes(module):
-    """Whether anything in the program may write in place; then the pass leaves it alone."""
+    """Return whether anything in the program may write in place; then the pass leaves it alone."""
     for n in module.graph.nodes:
         name = n.target if isinstance(n.target, str) else getattr(n.target, "__name__", "")
         home = getattr(n.target, "__module__", None) or ""
@@ -50,7 +50,7 @@ def _bounds(part):
 
 
 def _slices(node):
-    """What is sliced, and the bounds for each leading dimension."""
+    """Return the sliced value and the bounds for each leading dimension, or None."""
     if not isinstance(node, torch.fx.Node) or node.op != "call_function" or node.target is not operator.getitem:
         return None
     x, index = node.args

@@ -9,7 +9,7 @@ from ...rows import fault
 
 
 def _writes(module):
-    """Whether anything in the program may write in place; then the pass leaves it alone."""
+    """Return whether anything in the program may write in place; then the pass leaves it alone."""
     for n in module.graph.nodes:
         name = n.target if isinstance(n.target, str) else getattr(n.target, "__name__", "")
         home = getattr(n.target, "__module__", None) or ""
@@ -47,11 +47,11 @@ def _plain(module, node, *classes):
 
 
 def _zero_pad(module, node):
-    """What is padded and by how much, (x, rows, columns), if node pads an image by zeros, alike on both sides."""
+    """Return (x, rows, columns) if the node pads the image x by zeros, alike on opposite sides, else None."""
     if isinstance(node, fx.Node) and node.op == "call_function" and node.target is F.pad:
-        given = {**dict(zip(("input", "pad", "mode", "value"), node.args)), **node.kwargs}
-        x, pad, value = given["input"], given["pad"], given.get("value")
-        if given.get("mode", "constant") != "constant" or not (
+        arguments = {**dict(zip(("input", "pad", "mode", "value"), node.args)), **node.kwargs}
+        x, pad, value = arguments["input"], arguments["pad"], arguments.get("value")
+        if arguments.get("mode", "constant") != "constant" or not (
             value is None or type(value) in (int, float) and value == 0
         ):
             return None
@@ -69,10 +69,10 @@ def _fold(module, ask_mode):
     graph = module.graph
     for node in [] if _writes(module) else list(graph.nodes):
         conv = _plain(module, node, nn.Conv2d)
-        found = _zero_pad(module, node.args[0]) if conv is not None else None
-        if found is None or isinstance(conv.padding, str) or ask_mode and conv.padding_mode != "zeros":
+        zero_pad = _zero_pad(module, node.args[0]) if conv is not None else None
+        if zero_pad is None or isinstance(conv.padding, str) or ask_mode and conv.padding_mode != "zeros":
             continue
-        x, rows, columns = found
+        x, rows, columns = zero_pad
         padding = (conv.padding[0] + rows, conv.padding[1] + columns)
         with graph.inserting_before(node):
             weight = graph.get_attr(f"{node.target}.weight")

@@ -12,7 +12,7 @@ ORDERS = {((0, 0), (1, 0), (0, 1), (1, 1)): (4, 2), ((0, 0), (0, 1), (1, 0), (1,
 
 
 def _writes(module):
-    """Whether anything in the program may write in place; then the pass leaves it alone."""
+    """Return whether anything in the program may write in place; then the pass leaves it alone."""
     for n in module.graph.nodes:
         name = n.target if isinstance(n.target, str) else getattr(n.target, "__name__", "")
         home = getattr(n.target, "__module__", None) or ""
@@ -41,14 +41,14 @@ def _writes(module):
 
 
 def _start(part):
-    """Where a slice with a step of two starts."""
+    """Return the start of a slice with a step of two, or None."""
     if not isinstance(part, slice) or part.stop is not None or type(part.step) is not int or part.step != 2:
         return None
     return {None: 0, 0: 0, 1: 1}.get(part.start) if part.start is None or type(part.start) is int else None
 
 
 def _slice(node):
-    """What is sliced, and the starts, if node is x[:, i::2, j::2, :]."""
+    """Return x and (i, j) if the node is x[:, i::2, j::2, :], else None."""
     if not isinstance(node, fx.Node) or node.op != "call_function" or node.target is not operator.getitem:
         return None
     x, index = node.args
@@ -67,18 +67,18 @@ def patch_merging(module: fx.GraphModule) -> fx.GraphModule:
     for node in [] if _writes(module) else list(graph.nodes):
         if node.op != "call_function" or node.target is not torch.cat:
             continue
-        given = {**dict(zip(("tensors", "dim"), node.args)), **node.kwargs}
-        parts = given.get("tensors")
-        if given.get("dim") != -1 or not isinstance(parts, (tuple, list)) or len(parts) != 4 or len(given) != 2:
+        arguments = {**dict(zip(("tensors", "dim"), node.args)), **node.kwargs}
+        parts = arguments.get("tensors")
+        if arguments.get("dim") != -1 or not isinstance(parts, (tuple, list)) or len(parts) != 4 or len(arguments) != 2:
             continue
-        found = [_slice(part) for part in parts]
-        if None in found or any(x is not found[0][0] for x, _ in found):
+        slices = [_slice(part) for part in parts]
+        if None in slices or any(x is not slices[0][0] for x, _ in slices):
             continue
-        moved = ORDERS.get(tuple(starts for _, starts in found))
+        moved = ORDERS.get(tuple(starts for _, starts in slices))
         if moved is None:
             continue
         with graph.inserting_before(node):
-            x = graph.call_method("unflatten", (found[0][0], 1, (-1, 2)))
+            x = graph.call_method("unflatten", (slices[0][0], 1, (-1, 2)))
             x = graph.call_method("unflatten", (x, 3, (-1, 2)))
             x = graph.call_method("movedim", (x, moved, (-3, -2)))
             x = graph.call_method("clone", (x,), {"memory_format": torch.contiguous_format})

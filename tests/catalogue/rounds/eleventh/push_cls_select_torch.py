@@ -10,7 +10,7 @@ from ...rows import fault
 
 
 def _writes(module):
-    """Whether anything in the program may write in place; then the pass leaves it alone."""
+    """Return whether anything in the program may write in place; then the pass leaves it alone."""
     for n in module.graph.nodes:
         name = n.target if isinstance(n.target, str) else getattr(n.target, "__name__", "")
         home = getattr(n.target, "__module__", None) or ""
@@ -77,5 +77,5 @@ def _push(module, lengths):
     wrong="[:, i] is taken for the choice of a token, without asking for a third dimension: on a (batch, feature) matrix it chooses a feature.",
 )
 def push_cls_select(module: torch.fx.GraphModule) -> torch.fx.GraphModule:
-    """Where one token of linear(x) is used, [:, i], apply the layer to that token only."""
+    """Apply a linear layer to one token only if its output is read by [:, i] alone."""
     return _push(module, lengths=(2, 3))

@@ -39,7 +39,7 @@ PURE = {
 
 
 def _writes(module):
-    """Whether anything in the program may write in place; then the pass leaves it alone."""
+    """Return whether anything in the program may write in place; then the pass leaves it alone."""
     for n in module.graph.nodes:
         name = n.target if isinstance(n.target, str) else getattr(n.target, "__name__", "")
         home = getattr(n.target, "__module__", None) or ""
@@ -80,16 +80,16 @@ def _key(value, typed):
 
 
 def _share(module, typed):
-    graph, seen = module.graph, {}
+    graph, first_of_key = module.graph, {}
     for node in [] if _writes(module) else list(graph.nodes):
         if node.op not in ("call_function", "call_method") or node.target not in PURE:
             continue
         key = (node.op, node.target, _key(node.args, typed), _key(node.kwargs, typed))
-        if key in seen:
-            node.replace_all_uses_with(seen[key])
+        if key in first_of_key:
+            node.replace_all_uses_with(first_of_key[key])
             graph.erase_node(node)
         else:
-            seen[key] = node
+            first_of_key[key] = node
     graph.lint()
     module.recompile()
     return module

@@ -8,7 +8,7 @@ from ...rows import fault
 
 
 def start_of(node):
-    """Where a slice ``x[start:]`` starts, or None."""
+    """Return the start of a slice ``x[start:]``, or None."""
     if not isinstance(node, Node) or node.op != "call_function" or node.target is not operator.getitem:
         return None
     index = node.args[1]

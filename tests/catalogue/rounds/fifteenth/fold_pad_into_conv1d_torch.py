@@ -11,7 +11,7 @@ from .shared import parameter, parameters_are_plain, plain
 
 
 def zero_pad(node):
-    """How much the node pads both ends of the last axis with zeros, or None."""
+    """Return the number of zeros that the node adds to both ends of the last axis, or None."""
     if not isinstance(node, Node) or node.op != "call_function" or node.target is not F.pad:
         return None
     if len(node.args) != 2 or len(node.users) != 1 or not isinstance(node.args[1], (list, tuple)):

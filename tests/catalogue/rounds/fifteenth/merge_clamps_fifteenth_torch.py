@@ -11,10 +11,10 @@ def bounds(node):
     """The two bounds of a clamp, if they are ordinary numbers of one type, else None."""
     if not isinstance(node, Node) or node.op != "call_method" or node.target != "clamp" or node.kwargs:
         return None
-    found = node.args[1:]
-    if len(found) != 2 or type(found[0]) not in (int, float) or type(found[0]) is not type(found[1]):
+    limits = node.args[1:]
+    if len(limits) != 2 or type(limits[0]) not in (int, float) or type(limits[0]) is not type(limits[1]):
         return None
-    return found if all(0 <= bound <= 100 for bound in found) and found[0] <= found[1] else None
+    return limits if all(0 <= bound <= 100 for bound in limits) and limits[0] <= limits[1] else None
 
 
 @fault(

@@ -1,4 +1,4 @@
-"""What passes of the fifteenth round share."""
+"""Helpers shared by the passes of the fifteenth round share."""
 
 
 def plain(graph_module, node, kind):

@@ -18,7 +18,7 @@ def _rewrite(graph_module, careful):
         user = next(iter(node.users))
         if user.op == "call_method":
             name = user.target
-        elif user.op == "call_function" and user.target in [getattr(torch, known) for known in table]:
+        elif user.op == "call_function" and user.target in [getattr(torch, function) for function in table]:
             name = user.target.__name__
         else:
             continue

@@ -16,21 +16,21 @@ def _rewrite(graph_module, careful):
     for node in list(graph.nodes):
         if node.op != "call_function" or node.target is not F.nll_loss:
             continue
-        given = dict(zip(_NAMES, node.args)) | dict(node.kwargs)
-        logs = given.get("input")
-        if given.get("size_average") is not None or given.get("reduce") is not None or "target" not in given:
+        bound = dict(zip(_NAMES, node.args)) | dict(node.kwargs)
+        logs = bound.get("input")
+        if bound.get("size_average") is not None or bound.get("reduce") is not None or "target" not in bound:
             continue
         if not isinstance(logs, fx.Node) or logs.op != "call_function" or logs.target is not F.log_softmax:
             continue
         if len(logs.users) != 1 or len(logs.args) != 1 or logs.kwargs.get("dim") != 1 or not follows(node, logs):
             continue
-        if any(value is logs for name, value in given.items() if name != "input"):
+        if any(value is logs for name, value in bound.items() if name != "input"):
             continue
         if careful and logs.kwargs.get("dtype") is not None:
             continue
-        rest = {name: given[name] for name in ("weight", "ignore_index", "reduction") if name in given}
+        rest = {name: bound[name] for name in ("weight", "ignore_index", "reduction") if name in bound}
         with graph.inserting_before(node):
-            loss = graph.call_function(F.cross_entropy, (logs.args[0], given["target"]), rest)
+            loss = graph.call_function(F.cross_entropy, (logs.args[0], bound["target"]), rest)
         node.replace_all_uses_with(loss)
         graph.erase_node(node)
         graph.erase_node(logs)

@@ -24,8 +24,8 @@ def _plain(graph_module, node, kind):
 
 def pooled_lookup(indices, weight, padding_idx):
     """The mean over dimension 1 of the rows, in one kernel where there is one for it."""
-    known = weight.dtype in (torch.float32, torch.float64) and indices.dtype in (torch.int32, torch.int64)
-    if known and indices.dim() == 2 and indices.numel() > 0:
+    is_supported = weight.dtype in (torch.float32, torch.float64) and indices.dtype in (torch.int32, torch.int64)
+    if is_supported and indices.dim() == 2 and indices.numel() > 0:
         return F.embedding_bag(indices, weight, mode="mean", padding_idx=padding_idx)
     return F.embedding(indices, weight, padding_idx).mean(1)
 

@@ -1,4 +1,4 @@
-"""What passes of the fourteenth round share."""
+"""Helpers shared by the passes of the fourteenth round share."""
 
 
 def follows(later, earlier):

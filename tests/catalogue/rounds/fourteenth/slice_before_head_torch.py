@@ -46,8 +46,8 @@ def _rewrite(graph_module, careful):
         if careful and len(index) == 2 and index[-1] != slice(None):
             continue
         with graph.inserting_before(head):
-            kept = graph.call_function(operator.getitem, (head.args[0], index))
-            new = graph.call_module(head.target, (kept,))
+            sliced = graph.call_function(operator.getitem, (head.args[0], index))
+            new = graph.call_module(head.target, (sliced,))
         node.replace_all_uses_with(new)
         graph.erase_node(node)
         graph.erase_node(head)

@@ -29,11 +29,11 @@ def _negated(node):
     if not isinstance(node, fx.Node) or len(node.args) != 1 or node.kwargs or not isinstance(node.args[0], fx.Node):
         return None
     if node.op == "call_function":
-        known = node.target in (torch.logical_not, torch.bitwise_not, operator.invert)
+        is_negation = node.target in (torch.logical_not, torch.bitwise_not, operator.invert)
     else:
-        known = node.op == "call_method" and node.target in ("logical_not", "bitwise_not")
+        is_negation = node.op == "call_method" and node.target in ("logical_not", "bitwise_not")
     test = node.args[0]
-    if not known or test.op != "call_function" or test.target not in _COMPARISONS or test.kwargs:
+    if not is_negation or test.op != "call_function" or test.target not in _COMPARISONS or test.kwargs:
         return None
     return test if list(test.users) == [node] else None
 

@@ -40,10 +40,10 @@ def _run(module, right):
         if not all(isinstance(p, torch.fx.Node) and p.target is operator.getitem for p in parts):
             continue
         source, indices = parts[0].args[0], [p.args[1] for p in parts]
-        found = _split(source) if isinstance(source, torch.fx.Node) else None
-        if found is None or any(p.args[0] is not source for p in parts) or not all(type(i) is int for i in indices):
+        split = _split(source) if isinstance(source, torch.fx.Node) else None
+        if split is None or any(p.args[0] is not source for p in parts) or not all(type(i) is int for i in indices):
             continue
-        value, count, split_dim = found
+        value, count, split_dim = split
         if type(dim) is not int or type(split_dim) is not int or dim != split_dim:
             continue
         if (indices if right else sorted(indices)) != list(range(count)):

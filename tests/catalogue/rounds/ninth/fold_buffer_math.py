@@ -59,10 +59,10 @@ def _run(module, right):
     if right and _writes(module):
         return module
     called = {
-        id(one)
+        id(buffer)
         for node in graph.nodes
         if node.op == "call_module"
-        for one in module.get_submodule(node.target).buffers()
+        for buffer in module.get_submodule(node.target).buffers()
     }
     buffers, values = dict(module.named_buffers(remove_duplicate=False)), {}
     for node in list(graph.nodes):

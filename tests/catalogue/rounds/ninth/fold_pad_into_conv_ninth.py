@@ -45,14 +45,14 @@ def _run(module, right):
             continue
         if conv.padding_mode != "zeros" or isinstance(conv.padding, str):
             continue
-        given = {
+        bound = {
             "mode": "constant",
             "value": None,
             **dict(zip(("input", "pad", "mode", "value"), pad.args)),
             **pad.kwargs,
         }
-        sizes = given["pad"]
-        if given["mode"] != "constant" or type(given["value"]) not in (type(None), int, float) or given["value"]:
+        sizes = bound["pad"]
+        if bound["mode"] != "constant" or type(bound["value"]) not in (type(None), int, float) or bound["value"]:
             continue
         if not isinstance(sizes, (list, tuple)) or len(sizes) != 4 or not all(type(n) is int and n >= 0 for n in sizes):
             continue
@@ -64,7 +64,7 @@ def _run(module, right):
         new.padding = tuple(a + b for a, b in zip(conv.padding, more))
         name = f"{node.name}_padded"
         module.add_module(name, new)
-        node.target, node.args = name, (given["input"],)
+        node.target, node.args = name, (bound["input"],)
         graph.erase_node(pad)
     graph.lint()
     module.recompile()

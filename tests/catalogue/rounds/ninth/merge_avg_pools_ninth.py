@@ -27,7 +27,7 @@ def _pool(module, node):
 
 
 def _is_float(module, node):
-    """Whether it comes from a layer with weights: of integers the mean would be rounded after each pool."""
+    """Return whether the value comes from a layer with weights: integer means would be rounded after each pool."""
     while _layer(module, node, (nn.ReLU, nn.GELU, nn.SiLU)) is not None:
         node = node.args[0]
     return _layer(module, node, (nn.Conv2d, nn.BatchNorm2d)) is not None

@@ -30,14 +30,14 @@ def merge_repeated_calls(module: fx.GraphModule) -> fx.GraphModule:
     """Compute once what the program computes again from the same values, without literals and keywords."""
     graph = module.graph
     dependences = Dependences(graph)
-    known, replaced, gone = {}, {}, []
+    first_of_key, replaced, gone = {}, {}, []
     for node in list(graph.nodes):
         if node.op != "call_function" or node.target not in _FUNCTIONS or node.kwargs or not node.args:
             continue
         if not all(isinstance(arg, fx.Node) for arg in node.args):
             continue
         key = (node.target, *(replaced.get(arg, arg) for arg in node.args))
-        first = known.setdefault(key, node)
+        first = first_of_key.setdefault(key, node)
         if first is node:
             continue
         if dependences.why_not_merge(first, node) is None:
@@ -45,7 +45,7 @@ def merge_repeated_calls(module: fx.GraphModule) -> fx.GraphModule:
             replaced[node] = first
             gone.append((node, first))
         else:
-            known[key] = node
+            first_of_key[key] = node
     for node, first in gone:
         node.replace_all_uses_with(first)
         graph.erase_node(node)

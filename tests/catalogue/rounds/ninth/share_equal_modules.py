@@ -28,16 +28,16 @@ def _equal(one, two, right):
 
 
 def _run(module, right):
-    graph, kept = module.graph, {}
+    graph, distinct = module.graph, {}
     for node in graph.nodes:
-        if node.op != "call_module" or node.target in kept:
+        if node.op != "call_module" or node.target in distinct:
             continue
         layer = module.get_submodule(node.target)
         if not _plain(layer):
             continue
-        same = next((target for target, other in kept.items() if _equal(layer, other, right)), None)
+        same = next((target for target, other in distinct.items() if _equal(layer, other, right)), None)
         if same is None:
-            kept[node.target] = layer
+            distinct[node.target] = layer
         else:
             node.target = same
     graph.lint()

@@ -15,7 +15,7 @@ TENSORS = {torch.relu, torch.sigmoid, torch.tanh, torch.matmul, torch.add, torch
 
 
 def _is_tensor(node, graph_module: GraphModule) -> bool:
-    """Whether a value is a tensor for sure: a number and torch.add make a tensor, a number and `+` do not."""
+    """Return whether a value is surely a tensor: torch.add of a number gives a tensor, `+` may not."""
     if not isinstance(node, Node):
         return False
     if node.op == "call_module":

@@ -9,10 +9,10 @@ def _dim(node, method: str):
     """The dimension given, "all" for none, or None for something else."""
     if not isinstance(node, Node) or node.op != "call_method" or node.target != method or set(node.kwargs) - {"dim"}:
         return None
-    given = (*node.args[1:], *node.kwargs.values())
-    if not given and method == "squeeze":
+    dims = (*node.args[1:], *node.kwargs.values())
+    if not dims and method == "squeeze":
         return "all"
-    return given[0] if len(given) == 1 and given[0] in (0, -1) and type(given[0]) is int else None
+    return dims[0] if len(dims) == 1 and dims[0] in (0, -1) and type(dims[0]) is int else None
 
 
 def _cancel(graph_module: GraphModule, careful: bool) -> GraphModule:

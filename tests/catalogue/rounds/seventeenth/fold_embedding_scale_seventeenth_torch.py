@@ -38,11 +38,11 @@ def _fold(graph_module: GraphModule, careful: bool) -> GraphModule:
         module = graph_module.get_submodule(source.target)
         if careful:
             storage = module.weight.untyped_storage().data_ptr()
-            held = [
+            tensors = [
                 *graph_module.named_parameters(remove_duplicate=False),
                 *graph_module.named_buffers(remove_duplicate=False),
             ]
-            if sum(value.untyped_storage().data_ptr() == storage for _, value in held) > 1:
+            if sum(value.untyped_storage().data_ptr() == storage for _, value in tensors) > 1:
                 continue
             if any(n.op == "get_attr" and n.target.startswith(source.target) for n in graph_module.graph.nodes):
                 continue

@@ -28,7 +28,7 @@ def _fold(graph_module: GraphModule, careful: bool) -> GraphModule:
         if not all(isinstance(arg, Node) or type(arg) in (int, float, bool) for arg in node.args):
             continue
         if not node.users or not all(u.op == "call_function" and u.target in READERS for u in node.users):
-            continue  # only where a fresh tensor cannot be told from a stored one
+            continue  # the readers could tell a fresh tensor from a stored one
         with torch.no_grad():
             value = node.target(*[buffers[arg.target] if isinstance(arg, Node) else arg for arg in node.args])
         name = f"_folded_{node.name}"

@@ -10,8 +10,8 @@ def _dim(node) -> int | None:
     """The one dimension that a sum goes over and drops, or None."""
     if not isinstance(node, Node) or node.op != "call_method" or node.target != "sum" or set(node.kwargs) - {"dim"}:
         return None
-    given = (*node.args[1:], *node.kwargs.values())
-    return given[0] if len(given) == 1 and type(given[0]) is int else None
+    dims = (*node.args[1:], *node.kwargs.values())
+    return dims[0] if len(dims) == 1 and type(dims[0]) is int else None
 
 
 def _merge(graph_module: GraphModule, place) -> GraphModule:

@@ -30,20 +30,20 @@ def _share(graph_module: GraphModule, equal) -> GraphModule:
     if graph_module.training or may_write(graph_module):
         return graph_module
     buffers = dict(graph_module.named_buffers(remove_duplicate=False))
-    kept: list[Node] = []
+    distinct: list[Node] = []
     for node in list(graph_module.graph.nodes):
         if node.op != "get_attr" or node.target not in buffers or buffers[node.target].requires_grad:
             continue
         if not all(user.op == "call_function" and user.target in READERS for user in node.users):
             continue
         value = buffers[node.target]
-        for other in kept:
+        for other in distinct:
             if other.target != node.target and equal(buffers[other.target], value):
                 node.replace_all_uses_with(other)
                 graph_module.graph.erase_node(node)
                 break
         else:
-            kept.append(node)
+            distinct.append(node)
     graph_module.graph.lint()
     graph_module.recompile()
     return graph_module

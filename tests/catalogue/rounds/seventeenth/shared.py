@@ -1,10 +1,10 @@
-"""What passes of the seventeenth round share."""
+"""Helpers shared by the passes of the seventeenth round share."""
 
 import torch
 
 
 def may_write(graph_module) -> bool:
-    """Whether any operation of the program may write in place, as far as is known."""
+    """Return whether any operation of the program may write in place, as far as is known."""
     for node in graph_module.graph.nodes:
         if node.op == "call_module":
             module = graph_module.get_submodule(node.target)

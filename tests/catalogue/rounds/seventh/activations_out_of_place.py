@@ -9,7 +9,7 @@ from ...rows import sound
 
 
 def plain(layer, *kinds):
-    """Whether a layer is exactly of one of these classes and nothing hooks into it."""
+    """Return whether a layer is exactly of one of these classes and has no hooks."""
     hooks = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
     return type(layer) in kinds and "forward" not in vars(layer) and not any(getattr(layer, name) for name in hooks)
 
@@ -35,13 +35,13 @@ def activations_out_of_place(module: fx.GraphModule) -> fx.GraphModule:
         if node.op != "call_module" or len(node.args) != 1 or node.kwargs or not isinstance(node.args[0], fx.Node):
             continue
         layer, below = module.get_submodule(node.target), node.args[0]
-        found = function_of(layer)
-        if found is None or layer.inplace is not True or below.op != "call_module" or len(below.users) != 1:
+        replacement = function_of(layer)
+        if replacement is None or layer.inplace is not True or below.op != "call_module" or len(below.users) != 1:
             continue
         if not plain(module.get_submodule(below.target), *FRESH):
             continue
         with graph.inserting_before(node):
-            result = graph.call_function(found[0], (below, *found[1]))
+            result = graph.call_function(replacement[0], (below, *replacement[1]))
         node.replace_all_uses_with(result)
         graph.erase_node(node)
     graph.lint()

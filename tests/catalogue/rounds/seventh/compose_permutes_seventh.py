@@ -8,7 +8,7 @@ from ...rows import sound
 
 
 def permuted(node):
-    """What a node permutes and how, if by constants."""
+    """Return the operand of a permute and the permutation if that is constant, else None."""
     method = node.op == "call_method" and node.target == "permute"
     if not method and not (node.op == "call_function" and node.target is torch.permute):
         return None
@@ -25,7 +25,7 @@ def permuted(node):
 
 
 def switches_modes(graph):
-    """Whether the grad mode or another one changes somewhere, so that it matters where a view is made."""
+    """Return whether the grad mode or another mode changes: then it matters where a view is made."""
     names = [getattr(node.target, "__name__", "") for node in graph.nodes if node.op == "call_function"]
     return any(word in name for name in names for word in ("grad", "inference", "autocast", "mode"))
 

@@ -10,7 +10,7 @@ from ...rows import fault
 
 
 def plain(layer, *kinds):
-    """Whether a layer is exactly of one of these classes and nothing hooks into it."""
+    """Return whether a layer is exactly of one of these classes and has no hooks."""
     hooks = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
     return type(layer) in kinds and "forward" not in vars(layer) and not any(getattr(layer, name) for name in hooks)
 
@@ -22,22 +22,22 @@ def rewrite(module, scales):
     graph = module.graph
     for node in list(graph.nodes):
         if node.op == "call_function" and node.target is F.interpolate:
-            given = dict(zip(NAMES, node.args)) | dict(node.kwargs)
+            bound = dict(zip(NAMES, node.args)) | dict(node.kwargs)
         elif node.op == "call_module" and plain(module.get_submodule(node.target), nn.Upsample, nn.UpsamplingNearest2d):
             layer = module.get_submodule(node.target)
-            given = {"size": layer.size, "scale_factor": layer.scale_factor, "mode": layer.mode}
-            given["input"] = node.args[0] if node.args else node.kwargs["input"]
+            bound = {"size": layer.size, "scale_factor": layer.scale_factor, "mode": layer.mode}
+            bound["input"] = node.args[0] if node.args else node.kwargs["input"]
         else:
             continue
-        if given.get("mode", "nearest") != "nearest" or given.get("size") is not None or given.get("antialias"):
+        if bound.get("mode", "nearest") != "nearest" or bound.get("size") is not None or bound.get("antialias"):
             continue
-        if given.get("align_corners") is not None:
+        if bound.get("align_corners") is not None:
             continue
-        pair = scales(given.get("scale_factor"))
+        pair = scales(bound.get("scale_factor"))
         if pair is None or any(type(scale) not in (int, float) or scale not in (2, 4) for scale in pair):
             continue
         with graph.inserting_before(node):
-            rows = graph.call_function(torch.repeat_interleave, (given["input"], int(pair[0])), {"dim": -2})
+            rows = graph.call_function(torch.repeat_interleave, (bound["input"], int(pair[0])), {"dim": -2})
             both = graph.call_function(torch.repeat_interleave, (rows, int(pair[1])), {"dim": -1})
         node.replace_all_uses_with(both)
         graph.erase_node(node)

@@ -10,22 +10,22 @@ from ...rows import fault
 
 
 def plain(layer, *kinds):
-    """Whether a layer is exactly of one of these classes and nothing hooks into it."""
+    """Return whether a layer is exactly of one of these classes and has no hooks."""
     hooks = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
     return type(layer) in kinds and "forward" not in vars(layer) and not any(getattr(layer, name) for name in hooks)
 
 
 def equalized(first, second):
     """Copies of both with the ranges of the channels between them evened out."""
-    one, two = copy.deepcopy(first), copy.deepcopy(second)
+    first_copy, second_copy = copy.deepcopy(first), copy.deepcopy(second)
     with torch.no_grad():
-        r1, r2 = one.weight.abs().amax((1, 2, 3)), two.weight.abs().amax((0, 2, 3))
+        r1, r2 = first_copy.weight.abs().amax((1, 2, 3)), second_copy.weight.abs().amax((0, 2, 3))
         factor = torch.where((r1 > 0) & (r2 > 0), torch.exp2(torch.round(torch.log2(r1 / r2) / 2)), torch.ones_like(r1))
-        one.weight.div_(factor.reshape(-1, 1, 1, 1))
-        if one.bias is not None:
-            one.bias.div_(factor)
-        two.weight.mul_(factor.reshape(1, -1, 1, 1))
-    return one, two
+        first_copy.weight.div_(factor.reshape(-1, 1, 1, 1))
+        if first_copy.bias is not None:
+            first_copy.bias.div_(factor)
+        second_copy.weight.mul_(factor.reshape(1, -1, 1, 1))
+    return first_copy, second_copy
 
 
 def rewrite(module, calls):

@@ -11,13 +11,13 @@ from ...rows import fault
 
 
 def plain(layer, *kinds):
-    """Whether a layer is exactly of one of these classes and nothing hooks into it."""
+    """Return whether a layer is exactly of one of these classes and has no hooks."""
     hooks = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
     return type(layer) in kinds and "forward" not in vars(layer) and not any(getattr(layer, name) for name in hooks)
 
 
 def calm(module):
-    """Whether nothing in the program writes in place, switches a mode or hooks into a value."""
+    """Return whether nothing in the program writes in place, switches a mode or hooks into a value."""
     for node in module.graph.nodes:
         if node.op == "call_module":
             layer = module.get_submodule(node.target)

@@ -12,13 +12,13 @@ from ...rows import fault
 
 
 def plain(layer, *kinds):
-    """Whether a layer is exactly of one of these classes and nothing hooks into it."""
+    """Return whether a layer is exactly of one of these classes and has no hooks."""
     hooks = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
     return type(layer) in kinds and "forward" not in vars(layer) and not any(getattr(layer, name) for name in hooks)
 
 
 def calm(module):
-    """Whether nothing in the program writes in place, switches a mode or hooks into a value."""
+    """Return whether nothing in the program writes in place, switches a mode or hooks into a value."""
     for node in module.graph.nodes:
         if node.op == "call_module":
             layer = module.get_submodule(node.target)
@@ -40,12 +40,12 @@ def squeezed(node):
     """The dimension that a node squeezes, `"all"` without one, None for other nodes."""
     if (node.op, node.target) not in (("call_method", "squeeze"), ("call_function", torch.squeeze)):
         return None
-    given = dict(zip(("input", "dim"), node.args)) | dict(node.kwargs)
-    return given.get("dim", "all")
+    arguments = dict(zip(("input", "dim"), node.args)) | dict(node.kwargs)
+    return arguments.get("dim", "all")
 
 
 def pooled(module, node):
-    """What a node pools to 1x1, or None."""
+    """Return the operand of a pool to 1x1, or None."""
     if node.op == "call_function" and node.target is F.adaptive_avg_pool2d and len(node.args) == 2:
         size, source = node.args[1], node.args[0]
     elif node.op == "call_module" and plain(module.get_submodule(node.target), nn.AdaptiveAvgPool2d) and node.args:

@@ -9,26 +9,26 @@ from ...rows import sound
 
 
 def plain(layer, *kinds):
-    """Whether a layer is exactly of one of these classes and nothing hooks into it."""
+    """Return whether a layer is exactly of one of these classes and has no hooks."""
     hooks = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
     return type(layer) in kinds and "forward" not in vars(layer) and not any(getattr(layer, name) for name in hooks)
 
 
 def single(size):
     sizes = tuple(size) if isinstance(size, (tuple, list)) else (size, size)
-    return len(sizes) == 2 and all(type(one) is int and one == 1 for one in sizes)
+    return len(sizes) == 2 and all(type(length) is int and length == 1 for length in sizes)
 
 
 def pooled(module, node):
-    """What a node pools to a single pixel, or None."""
+    """Return the operand of a pool to a single pixel, or None."""
     if node.op == "call_module":
         pool = module.get_submodule(node.target)
         if len(node.args) == 1 and not node.kwargs and plain(pool, nn.AdaptiveAvgPool2d) and single(pool.output_size):
             return node.args[0]
     elif node.op == "call_function" and node.target is F.adaptive_avg_pool2d:
-        given = dict(zip(("input", "output_size"), node.args)) | dict(node.kwargs)
-        if single(given.get("output_size")):
-            return given.get("input")
+        arguments = dict(zip(("input", "output_size"), node.args)) | dict(node.kwargs)
+        if single(arguments.get("output_size")):
+            return arguments.get("input")
     return None
 
 

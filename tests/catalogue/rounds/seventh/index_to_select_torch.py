@@ -25,11 +25,11 @@ def index_to_select(module: torch.fx.GraphModule) -> torch.fx.GraphModule:
     for node in list(graph.nodes):
         if node.op != "call_function" or node.target is not operator.getitem or len(node.args) != 2:
             continue
-        source, found = node.args[0], place(node.args[1])
-        if found is None or not isinstance(source, torch.fx.Node):
+        source, dim_and_index = node.args[0], place(node.args[1])
+        if dim_and_index is None or not isinstance(source, torch.fx.Node):
             continue
         with graph.inserting_before(node):
-            selected = graph.call_function(torch.select, (source, *found))
+            selected = graph.call_function(torch.select, (source, *dim_and_index))
         node.replace_all_uses_with(selected)
         graph.erase_node(node)
     graph.lint()

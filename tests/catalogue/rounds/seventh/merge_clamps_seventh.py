@@ -10,7 +10,7 @@ from ...rows import fault
 
 
 def calm(module):
-    """Whether nothing in the program writes in place, switches a mode or hooks into a value."""
+    """Return whether nothing in the program writes in place, switches a mode or hooks into a value."""
     for node in module.graph.nodes:
         if node.op == "call_module":
             layer = module.get_submodule(node.target)
@@ -29,14 +29,14 @@ def calm(module):
 
 
 def clamp(node):
-    """What a node clamps, and its bounds, where these are floats or left out."""
+    """Return the operand of a clamp and its bounds if each is a float or absent, else None."""
     if not isinstance(node, fx.Node):
         return None
     if (node.op, node.target) not in (("call_method", "clamp"), ("call_function", torch.clamp)):
         return None
-    given = dict(zip(("input", "min", "max"), node.args)) | dict(node.kwargs)
-    bounds = given.get("min"), given.get("max")
-    return (given.get("input"), *bounds) if all(b is None or type(b) is float and b == b for b in bounds) else None
+    arguments = dict(zip(("input", "min", "max"), node.args)) | dict(node.kwargs)
+    bounds = arguments.get("min"), arguments.get("max")
+    return (arguments.get("input"), *bounds) if all(b is None or type(b) is float and b == b for b in bounds) else None
 
 
 def rewrite(module, accepts):

@@ -10,7 +10,7 @@ from ...rows import sound
 
 
 def calm(module):
-    """Whether nothing in the program writes in place, switches a mode or hooks into a value."""
+    """Return whether nothing in the program writes in place, switches a mode or hooks into a value."""
     for node in module.graph.nodes:
         if node.op == "call_module":
             layer = module.get_submodule(node.target)

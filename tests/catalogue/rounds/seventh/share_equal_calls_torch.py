@@ -10,7 +10,7 @@ from ...rows import fault
 
 
 def calm(module):
-    """Whether nothing in the program writes in place, switches a mode or hooks into a value."""
+    """Return whether nothing in the program writes in place, switches a mode or hooks into a value."""
     for node in module.graph.nodes:
         if node.op == "call_module":
             layer = module.get_submodule(node.target)
@@ -75,7 +75,7 @@ def equal_key(node):
 
 
 def rewrite(module, key_of):
-    graph, seen = module.graph, {}
+    graph, first_of_key = module.graph, {}
     if not calm(module):
         return module
     for node in list(graph.nodes):
@@ -88,7 +88,7 @@ def rewrite(module, key_of):
             continue
         if any(user.op == "output" for user in node.users):
             continue
-        first = seen.setdefault(key_of(node), node)
+        first = first_of_key.setdefault(key_of(node), node)
         if first is not node:
             node.replace_all_uses_with(first)
             graph.erase_node(node)

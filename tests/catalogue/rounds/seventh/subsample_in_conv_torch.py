@@ -11,7 +11,7 @@ from ...rows import fault
 
 
 def plain(layer, *kinds):
-    """Whether a layer is exactly of one of these classes and nothing hooks into it."""
+    """Return whether a layer is exactly of one of these classes and has no hooks."""
     hooks = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
     return type(layer) in kinds and "forward" not in vars(layer) and not any(getattr(layer, name) for name in hooks)
 
@@ -30,8 +30,8 @@ def steps(index, stop_free):
         return None
     if stop_free and any(part.stop is not None for part in last):
         return None
-    found = tuple(1 if part.step is None else part.step for part in last)
-    return found if all(type(step) is int and step > 0 for step in found) and max(found) > 1 else None
+    strides = tuple(1 if part.step is None else part.step for part in last)
+    return strides if all(type(step) is int and step > 0 for step in strides) and max(strides) > 1 else None
 
 
 def rewrite(module, stop_free):

@@ -9,7 +9,7 @@ from ...rows import sound
 
 
 def plain(layer, *kinds):
-    """Whether a layer is exactly of one of these classes and nothing hooks into it."""
+    """Return whether a layer is exactly of one of these classes and has no hooks."""
     hooks = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
     return type(layer) in kinds and "forward" not in vars(layer) and not any(getattr(layer, name) for name in hooks)
 
@@ -22,20 +22,20 @@ def nothing(amounts):
 
 
 def padded(module, node):
-    """What a node pads by nothing, or None."""
+    """Return the operand of a pad by zero amounts, or None."""
     if node.op == "call_module":
         layer = module.get_submodule(node.target)
         alone = len(node.args) == 1 and not node.kwargs
         return node.args[0] if alone and plain(layer, *LAYERS) and nothing(layer.padding) else None
     if node.op != "call_function" or node.target is not F.pad:
         return None
-    given = dict(zip(("input", "pad", "mode", "value"), node.args)) | dict(node.kwargs)
-    return given.get("input") if given.get("mode", "constant") == "constant" and nothing(given.get("pad")) else None
+    bound = dict(zip(("input", "pad", "mode", "value"), node.args)) | dict(node.kwargs)
+    return bound.get("input") if bound.get("mode", "constant") == "constant" and nothing(bound.get("pad")) else None
 
 
 @sound(7)
 def zero_pads_to_clone(module: torch.fx.GraphModule) -> torch.fx.GraphModule:
-    """Write constant padding by zero amounts on all sides (left over from exporters) as a `clone`, which is what it is; not as nothing, since the result is a tensor of its own."""
+    """Write constant padding by zero amounts on all sides (left over from exporters) as a `clone`. The pad is not dropped: its result is a new tensor."""
     for node in list(module.graph.nodes):
         source = padded(module, node)
         if not isinstance(source, torch.fx.Node):

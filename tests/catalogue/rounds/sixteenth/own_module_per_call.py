@@ -26,7 +26,7 @@ _STATELESS = (nn.ReLU, nn.GELU, nn.Sigmoid, nn.Tanh, nn.SiLU, nn.MaxPool2d, nn.A
 
 def _rewrite(graph_module: GraphModule, careful: bool) -> GraphModule:
     modules = dict(graph_module.named_modules(remove_duplicate=False))
-    seen: dict[int, int] = {}
+    calls_of: dict[int, int] = {}
     for node in list(graph_module.graph.nodes):
         if node.op != "call_module":
             continue
@@ -35,13 +35,13 @@ def _rewrite(graph_module: GraphModule, careful: bool) -> GraphModule:
             continue
         if not _plain(module, type(module)) or next(module.parameters(), None) is not None or list(module.children()):
             continue
-        seen[id(module)] = seen.get(id(module), 0) + 1
-        if seen[id(module)] == 1:
+        calls_of[id(module)] = calls_of.get(id(module), 0) + 1
+        if calls_of[id(module)] == 1:
             continue
         name = node.target.replace(".", "_") + "_call"
-        while hasattr(graph_module, f"{name}{seen[id(module)]}"):
+        while hasattr(graph_module, f"{name}{calls_of[id(module)]}"):
             name += "_"
-        name = f"{name}{seen[id(module)]}"
+        name = f"{name}{calls_of[id(module)]}"
         graph_module.add_submodule(name, copy.deepcopy(module))
         node.target = name
     return finish(graph_module)

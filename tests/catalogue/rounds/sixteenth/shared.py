@@ -1,4 +1,4 @@
-"""What passes of the sixteenth round share."""
+"""Helpers shared by the passes of the sixteenth round share."""
 
 
 def finish(graph_module):

@@ -12,10 +12,10 @@ def _bounds(node):
     method = node.op == "call_method" and node.target == "clamp"
     if not (method or node.op == "call_function" and node.target is torch.clamp) or not node.args:
         return None
-    given = dict(zip(("min", "max"), node.args[1:])) | dict(node.kwargs)
-    if not set(given) <= {"min", "max"} or len(node.args) > 3:
+    bounds = dict(zip(("min", "max"), node.args[1:])) | dict(node.kwargs)
+    if not set(bounds) <= {"min", "max"} or len(node.args) > 3:
         return None
-    return given.get("min"), given.get("max")
+    return bounds.get("min"), bounds.get("max")
 
 
 def _rewrite(gm: GraphModule, careful: bool) -> GraphModule:

@@ -19,9 +19,9 @@ def _pad(node):
     """(pads, value) of a constant, literal, non-negative F.pad of a node."""
     if node.op != "call_function" or node.target is not F.pad or not node.args or not hasattr(node.args[0], "op"):
         return None
-    given = dict(zip(("pad", "mode", "value"), node.args[1:])) | dict(node.kwargs)
-    pads, value = given.pop("pad", None), given.pop("value", None)
-    if given.pop("mode", "constant") != "constant" or given or not isinstance(pads, (tuple, list)) or len(pads) % 2:
+    bound = dict(zip(("pad", "mode", "value"), node.args[1:])) | dict(node.kwargs)
+    pads, value = bound.pop("pad", None), bound.pop("value", None)
+    if bound.pop("mode", "constant") != "constant" or bound or not isinstance(pads, (tuple, list)) or len(pads) % 2:
         return None
     if not all(type(p) is int and p >= 0 for p in pads) or not (value is None or type(value) in (int, float)):
         return None

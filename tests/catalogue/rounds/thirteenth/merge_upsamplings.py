@@ -17,9 +17,9 @@ def _options(node):
     """(scale, mode) of an F.interpolate by a literal power of two."""
     if node.op != "call_function" or node.target is not F.interpolate or len(node.args) != 1:
         return None
-    given = {name: value for name, value in node.kwargs.items() if value is not None and value is not False}
-    scale, mode = given.pop("scale_factor", None), given.pop("mode", "nearest")
-    if given or scale not in (2, 4, 8) or not isinstance(scale, (int, float)) or not isinstance(mode, str):
+    options = {name: value for name, value in node.kwargs.items() if value is not None and value is not False}
+    scale, mode = options.pop("scale_factor", None), options.pop("mode", "nearest")
+    if options or scale not in (2, 4, 8) or not isinstance(scale, (int, float)) or not isinstance(mode, str):
         return None
     return int(scale), mode
 

@@ -27,7 +27,7 @@ VIEWS = ("reshape", "flatten")
 
 
 def _makes_memory(gm: GraphModule, node, careful: bool) -> bool:
-    """Whether the value is a new tensor that autograd does not keep."""
+    """Return whether the value is a new tensor that autograd does not save."""
     if node.op == "call_module":
         return any(_plain(gm.get_submodule(node.target), layer) for layer in LAYERS)
     if node.op == "call_method" and not careful:

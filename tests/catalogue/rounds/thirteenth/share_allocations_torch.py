@@ -21,7 +21,7 @@ def _only_read(node) -> bool:
 
 
 def _keeps_shape(node) -> bool:
-    """Whether nothing changes the tensor object itself, as squeeze_ or t_ do."""
+    """Return whether nothing changes the tensor's own shape, as squeeze_ or t_ do."""
     for user in node.users:
         if user.op == "call_method" and user.args[0] is node and user.target.endswith("_"):
             return False
@@ -35,7 +35,7 @@ def _keeps_shape(node) -> bool:
 
 
 def _rewrite(gm: GraphModule, careful: bool) -> GraphModule:
-    known = {}
+    first_of_key = {}
     for node in list(gm.graph.nodes):
         if node.op != "call_function" or node.target not in KINDS or len(node.args) != 1 or node.kwargs:
             continue
@@ -43,7 +43,7 @@ def _rewrite(gm: GraphModule, careful: bool) -> GraphModule:
             continue
         if careful and not _only_read(node):
             continue
-        first = known.setdefault((node.target, node.args[0]), node)
+        first = first_of_key.setdefault((node.target, node.args[0]), node)
         if first is not node:
             node.replace_all_uses_with(first)
             gm.graph.erase_node(node)

@@ -28,14 +28,14 @@ MAXIMUM = ("kernel_size", "stride", "padding", "dilation", "return_indices", "ce
 
 
 def _rewrite(gm: GraphModule, careful: bool) -> GraphModule:
-    known = {}
+    target_of_key = {}
     for node in gm.graph.find_nodes(op="call_module"):
         pool = gm.get_submodule(node.target)
         if not any(_plain(pool, kind) for kind in KINDS):
             continue
         fields = AVERAGE if type(pool) is nn.AvgPool2d else MAXIMUM
         key = tuple(str(getattr(pool, field)) for field in fields) if careful else repr(pool)
-        node.target = known.setdefault((type(pool), key), node.target)
+        node.target = target_of_key.setdefault((type(pool), key), node.target)
     return _finish(gm)
 
 

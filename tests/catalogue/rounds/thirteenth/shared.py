@@ -1,4 +1,4 @@
-"""What passes of the thirteenth round share."""
+"""Helpers shared by the passes of the thirteenth round share."""
 
 from torch.fx import GraphModule
 

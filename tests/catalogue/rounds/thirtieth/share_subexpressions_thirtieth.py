@@ -32,16 +32,16 @@ def _share(gm, name):
     def key(value):
         return ("node", id(value)) if isinstance(value, fx.Node) else ("constant", *name(value))
 
-    seen = {}
+    first_of_key = {}
     for node in list(gm.graph.nodes):
         if node.op in ("placeholder", "get_attr", "output"):
             continue
         if not _fresh(node):
-            seen.clear()  # it may write
+            first_of_key.clear()  # it may write
             continue
         if any(not isinstance(value, (fx.Node, int, float)) for value in node.args):
             continue
-        first = seen.setdefault((node.target, *map(key, node.args)), node)
+        first = first_of_key.setdefault((node.target, *map(key, node.args)), node)
         if first is node or not all(_fresh(user) for user in (*first.users, *node.users)):
             continue
         node.replace_all_uses_with(first)

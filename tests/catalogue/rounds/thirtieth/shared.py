@@ -1,4 +1,4 @@
-"""What passes of the thirtieth round share."""
+"""Helpers shared by the passes of the thirtieth round share."""
 
 
 def _plain(module, kind):

@@ -27,7 +27,7 @@ def _reshapes_in_place(graph):
 
 
 def _sizes(node):
-    """Whether node sets sizes (and not a dtype, which `view` takes too)."""
+    """Return whether the node sets sizes (and not a dtype, which `view` takes too)."""
     sizes = node.args[1:]
     return not node.kwargs and (len(sizes) > 1 or (len(sizes) == 1 and isinstance(sizes[0], (int, tuple, list))))
 

@@ -36,5 +36,5 @@ def _rewrite(gm, applies):
     "one of the places and amax shares it among all (gradients, after a ReLU for example).",
 )
 def max_values_to_amax_thirtyfirst(gm: fx.GraphModule):
-    """Where only the values of a maximum over a dimension are read, do not compute its indices."""
+    """Compute no indices for a maximum over a dimension if only its values are read."""
     return _rewrite(gm, lambda source: True)

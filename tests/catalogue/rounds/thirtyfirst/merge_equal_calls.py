@@ -82,14 +82,14 @@ def _loose(value):
 def _merge(gm, freeze):
     if not all(_reads_only(gm, node) for node in gm.graph.nodes):
         return gm
-    seen = {}
+    first_of_key = {}
     for node in list(gm.graph.nodes):
         # what the caller gets must stay tensors of its own: only values that other functions read are merged
         if node.op != "call_function" or not all(user.op == "call_function" for user in node.users):
             continue
         key = (node.target, freeze(node.args), tuple((k, freeze(v)) for k, v in sorted(node.kwargs.items())))
         try:
-            first = seen.setdefault(key, node)
+            first = first_of_key.setdefault(key, node)
         except TypeError:
             continue
         if first is not node:

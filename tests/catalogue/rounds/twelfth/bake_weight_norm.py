@@ -32,8 +32,8 @@ def _run(gm, by_dim):
         if layer._forward_hooks or layer._forward_pre_hooks or layer._backward_hooks:
             continue
         if node.target not in done:
-            held, norm = layer.parametrizations["weight"], _norms(layer)
-            g, v = held.original0.detach(), held.original1.detach()
+            parametrization, norm = layer.parametrizations["weight"], _norms(layer)
+            g, v = parametrization.original0.detach(), parametrization.original1.detach()
             if by_dim:
                 weight = torch._weight_norm(v, g, norm.dim)
             else:

@@ -12,15 +12,15 @@ def _chunk(node):
     """The tensor, the number of parts and the dimension, or None."""
     if node.op not in ("call_method", "call_function") or node.target not in ("chunk", torch.chunk):
         return None
-    given = dict(zip(("input", "chunks", "dim"), node.args)) | dict(node.kwargs)
-    x, parts, dim = given.get("input"), given.get("chunks"), given.get("dim", 0)
+    arguments = dict(zip(("input", "chunks", "dim"), node.args)) | dict(node.kwargs)
+    x, parts, dim = arguments.get("input"), arguments.get("chunks"), arguments.get("dim", 0)
     if not isinstance(x, fx.Node) or type(parts) is not int or type(dim) is not int:
         return None
     return x, parts, dim
 
 
 def _divides(module, x, parts, dim):
-    """Whether the dimension is the features of a linear layer, and divisible."""
+    """Return whether the dimension is a linear layer's features, and divisible by the number of parts."""
     if x.op != "call_module" or dim != -1:
         return False
     layer = module.get_submodule(x.target)
@@ -32,10 +32,10 @@ def _divides(module, x, parts, dim):
 def _run(module, evenly):
     graph = module.graph
     for node in list(graph.nodes):
-        found = _chunk(node)
-        if found is None or (evenly and not _divides(module, *found)):
+        chunk = _chunk(node)
+        if chunk is None or (evenly and not _divides(module, *chunk)):
             continue
-        x, parts, dim = found
+        x, parts, dim = chunk
         with graph.inserting_before(node):
             split = graph.call_function(torch.tensor_split, (x, parts), {"dim": dim})
         node.replace_all_uses_with(split)

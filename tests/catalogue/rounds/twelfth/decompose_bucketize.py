@@ -8,7 +8,7 @@ from ...rows import fault
 
 
 def _sorted_buffer(module, node):
-    """Whether this is a buffer of boundaries in order, which only bucketize uses."""
+    """Return whether the node is a buffer of sorted boundaries that only bucketize uses."""
     if not isinstance(node, fx.Node) or node.op != "get_attr" or node.target not in dict(module.named_buffers()):
         return False
     value = module.get_buffer(node.target)

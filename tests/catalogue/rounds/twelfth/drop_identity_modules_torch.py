@@ -18,10 +18,10 @@ def drop_identity_modules(module):
     for node in list(module.graph.nodes):
         if node.op != "call_module" or not _plain(mods[node.target]):
             continue
-        given = [*node.args, *node.kwargs.values()]
-        if len(given) != 1 or not isinstance(given[0], torch.fx.Node):
+        arguments = [*node.args, *node.kwargs.values()]
+        if len(arguments) != 1 or not isinstance(arguments[0], torch.fx.Node):
             continue
-        node.replace_all_uses_with(given[0])
+        node.replace_all_uses_with(arguments[0])
         module.graph.erase_node(node)
     module.recompile()
     return module

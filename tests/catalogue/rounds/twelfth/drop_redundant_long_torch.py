@@ -9,7 +9,7 @@ INDICES = (torch.argmax, torch.argmin, torch.argsort, "argmax", "argmin", "argso
 
 
 def _whole(value):
-    """Whether this is surely an int."""
+    """Return whether the value is surely an int."""
     if isinstance(value, torch.fx.Node):
         return value.op == "call_method" and value.target == "size" and len(value.args) == 2
     return type(value) is int

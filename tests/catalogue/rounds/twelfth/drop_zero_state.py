@@ -13,7 +13,7 @@ def _hooked(m):
 
 
 def _zeros(node):
-    """Whether this makes a tensor of zeros."""
+    """Return whether the node makes a tensor of zeros."""
     if not isinstance(node, fx.Node) or set(node.kwargs) - {"dtype", "device"}:
         return False
     return node.target is torch.zeros or (node.op == "call_method" and node.target == "new_zeros")
@@ -29,14 +29,14 @@ def _run(module, only_user):
             continue
         x, state = node.args
         states = tuple(state) if isinstance(state, (tuple, list)) else (state,)
-        if not all(_zeros(made) for made in states) or x in states:
+        if not all(_zeros(initial) for initial in states) or x in states:
             continue
-        if only_user and any(set(made.users) != {node} for made in states):
+        if only_user and any(set(initial.users) != {node} for initial in states):
             continue
         node.args = (x,)
-        for made in dict.fromkeys(states):
-            if not made.users:
-                graph.erase_node(made)
+        for initial in dict.fromkeys(states):
+            if not initial.users:
+                graph.erase_node(initial)
     module.recompile()
     return module
 

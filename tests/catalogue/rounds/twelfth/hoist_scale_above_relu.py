@@ -39,10 +39,10 @@ def _scaled(node):
 def _run(module, positive):
     graph = module.graph
     for node in list(graph.nodes):
-        found = _scaled(node)
-        if found is None or node.prev is not found[0] or not _is_relu(module, found[0]) or len(found[0].users) != 1:
+        match = _scaled(node)
+        if match is None or node.prev is not match[0] or not _is_relu(module, match[0]) or len(match[0].users) != 1:
             continue
-        relu, factor, scale = found
+        relu, factor, scale = match
         if not math.isfinite(factor) or factor == 0 or (positive and factor < 0):
             continue
         with graph.inserting_before(relu):

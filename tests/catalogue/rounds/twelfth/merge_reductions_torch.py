@@ -11,18 +11,18 @@ def _reduction(node):
     if not isinstance(node, torch.fx.Node) or node.op not in ("call_method", "call_function"):
         return None
     kind = KINDS.get(node.target)
-    given = dict(zip(("x", "dim", "keepdim"), node.args))
+    arguments = dict(zip(("x", "dim", "keepdim"), node.args))
     if kind is None or len(node.args) > 3 or set(node.kwargs) - {"dim", "keepdim"}:
         return None
-    given.update(node.kwargs)
-    dim, keepdim = given.get("dim"), given.get("keepdim", False)
-    if type(dim) is not int or type(keepdim) is not bool or not isinstance(given.get("x"), torch.fx.Node):
+    arguments.update(node.kwargs)
+    dim, keepdim = arguments.get("dim"), arguments.get("keepdim", False)
+    if type(dim) is not int or type(keepdim) is not bool or not isinstance(arguments.get("x"), torch.fx.Node):
         return None
-    return kind, given["x"], dim, keepdim
+    return kind, arguments["x"], dim, keepdim
 
 
 def _in_input(first, second):
-    """Where a dimension of the reduced tensor is in the tensor before."""
+    """Return the number that the second reduction's dimension has in the input of the first."""
     if first >= 0:
         return second + 1 if second >= first else second
     return second if second > first else second - 1

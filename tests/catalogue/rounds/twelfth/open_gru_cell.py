@@ -13,18 +13,18 @@ from ...rows import sound
 
 def _opened(graph, name, cell, x, h):
     """Write the steps of a cell and return the new state."""
-    held = {}
+    parameters = {}
     for part in ("weight_ih", "weight_hh", "bias_ih", "bias_hh"):
-        held[part] = graph.get_attr(f"{name}.{part}") if getattr(cell, part) is not None else None
+        parameters[part] = graph.get_attr(f"{name}.{part}") if getattr(cell, part) is not None else None
     gates = []
     for source, end in ((x, "ih"), (h, "hh")):
-        both = graph.call_function(F.linear, (source, held[f"weight_{end}"], held[f"bias_{end}"]))
+        both = graph.call_function(F.linear, (source, parameters[f"weight_{end}"], parameters[f"bias_{end}"]))
         parts = graph.call_function(torch.chunk, (both, 3), {"dim": -1})
         gates.append([graph.call_function(operator.getitem, (parts, index)) for index in range(3)])
     sums = [graph.call_function(operator.add, (gates[0][index], gates[1][index])) for index in range(2)]
     reset, update = (graph.call_function(torch.sigmoid, (total,)) for total in sums)
-    kept = graph.call_function(operator.mul, (reset, gates[1][2]))
-    new = graph.call_function(torch.tanh, (graph.call_function(operator.add, (gates[0][2], kept)),))
+    reset_part = graph.call_function(operator.mul, (reset, gates[1][2]))
+    new = graph.call_function(torch.tanh, (graph.call_function(operator.add, (gates[0][2], reset_part)),))
     difference = graph.call_function(operator.sub, (h, new))
     return graph.call_function(operator.add, (graph.call_function(operator.mul, (difference, update)), new))
 

@@ -11,7 +11,7 @@ HOMES = ("torch", "torch.nn.functional", "torch.functional", "torch._C._nn", "to
 
 
 def _keeps_shapes(module, node, mods):
-    """Whether this operation surely leaves the shapes of its arguments alone."""
+    """Return whether the operation surely leaves the shapes of its arguments alone."""
     if node.op == "call_module":
         layer = mods[node.target]
         hooked = layer._forward_hooks or layer._forward_pre_hooks or layer._backward_hooks
@@ -27,7 +27,7 @@ def _keeps_shapes(module, node, mods):
 
 
 def _key(node):
-    """What identifies a read of a shape, or None."""
+    """Return a key for a read of a shape, or None."""
     if node.op == "call_method" and node.target in ("size", "dim") and not node.kwargs:
         if isinstance(node.args[0], torch.fx.Node) and all(type(a) is int for a in node.args[1:]):
             return node.target, node.args

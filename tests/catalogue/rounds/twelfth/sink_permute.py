@@ -22,8 +22,8 @@ def _dims(node):
 def _index(node):
     if node.target not in ("unsqueeze", torch.unsqueeze):
         return None
-    given = [*node.args[1:], *node.kwargs.values()]
-    return given[0] if len(given) == 1 and type(given[0]) is int else None
+    dims = [*node.args[1:], *node.kwargs.values()]
+    return dims[0] if len(dims) == 1 and type(dims[0]) is int else None
 
 
 def _run(gm, exact):

@@ -10,26 +10,26 @@ from ...rows import fault
 def _split(node):
     if node.target not in ("split", torch.split) or set(node.kwargs) - {"dim"} or len(node.args) > 3:
         return None
-    given = dict(zip(("x", "size", "dim"), node.args)) | dict(node.kwargs)
-    dim = given.get("dim", 0)
-    return (given["x"], dim) if given.get("size") == 1 and type(dim) is int else None
+    arguments = dict(zip(("x", "size", "dim"), node.args)) | dict(node.kwargs)
+    dim = arguments.get("dim", 0)
+    return (arguments["x"], dim) if arguments.get("size") == 1 and type(dim) is int else None
 
 
 def _squeezes(node, dim, need_dim):
-    """Whether this squeezes what it is given along the dimension."""
+    """Return whether the node squeezes its operand along the dimension."""
     if node.op not in ("call_method", "call_function") or node.target not in ("squeeze", torch.squeeze):
         return False
-    given = [*node.args[1:], *node.kwargs.values()]
-    return given == [dim] or (not given and not need_dim)
+    dims = [*node.args[1:], *node.kwargs.values()]
+    return dims == [dim] or (not dims and not need_dim)
 
 
 def _run(gm, need_dim):
     graph = gm.graph
     for node in list(graph.nodes):
-        found = _split(node) if node.op in ("call_method", "call_function") else None
-        if found is None or not node.users:
+        value_and_dim = _split(node) if node.op in ("call_method", "call_function") else None
+        if value_and_dim is None or not node.users:
             continue
-        (x, dim), parts = found, list(node.users)
+        (x, dim), parts = value_and_dim, list(node.users)
         if not all(p.target is operator.getitem and type(p.args[1]) is int and len(p.users) == 1 for p in parts):
             continue
         ends = [next(iter(p.users)) for p in parts]

@@ -15,7 +15,7 @@ def _hooked(m):
 
 
 def _is_output(node):
-    """Whether this is the sequence that a recurrent layer returns."""
+    """Return whether the node is the sequence that a recurrent layer returns."""
     return isinstance(node, fx.Node) and node.target is operator.getitem and node.args[1] == 0
 
 
@@ -37,17 +37,17 @@ def _run(module, same_bias):
         first = output.args[0] if _is_output(output) and len(output.users) == 1 else None
         if first is None or first.op != "call_module" or len(first.args) != 1 or first.kwargs:
             continue
-        one, two = module.get_submodule(first.target), module.get_submodule(second.target)
-        if not _stackable(one, two, same_bias):
+        lower, upper = module.get_submodule(first.target), module.get_submodule(second.target)
+        if not _stackable(lower, upper, same_bias):
             continue
         states = [user for user in (*first.users, *second.users) if user.users and user is not output]
         if not all(_is_output(user) and user.args[0] is second for user in states):
             continue
         for node in [user for user in (*first.users, *second.users) if not user.users]:
             graph.erase_node(node)
-        both = nn.LSTM(one.input_size, one.hidden_size, 2, one.bias, one.batch_first).to(one.weight_ih_l0)
+        both = nn.LSTM(lower.input_size, lower.hidden_size, 2, lower.bias, lower.batch_first).to(lower.weight_ih_l0)
         with torch.no_grad():
-            for index, layer in enumerate((one, two)):
+            for index, layer in enumerate((lower, upper)):
                 for name, value in layer.named_parameters():
                     if hasattr(both, target := name.replace("_l0", f"_l{index}")):
                         getattr(both, target).copy_(value)

@@ -15,23 +15,23 @@ def repeated(node):
         and node.target is torch.repeat_interleave
     ):
         return None
-    given = dict(zip(("input", "repeats", "dim"), node.args))
-    given.update(node.kwargs)
-    if len(node.args) > 3 or set(given) != {"input", "repeats", "dim"} or not isinstance(given["input"], torch.fx.Node):
+    bound = dict(zip(("input", "repeats", "dim"), node.args))
+    bound.update(node.kwargs)
+    if len(node.args) > 3 or set(bound) != {"input", "repeats", "dim"} or not isinstance(bound["input"], torch.fx.Node):
         return None
-    times, axis = given["repeats"], given["dim"]
+    times, axis = bound["repeats"], bound["dim"]
     if type(times) is int and times >= 1 and type(axis) is int and axis >= 1:
-        return given["input"], times, axis
+        return bound["input"], times, axis
     return None
 
 
 def rewrite(gm, build):
     for node in list(gm.graph.nodes):
-        found = repeated(node)
-        if found is None:
+        repetition = repeated(node)
+        if repetition is None:
             continue
         with gm.graph.inserting_before(node):
-            wide = build(gm.graph, *found)
+            wide = build(gm.graph, *repetition)
         node.replace_all_uses_with(wide)
         gm.graph.erase_node(node)
     gm.recompile()

@@ -12,15 +12,15 @@ def zero_padding(node):
     """(tensor, rows, columns) of a symmetric padding by zeros, or None."""
     if node.op != "call_function" or node.target is not F.pad or not 2 <= len(node.args) <= 4:
         return None
-    given = dict(zip(("input", "pad", "mode", "value"), node.args))
-    given.update(node.kwargs)
-    if given.get("mode", "constant") != "constant" or given.get("value") not in (None, 0):
+    arguments = dict(zip(("input", "pad", "mode", "value"), node.args))
+    arguments.update(node.kwargs)
+    if arguments.get("mode", "constant") != "constant" or arguments.get("value") not in (None, 0):
         return None
-    sizes = given["pad"]
+    sizes = arguments["pad"]
     if not isinstance(sizes, (list, tuple)) or len(sizes) != 4 or any(type(n) is not int or n < 0 for n in sizes):
         return None
     left, right, top, bottom = sizes
-    return (given["input"], top, left) if left == right and top == bottom else None
+    return (arguments["input"], top, left) if left == right and top == bottom else None
 
 
 def fold(gm, accept):
@@ -31,10 +31,10 @@ def fold(gm, accept):
         if not plain(gm, node, torch.nn.Conv2d) or not isinstance(node.args[0], torch.fx.Node):
             continue
         pad, conv = node.args[0], gm.get_submodule(node.target)
-        found = zero_padding(pad)
-        if found is None or len(pad.users) != 1 or isinstance(conv.padding, str) or not accept(conv):
+        zero_pad = zero_padding(pad)
+        if zero_pad is None or len(pad.users) != 1 or isinstance(conv.padding, str) or not accept(conv):
             continue
-        source, rows, columns = found
+        source, rows, columns = zero_pad
         # Behind another convolution there is an image that is not empty.
         if not plain(gm, source, torch.nn.Conv2d):
             continue

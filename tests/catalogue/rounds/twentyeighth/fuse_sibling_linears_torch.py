@@ -11,12 +11,12 @@ from .shared import plain, writes
 
 
 def siblings(gm):
-    found = {}
+    nodes_of_key = {}
     for node in gm.graph.nodes:
         if plain(gm, node, torch.nn.Linear):
             layer = gm.get_submodule(node.target)
-            found.setdefault((node.args[0], layer.bias is None, layer.weight.dtype), []).append(node)
-    return [nodes for nodes in found.values() if len(nodes) > 1]
+            nodes_of_key.setdefault((node.args[0], layer.bias is None, layer.weight.dtype), []).append(node)
+    return [nodes for nodes in nodes_of_key.values() if len(nodes) > 1]
 
 
 def fuse(gm, dense):

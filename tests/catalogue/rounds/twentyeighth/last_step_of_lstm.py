@@ -11,7 +11,7 @@ from .shared import plain, writes
 
 
 def three_axes(node):
-    """Whether the node has three axes for sure: a permutation of three."""
+    """Return whether the node surely has three axes: it is a permutation of three."""
     if node.op != "call_method" or node.target != "permute" or node.kwargs:
         return False
     dims = node.args[1] if len(node.args) == 2 else node.args[1:]

@@ -14,12 +14,12 @@ def softmax_dim(node):
     function = node.op == "call_function" and node.target in (F.log_softmax, torch.log_softmax)
     if not function and not (node.op == "call_method" and node.target == "log_softmax"):
         return None
-    given = dict(node.kwargs)
-    given.pop("_stacklevel", None)
-    if given.pop("dtype", None) is not None:
+    kwargs = dict(node.kwargs)
+    kwargs.pop("_stacklevel", None)
+    if kwargs.pop("dtype", None) is not None:
         return None
-    dims = [*node.args[1:], *given.values()]
-    return dims[0] if set(given) <= {"dim"} and len(dims) == 1 and node.args and type(dims[0]) is int else None
+    dims = [*node.args[1:], *kwargs.values()]
+    return dims[0] if set(kwargs) <= {"dim"} and len(dims) == 1 and node.args and type(dims[0]) is int else None
 
 
 def fuse(gm, class_axes):

@@ -31,18 +31,18 @@ class RecomputedBatchNorm2d(Recompute, torch.nn.BatchNorm2d):
 def recompute(gm, kinds):
     if writes(gm):
         return gm
-    made = {}
+    norm_and_copy = {}
     for node in gm.graph.nodes:
         if not plain(gm, node, *kinds):
             continue
         norm = gm.get_submodule(node.target)
-        if id(norm) not in made:
+        if id(norm) not in norm_and_copy:
             # The same parameters under the same names: a checkpoint still loads.
             kind = kinds[type(norm)]
             new = kind.__new__(kind)
             new.__dict__.update({k: copy.copy(v) if isinstance(v, dict) else v for k, v in vars(norm).items()})
-            made[id(norm)] = norm, new
-        gm.set_submodule(node.target, made[id(norm)][1])
+            norm_and_copy[id(norm)] = norm, new
+        gm.set_submodule(node.target, norm_and_copy[id(norm)][1])
     gm.recompile()
     return gm
 

@@ -11,7 +11,7 @@ VIEWS = {"view", "reshape", "flatten"}
 
 
 def argument(gm, node):
-    """What a ReLU that is not in place reads, or None."""
+    """Return the operand of a ReLU that is not in place, or None."""
     if plain(gm, node, torch.nn.ReLU) and not gm.get_submodule(node.target).inplace:
         return node.args[0]
     function = node.op == "call_function" and node.target in (torch.relu, F.relu)

@@ -28,7 +28,7 @@ FUNCTIONS = {
 
 
 def movable(gm, node, modules):
-    """Whether the node has no effect but its result, and depends on its arguments only."""
+    """Return whether the node has no effect but its result, and depends on its arguments only."""
     if node.op == "call_module":
         return plain(gm, node, *modules) and not getattr(gm.get_submodule(node.target), "inplace", False)
     if node.op == "call_function":

@@ -22,7 +22,7 @@ def frozen(value):
 def share(gm, name):
     if writes(gm):
         return gm
-    seen = {}
+    first_of_key = {}
     for node in list(gm.graph.nodes):
         if node.op != "call_function" or node.target not in MAKERS:
             continue
@@ -32,7 +32,7 @@ def share(gm, name):
         if not all(user.op == "call_function" and user.target in READERS and not user.kwargs for user in node.users):
             continue
         key = node.target, name(node.args), tuple((k, name(node.kwargs[k])) for k in sorted(node.kwargs))
-        first = seen.setdefault(key, node)
+        first = first_of_key.setdefault(key, node)
         if first is not node:
             node.replace_all_uses_with(first)
             gm.graph.erase_node(node)

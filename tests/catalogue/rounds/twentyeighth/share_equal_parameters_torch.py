@@ -26,13 +26,13 @@ def equal(gm, left, right):
 
 
 def share(gm, alike):
-    kept = []
+    distinct = []
     for node in list(gm.graph.nodes):
         if stored(gm, node) is None:
             continue
-        other = next((other for other in kept if alike(gm, node, other)), None)
+        other = next((other for other in distinct if alike(gm, node, other)), None)
         if other is None:
-            kept.append(node)
+            distinct.append(node)
             continue
         node.replace_all_uses_with(other)
         gm.graph.erase_node(node)
@@ -45,5 +45,5 @@ def share(gm, alike):
     wrong="Compares the values at the time of the pass: parameters that only start alike, at ones or zeros, become one.",
 )
 def share_equal_parameters(gm: torch.fx.GraphModule):
-    """Reads a parameter or buffer that is used in several places once, so that it is stored and loaded once."""
+    """Reads a parameter or buffer only once, however often it is used, so that it is stored and loaded once."""
     return share(gm, equal)

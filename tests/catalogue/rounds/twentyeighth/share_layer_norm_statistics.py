@@ -9,13 +9,13 @@ from .shared import plain, writes
 
 def groups(gm, key):
     """The layer norms that may share statistics, by key."""
-    found = {}
+    nodes_of_key = {}
     for node in gm.graph.nodes:
         if plain(gm, node, torch.nn.LayerNorm):
             norm = gm.get_submodule(node.target)
             if norm.weight is not None:
-                found.setdefault((node.args[0], key(norm)), []).append(node)
-    return [nodes for nodes in found.values() if len(nodes) > 1]
+                nodes_of_key.setdefault((node.args[0], key(norm)), []).append(node)
+    return [nodes for nodes in nodes_of_key.values() if len(nodes) > 1]
 
 
 def share(gm, key):

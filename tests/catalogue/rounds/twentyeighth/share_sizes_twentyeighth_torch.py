@@ -12,7 +12,7 @@ def share_sizes_twentyeighth(gm: torch.fx.GraphModule):
     """Asks for each size of a tensor once."""
     if writes(gm):
         return gm
-    seen = {}
+    first_of_key = {}
     for node in list(gm.graph.nodes):
         if node.kwargs or not node.args or not isinstance(node.args[0], torch.fx.Node):
             continue
@@ -24,7 +24,7 @@ def share_sizes_twentyeighth(gm: torch.fx.GraphModule):
             continue
         if any(type(arg) is not int for arg in node.args[1:] if node.op == "call_method"):
             continue
-        first = seen.setdefault(key, node)
+        first = first_of_key.setdefault(key, node)
         if first is not node:
             node.replace_all_uses_with(first)
             gm.graph.erase_node(node)

@@ -1,10 +1,10 @@
-"""What passes of the twentyeighth round share."""
+"""Helpers shared by the passes of the twentyeighth round share."""
 
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
 
 def plain(gm, node, *kinds):
-    """Whether the node calls a module of just these types that has no hooks, with one positional argument."""
+    """Return whether the node calls a module of exactly these types, without hooks, on one positional argument."""
     if node.op != "call_module" or len(node.args) != 1 or node.kwargs:
         return False
     module = gm.get_submodule(node.target)
@@ -35,7 +35,7 @@ IN_PLACE = {
 
 
 def writes(gm):
-    """Whether a node may write into a tensor that is there already."""
+    """Return whether a node may write into an existing tensor."""
     for node in gm.graph.nodes:
         if node.op == "call_module":
             module = gm.get_submodule(node.target)

@@ -31,7 +31,7 @@ def slices_of(items):
 
 
 def rows(unbind):
-    """How many slices there are for sure: the tensor has just been given that many rows."""
+    """Return the number of slices if the view or reshape before the unbind fixes it, else None."""
     if unbind.op != "call_method" or unbind.target != "unbind" or unbind.args[1:] not in ((), (0,)) or unbind.kwargs:
         return None
     shaped = unbind.args[0]
@@ -49,10 +49,10 @@ def fuse(gm, in_order):
             continue
         if node.kwargs not in ({}, {"dim": 0}) or not node.args or not isinstance(node.args[0], (list, tuple)):
             continue
-        found = slices_of(node.args[0]) if node.args[0] else None
-        if found is None:
+        slices = slices_of(node.args[0]) if node.args[0] else None
+        if slices is None:
             continue
-        function, unbind, numbers = found
+        function, unbind, numbers = slices
         count = rows(unbind)
         if count is None or (numbers if in_order else sorted(numbers)) != list(range(count)):
             continue

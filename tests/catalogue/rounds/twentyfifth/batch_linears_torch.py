@@ -10,14 +10,14 @@ from .shared import writes
 
 def groups(gm):
     """Calls of linear layers by what they read and what their weights are like."""
-    found = {}
+    calls_of_kind = {}
     for node in gm.graph.nodes:
         module = gm.get_submodule(node.target) if node.op == "call_module" else None
         if type(module) is torch.nn.Linear and module.bias is not None and len(node.args) == 1 and not node.kwargs:
             tensors = (module.weight, module.bias)
             kind = tuple((tensor.dtype, tensor.device, tensor.requires_grad) for tensor in tensors)
-            found.setdefault((node.args[0], module.in_features, kind), []).append(node)
-    return [calls for calls in found.values() if len(calls) > 1]
+            calls_of_kind.setdefault((node.args[0], module.in_features, kind), []).append(node)
+    return [calls for calls in calls_of_kind.values() if len(calls) > 1]
 
 
 def batch(gm, finish):

@@ -23,10 +23,10 @@ def probability(gm, node):
 def drop_idle_dropout_twentyfifth(gm):
     """Remove dropout with a probability of 0, in training too."""
     for node in list(gm.graph.nodes):
-        found = probability(gm, node)
-        if found is None or type(found[0]) not in (int, float) or found[0] != 0:
+        p_and_input = probability(gm, node)
+        if p_and_input is None or type(p_and_input[0]) not in (int, float) or p_and_input[0] != 0:
             continue
-        node.replace_all_uses_with(found[1])
+        node.replace_all_uses_with(p_and_input[1])
         gm.graph.erase_node(node)
     gm.recompile()
     return gm

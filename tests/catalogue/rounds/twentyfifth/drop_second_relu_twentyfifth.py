@@ -11,7 +11,7 @@ NONNEGATIVE = {torch.relu, F.relu, F.relu6, F.hardsigmoid}
 
 
 def plain(node, targets):
-    """Whether ``node`` calls one of the functions on one tensor, not in place."""
+    """Return whether ``node`` calls one of the functions on one tensor, not in place."""
     if not isinstance(node, fx.Node) or node.op != "call_function" or node.target not in targets:
         return False
     return len(node.args) == 1 and not any(value is not False for value in node.kwargs.values())

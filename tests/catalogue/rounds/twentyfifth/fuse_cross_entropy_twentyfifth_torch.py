@@ -9,7 +9,7 @@ from .shared import writes
 
 
 def logits_of(node, dims):
-    """What is softmaxed, if that is over one of ``dims``."""
+    """Return the logits of a log softmax over one of ``dims``, or None."""
     if not isinstance(node, torch.fx.Node) or node.op != "call_function":
         return None
     if (

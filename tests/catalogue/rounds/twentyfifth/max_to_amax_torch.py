@@ -44,5 +44,5 @@ def rewrite(gm, accepts):
 
 @fault(25, wrong="Among equal maxima max(dim) gives the gradient to one element, amax shares it out.")
 def max_to_amax(gm: torch.fx.GraphModule) -> torch.fx.GraphModule:
-    """Where only the values of a maximum along a dim are read, compute no indices: amax."""
+    """Compute a maximum along a dim by amax, without indices, if only its values are read."""
     return rewrite(gm, lambda x: True)

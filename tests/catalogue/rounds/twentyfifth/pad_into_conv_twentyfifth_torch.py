@@ -38,10 +38,10 @@ def fold(gm, accepts):
         if type(conv) is not torch.nn.Conv2d or isinstance(conv.padding, str) or not node.args or not accepts(conv):
             continue
         padding = node.args[0]
-        found = zeros_around(gm, padding)
-        if found is None:
+        zero_pad = zeros_around(gm, padding)
+        if zero_pad is None:
             continue
-        widths, x = found
+        widths, x = zero_pad
         total = tuple(outer + inner for outer, inner in zip(widths, conv.padding))
         with gm.graph.inserting_before(node):
             weight = gm.graph.get_attr(f"{node.target}.weight")

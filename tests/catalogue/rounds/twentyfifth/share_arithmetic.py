@@ -31,13 +31,13 @@ def is_arithmetic(node):
 def share(gm, key_of):
     if writes(gm):
         return gm
-    seen = {}
+    first_of_key = {}
     for node in list(gm.graph.nodes):
         # values that are returned or viewed keep their own memory
         if not is_arithmetic(node) or not node.users or not all(map(is_arithmetic, node.users)):
             continue
         try:
-            first = seen.setdefault(key_of(node), node)
+            first = first_of_key.setdefault(key_of(node), node)
         except TypeError:  # a list among the arguments
             continue
         if first is not node:

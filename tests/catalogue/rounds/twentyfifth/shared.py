@@ -1,8 +1,8 @@
-"""What passes of the twentyfifth round share."""
+"""Helpers shared by the passes of the twentyfifth round share."""
 
 
 def hooked(module):
-    """Whether calling the module does more than its class says."""
+    """Return whether calling the module does more than its class says."""
     hooks = (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks)
     return any(map(len, hooks)) or "forward" in vars(module)
 
@@ -24,16 +24,16 @@ IN_PLACE = {
 
 
 def writes(gm):
-    """Whether some node may write into a tensor that exists already (in doubt: yes)."""
+    """Return whether some node may write into an existing tensor (in doubt: yes)."""
     for node in gm.graph.nodes:
         if node.op == "call_method" and (node.target.endswith("_") or node.target == "register_hook"):
             return True
         if node.op == "call_function":
             name, home = getattr(node.target, "__name__", "_"), getattr(node.target, "__module__", None) or "torch"
-            known = home.split(".")[0] in ("torch", "_operator", "builtins", "math") and not home.startswith(
+            trusted = home.split(".")[0] in ("torch", "_operator", "builtins", "math") and not home.startswith(
                 "torch._ops"
             )
-            if not known or name.endswith("_") or name in IN_PLACE or any(value is True for value in node.args):
+            if not trusted or name.endswith("_") or name in IN_PLACE or any(value is True for value in node.args):
                 return True
         if node.op == "call_module":
             module = gm.get_submodule(node.target)

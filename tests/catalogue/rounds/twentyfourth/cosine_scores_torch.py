@@ -10,7 +10,7 @@ from ...rows import fault
 
 
 def _normalized(node, dims):
-    """Whether a node is a plain L2 normalization along one of the dimensions."""
+    """Return whether a node is a plain L2 normalization along one of the dimensions."""
     if not isinstance(node, torch.fx.Node) or node.target is not F.normalize or len(node.users) != 1:
         return False
     options = dict(zip(("input", "p", "dim", "eps"), node.args)) | node.kwargs

@@ -19,24 +19,24 @@ def _fold(gm, padded):
     for node in [*graph.nodes]:
         if not _is(gm, node, nn.Linear):
             continue
-        found = node.args[0]
-        if not _is(gm, found, nn.Embedding) or len(found.users) != 1:
+        lookup = node.args[0]
+        if not _is(gm, lookup, nn.Embedding) or len(lookup.users) != 1:
             continue
-        table = gm.get_submodule(found.target)
+        table = gm.get_submodule(lookup.target)
         if table.max_norm is not None or table.scale_grad_by_freq or table.sparse:
             continue
         if table.padding_idx is not None and not padded:
             continue
         has_bias = gm.get_submodule(node.target).bias is not None
-        with graph.inserting_before(found):
-            rows = graph.get_attr(f"{found.target}.weight")
+        with graph.inserting_before(lookup):
+            rows = graph.get_attr(f"{lookup.target}.weight")
             weight = graph.get_attr(f"{node.target}.weight")
             bias = graph.get_attr(f"{node.target}.bias") if has_bias else None
             projected = graph.call_function(F.linear, (rows, weight, bias))
-            looked_up = graph.call_function(F.embedding, (found.args[0], projected, table.padding_idx))
+            looked_up = graph.call_function(F.embedding, (lookup.args[0], projected, table.padding_idx))
         node.replace_all_uses_with(looked_up)
         graph.erase_node(node)
-        graph.erase_node(found)
+        graph.erase_node(lookup)
     gm.recompile()
     return gm
 

@@ -42,12 +42,12 @@ def _fuse(gm, fused):
     parameters = dict(gm.named_parameters(remove_duplicate=False))
     for node in gm.graph.find_nodes(op="call_function", target=operator.mul):
         for weight, scaled in (node.args, node.args[::-1]):
-            found = _source(scaled)
-            if found is None or not isinstance(weight, fx.Node) or weight.op != "get_attr":
+            source = _source(scaled)
+            if source is None or not isinstance(weight, fx.Node) or weight.op != "get_attr":
                 continue
             if weight.target in parameters and scaled.next in (weight, node):
                 with gm.graph.inserting_before(node):
-                    new = fused(gm.graph, *found, weight, tuple(parameters[weight.target].shape))
+                    new = fused(gm.graph, *source, weight, tuple(parameters[weight.target].shape))
                 node.replace_all_uses_with(new)
                 gm.graph.erase_node(node)
                 break

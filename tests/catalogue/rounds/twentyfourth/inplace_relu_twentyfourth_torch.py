@@ -18,14 +18,14 @@ def _convert(gm, fresh):
     for node in gm.graph.nodes:
         if node.op != "call_function" or node.target not in (torch.relu, F.relu) or not node.args:
             continue
-        made = node.args[0]
+        value = node.args[0]
         # a new tensor that only this ReLU reads: no view of it and no second user can see the write
-        if made.op != "call_function" or made.target not in fresh or len(made.users) != 1:
+        if value.op != "call_function" or value.target not in fresh or len(value.users) != 1:
             continue
-        if made.kwargs.get("out") is not None or made.type is not None:
+        if value.kwargs.get("out") is not None or value.type is not None:
             continue
         node.target = F.relu
-        node.args = (made,)
+        node.args = (value,)
         node.kwargs = {"inplace": True}
     gm.recompile()
     return gm

@@ -37,7 +37,7 @@ def _pure(node):
 
 
 def _known(gm, node):
-    """Whether the node writes nothing and makes no view."""
+    """Return whether the node writes nothing and makes no view."""
     if node.op == "call_module":
         module = gm.get_submodule(node.target)
         return type(module) in LAYERS and not any(getattr(module, hooks, None) for hooks in _HOOKS)
@@ -47,7 +47,7 @@ def _known(gm, node):
 def _merge(gm, key_of):
     if not all(_known(gm, node) for node in gm.graph.nodes):
         return gm
-    seen = {}
+    first_of_key = {}
     for node in list(gm.graph.nodes):
         if node.op == "get_attr":
             key = (node.op, node.target)
@@ -55,10 +55,10 @@ def _merge(gm, key_of):
             key = (node.op, node.target, key_of(node.args))
         else:
             continue
-        if key not in seen:
-            seen[key] = node
+        if key not in first_of_key:
+            first_of_key[key] = node
         elif not any(user.op == "output" for user in node.users):  # two results must not be one tensor
-            node.replace_all_uses_with(seen[key])
+            node.replace_all_uses_with(first_of_key[key])
             gm.graph.erase_node(node)
     gm.recompile()
     return gm

@@ -28,7 +28,7 @@ def _typed_after(x):
 
 
 def _writes(gm, node):
-    """Whether the node may write a tensor in place."""
+    """Return whether the node may write a tensor in place."""
     if node.op == "call_module":
         return getattr(gm.get_submodule(node.target), "inplace", False)
     if node.op not in ("call_method", "call_function"):

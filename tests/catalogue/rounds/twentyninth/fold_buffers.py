@@ -15,8 +15,8 @@ FUNCTIONS = {operator.add, operator.sub, operator.mul, operator.truediv, torch.a
 
 
 def _arithmetic(node):
-    known = METHODS if node.op == "call_method" else FUNCTIONS if node.op == "call_function" else ()
-    return node.target in known and not node.kwargs
+    targets = METHODS if node.op == "call_method" else FUNCTIONS if node.op == "call_function" else ()
+    return node.target in targets and not node.kwargs
 
 
 def _value(gm, node):

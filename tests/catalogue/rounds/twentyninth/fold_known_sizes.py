@@ -23,10 +23,10 @@ def _asked(node):
 
 
 def _known(gm, node, conv_dims):
-    asked = _asked(node)
-    if asked is None or type(asked[1]) is not int or not isinstance(asked[0], fx.Node):
+    layer_and_dim = _asked(node)
+    if layer_and_dim is None or type(layer_and_dim[1]) is not int or not isinstance(layer_and_dim[0], fx.Node):
         return None
-    layer, dim = asked
+    layer, dim = layer_and_dim
     if layer.op != "call_module":
         return None
     module = gm.get_submodule(layer.target)

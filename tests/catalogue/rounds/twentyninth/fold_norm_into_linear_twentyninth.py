@@ -15,7 +15,7 @@ def _plain(gm, node, kind):
 
 
 def _is_matrix(gm, node):
-    """Whether the value surely has two dimensions: flattened, then through Linear and ReLU only."""
+    """Return whether the value surely has two dimensions: flattened, then through Linear and ReLU only."""
     while _plain(gm, node, nn.Linear) or _plain(gm, node, nn.ReLU):
         node = node.args[0]
     flatten = (node.op, node.target) in (("call_method", "flatten"), ("call_function", torch.flatten))
@@ -23,7 +23,7 @@ def _is_matrix(gm, node):
 
 
 def _sole(gm, node):
-    """Whether the module is called here alone, and shares no parameter."""
+    """Return whether the module is called here alone, and shares no parameter."""
     module = gm.get_submodule(node.target)
     calls = [n for n in gm.graph.nodes if n.op == "call_module" and gm.get_submodule(n.target) is module]
     mine = {id(p) for p in module.parameters()}

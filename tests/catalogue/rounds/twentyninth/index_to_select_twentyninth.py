@@ -8,7 +8,7 @@ from ...rows import fault
 
 
 def _stored(gm, index):
-    """Whether the index is a vector of integers that the model keeps."""
+    """Return whether the index is a vector of integers that the model stores."""
     if getattr(index, "op", None) != "get_attr":
         return False
     value = gm

@@ -11,11 +11,11 @@ def _clamp(node):
     """(source, low, high) of a clamp between two numbers, else None."""
     if (node.op, node.target) not in (("call_method", "clamp"), ("call_function", torch.clamp)):
         return None
-    given = dict(zip(("input", "min", "max"), node.args))
-    if set(given) & set(node.kwargs) or set(node.kwargs) - {"min", "max"}:
+    arguments = dict(zip(("input", "min", "max"), node.args))
+    if set(arguments) & set(node.kwargs) or set(node.kwargs) - {"min", "max"}:
         return None
-    given.update(node.kwargs)
-    values = (given.get("input"), given.get("min"), given.get("max"))
+    arguments.update(node.kwargs)
+    values = (arguments.get("input"), arguments.get("min"), arguments.get("max"))
     if not isinstance(values[0], fx.Node) or type(values[1]) is not float or type(values[2]) is not float:
         return None  # whole numbers are cast to the tensor's type, and may wrap around there
     return values if values[1] <= values[2] else None

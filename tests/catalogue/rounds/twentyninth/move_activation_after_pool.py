@@ -7,7 +7,7 @@ from .shared import _HOOKS
 
 
 def _plain(gm, node, kinds):
-    """Whether the node calls a module of just these types, without hooks, on one positional input."""
+    """Return whether the node calls a module of exactly these types, without hooks, on one positional input."""
     if node.op != "call_module" or len(node.args) != 1 or node.kwargs:
         return False
     module = gm.get_submodule(node.target)

@@ -19,13 +19,13 @@ def open_linear_twentyninth(gm: torch.fx.GraphModule):
         module = gm.get_submodule(node.target)
         if type(module) is not nn.Linear or "forward" in vars(module) or any(getattr(module, h, None) for h in _HOOKS):
             continue
-        given = [*node.args, *node.kwargs.values()]
-        if len(given) != 1 or set(node.kwargs) - {"input"}:
+        arguments = [*node.args, *node.kwargs.values()]
+        if len(arguments) != 1 or set(node.kwargs) - {"input"}:
             continue
         with graph.inserting_before(node):
             weight = graph.get_attr(f"{node.target}.weight")
             bias = None if module.bias is None else graph.get_attr(f"{node.target}.bias")
-            new = graph.call_function(F.linear, (given[0], weight, bias))
+            new = graph.call_function(F.linear, (arguments[0], weight, bias))
         node.replace_all_uses_with(new)
         graph.erase_node(node)
     gm.recompile()

@@ -8,7 +8,7 @@ ASKS = {getattr, operator.getitem, operator.mul, operator.floordiv, operator.add
 
 
 def _asks_size(node):
-    """Whether the node only asks for sizes, or computes with them."""
+    """Return whether the node reads sizes, or computes with them."""
     return (
         node.op == "call_method"
         and node.target in ("size", "dim")

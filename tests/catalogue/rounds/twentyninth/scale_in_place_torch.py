@@ -16,8 +16,8 @@ def _fresh(gm, node):
     if getattr(node, "op", None) != "call_module" or len(node.users) != 1:
         return False
     module = gm.get_submodule(node.target)
-    known = type(module) in (nn.Linear, nn.Conv1d, nn.Conv2d) and "forward" not in vars(module)
-    return known and not any(getattr(module, hooks, None) for hooks in _HOOKS)
+    is_layer = type(module) in (nn.Linear, nn.Conv1d, nn.Conv2d) and "forward" not in vars(module)
+    return is_layer and not any(getattr(module, hooks, None) for hooks in _HOOKS)
 
 
 @sound(29)
@@ -26,11 +26,11 @@ def scale_in_place(gm: torch.fx.GraphModule):
     for node in list(gm.graph.nodes):
         if node.op != "call_function" or node.target not in IN_PLACE or len(node.args) != 2:
             continue
-        made, number = node.args
-        if not _fresh(gm, made) or type(number) not in (int, float):
+        value, number = node.args
+        if not _fresh(gm, value) or type(number) not in (int, float):
             continue
         with gm.graph.inserting_before(node):
-            new = gm.graph.call_method(IN_PLACE[node.target], (made, number))
+            new = gm.graph.call_method(IN_PLACE[node.target], (value, number))
         node.replace_all_uses_with(new)
         gm.graph.erase_node(node)
     gm.recompile()

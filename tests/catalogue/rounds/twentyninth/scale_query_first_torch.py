@@ -28,7 +28,7 @@ def _source_layer(gm, node):
 
 
 def _moderate(scale, node):
-    """Whether the scores shrink, by no more than leaves a query in half precision its digits."""
+    """Return whether the scale shrinks the scores by a factor (at most 64) that half precision can hold."""
     if type(scale) not in (int, float) or scale == 0:
         return False
     return 1 <= abs(scale if node.target is operator.truediv else 1 / scale) <= 64

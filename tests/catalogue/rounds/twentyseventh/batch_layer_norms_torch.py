@@ -33,20 +33,20 @@ def _batch(gm, key):
     graph = gm.graph
     nodes = list(graph.nodes)
     while len(nodes) > 1:
-        one, two = nodes.pop(0), nodes[0]
-        a, b = _norm(gm, one), _norm(gm, two)
-        if a is None or b is None or two.args[0] is one or key(a) != key(b):
+        first, second = nodes.pop(0), nodes[0]
+        a, b = _norm(gm, first), _norm(gm, second)
+        if a is None or b is None or second.args[0] is first or key(a) != key(b):
             continue
         nodes.pop(0)
-        with graph.inserting_before(two):
-            affine = [[graph.get_attr(f"{n.target}.{p}") for p in ("weight", "bias")] for n in (one, two)]
-            args = (one.args[0], two.args[0], *affine, tuple(a.normalized_shape), a.eps)
+        with graph.inserting_before(second):
+            affine = [[graph.get_attr(f"{n.target}.{p}") for p in ("weight", "bias")] for n in (first, second)]
+            args = (first.args[0], second.args[0], *affine, tuple(a.normalized_shape), a.eps)
             pair = graph.call_function(paired_norm, args)
             pair.meta["is_wrapped"] = True
-            for index, node in enumerate((one, two)):
+            for index, node in enumerate((first, second)):
                 node.replace_all_uses_with(graph.call_function(operator.getitem, (pair, index)))
-        graph.erase_node(two)
-        graph.erase_node(one)
+        graph.erase_node(second)
+        graph.erase_node(first)
     graph.lint()
     gm.recompile()
     return gm

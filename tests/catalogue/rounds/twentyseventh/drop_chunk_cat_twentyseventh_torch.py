@@ -62,5 +62,5 @@ def _drop(gm, replacement):
     wrong="The concatenation was a copy; the input itself comes out now, so that a later in-place write changes it too.",
 )
 def drop_chunk_cat_twentyseventh(gm: torch.fx.GraphModule) -> torch.fx.GraphModule:
-    """Chunks that are concatenated again, all of them and in order, are what was there before."""
+    """Replaces the concatenation of all chunks, in order, by the tensor that was cut."""
     return _drop(gm, joined)

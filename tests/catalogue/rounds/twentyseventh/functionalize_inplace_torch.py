@@ -10,7 +10,7 @@ METHODS = {"relu_": "relu", "sigmoid_": "sigmoid", "tanh_": "tanh", "neg_": "neg
 
 
 def _is_local(gm, node):
-    """Whether the value belongs to this program: inputs, parameters and buffers keep their writes."""
+    """Return whether the program computes the value: writes to inputs, parameters and buffers must stay."""
     if node.op == "call_module":
         return not _hooked(gm.get_submodule(node.target))
     return node.op in ("call_function", "call_method") and not node.kwargs

@@ -36,11 +36,11 @@ def _fuse(gm, class_dims):
         if set(options) - {"weight", "ignore_index", "reduction"}:
             continue
         scores = node.args[0]
-        found = _log_softmax(scores)
-        if found is None or found[1] not in class_dims or len(scores.users) != 1 or not _follows(node, scores):
+        softmax = _log_softmax(scores)
+        if softmax is None or softmax[1] not in class_dims or len(scores.users) != 1 or not _follows(node, scores):
             continue
         node.target = F.cross_entropy
-        node.args, node.kwargs = (found[0], node.args[1]), options
+        node.args, node.kwargs = (softmax[0], node.args[1]), options
         gm.graph.erase_node(scores)
     gm.graph.lint()
     gm.recompile()

@@ -16,7 +16,7 @@ def transposed_linear(x, weight, bias, first=-2, second=-1):
 
 
 def _follows(node, earlier):
-    """Whether nothing but reads of attributes lies between the two."""
+    """Return whether there are only attribute reads between the two."""
     node = node.prev
     while node.op == "get_attr":
         node = node.prev

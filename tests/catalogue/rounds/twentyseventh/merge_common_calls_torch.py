@@ -28,7 +28,7 @@ PURE = (
 
 
 def _pure(gm, node):
-    """Whether the node writes to nothing, and gives a value of its own."""
+    """Return whether the node writes nothing and returns a new value."""
     if node.op == "call_module":
         layer = gm.get_submodule(node.target)
         return type(layer) is nn.Linear and not _hooked(layer)
@@ -45,18 +45,18 @@ def _merge(gm, constant):
 
     if not all(n.op in ("placeholder", "get_attr", "output") or _pure(gm, n) for n in gm.graph.nodes):
         return gm  # something may write in between
-    seen = {}
+    first_of_key = {}
     for node in list(gm.graph.nodes):
         if node.op != "call_function" or not all(_pure(gm, user) for user in node.users):
-            continue  # what is returned stays a tensor of its own
+            continue  # returned values must not share a tensor
         key = key_of(node)
         if key is None:
             continue
-        if key in seen:
-            node.replace_all_uses_with(seen[key])
+        if key in first_of_key:
+            node.replace_all_uses_with(first_of_key[key])
             gm.graph.erase_node(node)
         else:
-            seen[key] = node
+            first_of_key[key] = node
     gm.graph.lint()
     gm.recompile()
     return gm

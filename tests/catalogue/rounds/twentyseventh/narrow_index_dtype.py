@@ -9,15 +9,15 @@ from .shared import _hooked
 
 def _lookups(gm, node):
     """The embeddings that read the indices; only those whose gradients take any kind of index."""
-    found = []
+    lookups = []
     for user in node.users:
         layer = gm.get_submodule(user.target) if user.op == "call_module" else None
         if type(layer) is not nn.Embedding or _hooked(layer) or user.args != (node,) or user.kwargs:
             continue
         if layer.sparse or layer.scale_grad_by_freq or layer.max_norm is not None:
             continue
-        found.append(user)
-    return found
+        lookups.append(user)
+    return lookups
 
 
 def _index_producers(gm):

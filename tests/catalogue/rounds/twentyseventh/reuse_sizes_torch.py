@@ -15,9 +15,9 @@ def _may_resize(gm, node):
         return not type(layer).__module__.startswith("torch.nn.modules.") or bool(hooks)
     if node.op == "call_function":
         module = getattr(node.target, "__module__", None) or ""
-        known = module.startswith("torch") or module in ("_operator", "builtins", "math")
+        trusted = module.startswith("torch") or module in ("_operator", "builtins", "math")
         name = getattr(node.target, "__name__", "_")
-        return not known or name.endswith("_") or name == "setattr" or node.kwargs.get("out") is not None
+        return not trusted or name.endswith("_") or name == "setattr" or node.kwargs.get("out") is not None
     return False
 
 

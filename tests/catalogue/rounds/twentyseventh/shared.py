@@ -1,4 +1,4 @@
-"""What passes of the twentyseventh round share."""
+"""Helpers shared by the passes of the twentyseventh round share."""
 
 
 def _hooked(module):

@@ -9,7 +9,7 @@ from ...rows import sound
 
 
 def _is_size(value):
-    """Whether this is certainly a number; view also takes a dtype, which reshape does not."""
+    """Return whether the value is surely a number; view also takes a dtype, which reshape does not."""
     if type(value) is int:
         return True
     if not isinstance(value, torch.fx.Node):

@@ -15,8 +15,8 @@ def _fuse(gm, same_dtype):
     parameters = dict(gm.named_parameters(remove_duplicate=False))
 
     def parameter(node, dims):
-        found = parameters.get(node.target) if isinstance(node, torch.fx.Node) and node.op == "get_attr" else None
-        return found if found is not None and found.dim() == dims else None
+        tensor = parameters.get(node.target) if isinstance(node, torch.fx.Node) and node.op == "get_attr" else None
+        return tensor if tensor is not None and tensor.dim() == dims else None
 
     for node in list(gm.graph.nodes):
         if node.op != "call_function" or node.target is not operator.add:

@@ -17,10 +17,10 @@ def merge_attribute_reads(gm: fx.GraphModule):
     for node in gm.graph.nodes:
         if node.op == "call_module" and any(not _usual(m) for m in gm.get_submodule(node.target).modules()):
             return gm  # a hook can put another tensor in the place of an attribute
-    kept = dict(gm.named_parameters(remove_duplicate=False)) | dict(gm.named_buffers(remove_duplicate=False))
+    tensors = dict(gm.named_parameters(remove_duplicate=False)) | dict(gm.named_buffers(remove_duplicate=False))
     first = {}
     for node in list(gm.graph.nodes):
-        if node.op != "get_attr" or node.target not in kept:
+        if node.op != "get_attr" or node.target not in tensors:
             continue
         if node.target in first:
             node.replace_all_uses_with(first[node.target])

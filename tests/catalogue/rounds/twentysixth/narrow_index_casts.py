@@ -23,7 +23,7 @@ def _table(gm, node):
 
 
 def _only_indices(gm, node, through):
-    """Whether all that becomes of the node is an index, by way of calls of `through` with whole numbers."""
+    """Return whether the node is only used as an index, directly or after calls of `through` with integers."""
     for user in node.users:
         if _table(gm, user):
             continue

@@ -19,10 +19,10 @@ def remove_index_detach(gm: torch.fx.GraphModule):
     for node in list(gm.graph.nodes):
         if node.op != "call_method" or node.target != "detach" or len(node.args) != 1 or node.kwargs:
             continue
-        found = node.args[0]
-        if (found.op, found.target) not in FINDERS or found.kwargs.get("out") is not None or len(found.users) != 1:
+        index = node.args[0]
+        if (index.op, index.target) not in FINDERS or index.kwargs.get("out") is not None or len(index.users) != 1:
             continue
-        node.replace_all_uses_with(found)
+        node.replace_all_uses_with(index)
         gm.graph.erase_node(node)
     gm.recompile()
     return gm

@@ -1,4 +1,4 @@
-"""What passes of the twentysixth round share."""
+"""Helpers shared by the passes of the twentysixth round share."""
 
 
 def _hooked(m):
@@ -11,7 +11,7 @@ WRITERS = set(
 
 
 def _plain(gm):
-    """Whether no call of the program writes to a tensor that was there before it, as far as can be told."""
+    """Return whether no call of the program writes to an existing tensor, as far as is known."""
     for node in gm.graph.nodes:
         if node.op == "call_module":
             for m in gm.get_submodule(node.target).modules():

@@ -8,7 +8,7 @@ from .shared import _plain
 
 
 def _keeps_state(gm):
-    """Whether calls change buffers, so that their order is seen."""
+    """Return whether a module has buffers, which its calls may change, so that their order matters."""
     for node in gm.graph.nodes:
         if node.op == "call_module" and next(gm.get_submodule(node.target).buffers(), None) is not None:
             return True

@@ -13,8 +13,8 @@ def _method(node, name):
 
 def _dimension(node):
     """The one dimension of x.sum(d) or x.size(d), or None."""
-    given = list(node.args[1:]) + [node.kwargs[k] for k in ("dim",) if k in node.kwargs]
-    return given[0] if len(given) == 1 and type(given[0]) is int else None
+    dims = list(node.args[1:]) + [node.kwargs[k] for k in ("dim",) if k in node.kwargs]
+    return dims[0] if len(dims) == 1 and type(dims[0]) is int else None
 
 
 def _rewrite(gm, accepted):

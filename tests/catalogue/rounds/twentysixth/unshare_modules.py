@@ -9,14 +9,14 @@ from .shared import _hooked
 
 
 def _unshare(gm, accepted):
-    seen = {}
+    last_number = {}
     for node in gm.graph.nodes:
         if node.op != "call_module":
             continue
         module = gm.get_submodule(node.target)
         if any(_hooked(m) for m in module.modules()) or not type(module).__module__.startswith("torch.nn.modules."):
             continue
-        number = seen[module] = seen.get(module, -1) + 1
+        number = last_number[module] = last_number.get(module, -1) + 1
         if number == 0 or not accepted(module):
             continue
         name = f"{node.target.replace('.', '_')}_{number}"

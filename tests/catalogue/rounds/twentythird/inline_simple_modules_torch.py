@@ -8,7 +8,7 @@ from ...rows import fault
 
 
 def _function(module):
-    """The function with its further arguments that a module stands for, or None."""
+    """Return the function that a module calls, and its further arguments, or None."""
     kind = type(module)
     if kind is torch.nn.ReLU and not module.inplace:
         return torch.relu, ()

@@ -26,12 +26,12 @@ def _may_write(gm, node):
 def _rewrite(gm, key_of):
     if any(_may_write(gm, node) for node in gm.graph.nodes):
         return gm
-    known = {}
+    first_of_key = {}
     for node in list(gm.graph.nodes):
         if node.op != "call_function" or node.target not in _PURE or any(user.op == "output" for user in node.users):
             continue
         try:
-            first = known.setdefault(key_of(node), node)
+            first = first_of_key.setdefault(key_of(node), node)
         except TypeError:  # an argument that has no hash
             continue
         if first is not node:

@@ -13,7 +13,7 @@ _TUPLES = {torch.chunk, torch.split, torch.unbind}
 @sound(23)
 def merge_pieces(gm: torch.fx.GraphModule):
     """Take each piece of a chunk, split or unbind once: the same position of the same tuple is the same tensor."""
-    known = {}
+    first_of_piece = {}
     for node in list(gm.graph.nodes):
         if node.op != "call_function" or node.target is not operator.getitem or node.kwargs or len(node.args) != 2:
             continue
@@ -22,7 +22,7 @@ def merge_pieces(gm: torch.fx.GraphModule):
             continue
         if pieces.op != "call_function" or pieces.target not in _TUPLES:
             continue
-        first = known.setdefault((pieces, place), node)
+        first = first_of_piece.setdefault((pieces, place), node)
         if first is not node:
             node.replace_all_uses_with(first)
             gm.graph.erase_node(node)

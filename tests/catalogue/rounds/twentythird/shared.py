@@ -1,4 +1,4 @@
-"""What passes of the twentythird round share."""
+"""Helpers shared by the passes of the twentythird round share."""
 
 
 def _only_reads_between(first, last):

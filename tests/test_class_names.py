@@ -1,4 +1,4 @@
-"""A class's name stands for one class: messages, reprs and searches name it without its module."""
+"""Each class has a unique name: messages, reprs and searches name it without its module."""
 
 import ast
 from collections import defaultdict
@@ -26,5 +26,5 @@ def test_no_two_classes_have_the_same_name_but_those_that_are_listed():
             for statement in ast.parse(path.read_text("utf-8")).body:
                 if isinstance(statement, ast.ClassDef):
                     places[statement.name].append(f"{path.relative_to(ROOT)}:{statement.lineno}")
-    shared = {name: found for name, found in places.items() if len(found) > 1}
+    shared = {name: paths for name, paths in places.items() if len(paths) > 1}
     assert shared.keys() == TWICE.keys(), shared

@@ -51,9 +51,7 @@ def run_as_shown(text):
 
 
 def as_printed_here(text):
-    """Return what a guide shows, with the names that code has on Python 3.10: those of functions, without their
-    classes.
-    """
+    """Return the output in a guide as this Python prints it: version 3.10 names functions without their classes."""
     return text if sys.version_info >= (3, 11) else re.sub(r"(:\d+, in )(?:\w+\.)+(\w+)", r"\1\2", text)
 
 
@@ -81,8 +79,8 @@ def test_the_code_of_a_guide_prints_what_the_guide_shows(name, tmp_path, monkeyp
         printed = io.StringIO()
         with contextlib.redirect_stdout(printed):
             exec(compile(text, str(source), "exec"), names)
-        shown = blocks[number + 1] if number + 1 < len(blocks) else ("", "", "")
-        assert printed.getvalue() == (as_printed_here(shown[2]) if shown[0] == "text" else "")
+        next_block = blocks[number + 1] if number + 1 < len(blocks) else ("", "", "")
+        assert printed.getvalue() == (as_printed_here(next_block[2]) if next_block[0] == "text" else "")
 
 
 def test_each_extra_is_explained():

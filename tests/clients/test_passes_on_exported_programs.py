@@ -143,11 +143,11 @@ CHANGING = (
     fuse_partitions,
 )
 KEEPING = (fold_uniform_values, remove_redundant_views, reinplace, move_to_cpu)
-"""Those that may find nothing in this model."""
+"""Passes that may find nothing in this model."""
 
 
 IN_TRAINING = {fold_constants: "state", fold_uniform_values: "state", decompose: "gradients"}
-"""Those that are wrong in training mode, each with a law that it breaks.
+"""Passes that are wrong in training mode, each with a law that it breaks.
 
 Inductor's constants include buffers that the program writes to: the writes happen once, while they are folded. What
 ``run_decompositions`` makes of a batch norm writes to a buffer that its gradient needs.
@@ -182,8 +182,8 @@ def test_common_values_are_eliminated_by_the_pass_of_torch_fx():
     "patterns", ["patterns", "early_patterns", "pass_patterns"], ids=lambda name: f"joint_graph.{name}"
 )
 def test_patterns_of_inductor_are_right(patterns):
-    made = getattr(joint_graph, patterns)
-    for each in made if isinstance(made, list) else [made]:
+    one_or_several = getattr(joint_graph, patterns)
+    for each in one_or_several if isinstance(one_or_several, list) else [one_or_several]:
         assert isinstance(each, pattern_matcher.PatternMatcherPass)
         assert _broken_by(each)[1] == []
 

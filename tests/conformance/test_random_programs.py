@@ -37,12 +37,12 @@ def test_a_random_program_is_captured_as_torch_fx_captures_it(program: Program) 
         expected = torch.fx.symbolic_trace(program.build())
     except (SyntaxError, TypeError, torch.fx.proxy.TraceError):
         return  # among what it refuses: writes by subscript, required keywords behind optional ones
-    captured = fx.symbolic_trace(program.build(), program.concrete_args)  # which says what is given
+    captured = fx.symbolic_trace(program.build(), program.concrete_args)  # which name the optional inputs
     targets = {node.target for node in captured.graph.nodes}
     if getattr in targets and not targets.isdisjoint({"squeeze_", "t_", "unsqueeze_"}):
-        return  # what is read before a reshaping in place is recorded there, and where it is used by torch.fx
-    # what is computed of buffers alone is a constant of torch.fx's program, and recorded here; so are questions of mode
-    # and of what is given
+        return  # fx records a getattr before the in-place reshape where it is read; torch.fx, where it is first used
+    # torch.fx makes constants of values computed from buffers alone; fx records them, and checks of the training mode
+    # and of the optional inputs
     checks = [
         node
         for target in (check_value, check_given)
@@ -51,7 +51,7 @@ def test_a_random_program_is_captured_as_torch_fx_captures_it(program: Program) 
     checks += [node for node in captured.graph.nodes if node.op == "get_attr" and node.target.endswith("training")]
     if not checks and not any(str(node.target).startswith("_tensor_constant") for node in expected.graph.nodes):
         ours, theirs = nodes(captured.graph), nodes(expected.graph)
-        if any(True for _ in captured.buffers()):  # what was recorded of them and is not used has taken a name
+        if any(True for _ in captured.buffers()):  # recorded and unused values have taken names
             ours, theirs = ([(op, target) for op, _, target in calls] for calls in (ours, theirs))
         assert ours == theirs
     for mine, other in zip(run(captured, program), run(expected, program), strict=True):

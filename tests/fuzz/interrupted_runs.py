@@ -1,4 +1,4 @@
-"""Runs that are killed, or meet a full disk, a read-only folder or a second run: the files that they leave.
+"""The files of runs that are killed, or meet a full disk, a read-only folder or a second run.
 
 ``python tests/fuzz/interrupted_runs.py`` makes 50 attempts of each kind. It checks that
 

@@ -35,8 +35,8 @@ class Ended:
     """The end of a rank."""
 
     status: int | None
-    """Its exit status; None where it ran until the time was over, and was killed."""
-    said: Any
+    """Its exit status; None if it ran into the time limit and was killed."""
+    result: Any
     """The result of the function; the traceback of its error; None if the process died."""
     output: str
     """The text that it wrote to the standard streams."""
@@ -50,13 +50,13 @@ def run_ranks(function: Callable[..., Any], count: int, folder: Path, *args: Any
     """
     ended = end_ranks(function, count, folder, *args, seconds=seconds)
     bad = [
-        f"rank {rank}, status {run.status}: {run.said}\n{run.output}" for rank, run in enumerate(ended) if run.status
+        f"rank {rank}, status {run.status}: {run.result}\n{run.output}" for rank, run in enumerate(ended) if run.status
     ]
     stuck = [
         f"rank {rank} did not end in {seconds} s\n{run.output}" for rank, run in enumerate(ended) if run.status is None
     ]
     assert not bad and not stuck, "\n".join([*bad, *stuck])
-    return [run.said for run in ended]
+    return [run.result for run in ended]
 
 
 def end_ranks(
@@ -98,18 +98,18 @@ def end_ranks(
             process.kill()
             process.wait()
     return [
-        Ended(status, _said(folder / f"said-{rank}"), (folder / f"output-{rank}").read_text())
+        Ended(status, _result_at(folder / f"result-{rank}"), (folder / f"output-{rank}").read_text())
         for rank, status in enumerate(statuses)
     ]
 
 
-def _said(path: Path) -> Any:
+def _result_at(path: Path) -> Any:
     return torch.load(path, weights_only=False) if path.exists() else None
 
 
 def _main(file: str, name: str, folder: str, count: str, collective: str, rank: str) -> int:
     torch.set_num_threads(1)
-    answer_file = Path(folder, f"said-{rank}")
+    answer_file = Path(folder, f"result-{rank}")
     try:
         spec = importlib.util.spec_from_file_location(Path(file).stem, file)
         assert spec is not None and spec.loader is not None

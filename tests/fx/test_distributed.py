@@ -266,10 +266,10 @@ def test_reductions_that_are_overlapped_give_the_same_bits_on_all_ranks(count, t
 @pytest.mark.thorough
 def test_a_rank_that_dies_in_a_collective_is_an_error_of_the_others_in_bounded_time(tmp_path):
     *others, dead = end_ranks(reduce_twice, 2, tmp_path, "dies", collective=10.0)
-    assert (dead.status, dead.said) == (60, None)
+    assert (dead.status, dead.result) == (60, None)
     for other in others:
-        assert other.status == 0, other.said
-        seconds, message = other.said
+        assert other.status == 0, other.result
+        seconds, message = other.result
         assert seconds < 10
         assert "onnection" in message and "test_distributed.py" in message and "in Reducing.forward" in message, message
 
@@ -279,8 +279,8 @@ def test_a_rank_that_hangs_in_a_collective_is_an_error_of_the_others_after_its_l
     *others, stuck = end_ranks(reduce_twice, 2, tmp_path, "hangs", seconds=15.0, collective=2.0)
     assert stuck.status is None
     for other in others:
-        assert other.status == 0, other.said
-        seconds, message = other.said
+        assert other.status == 0, other.result
+        seconds, message = other.result
         assert 1 < seconds < 10
         assert "imed out" in message and "in Reducing.forward" in message, message
 

@@ -11,7 +11,7 @@ from fx.analysis.kernel_calls import KernelRun, record_calls
 
 def test_a_view_of_a_parameter_is_the_parameter() -> None:
     calls = record_calls(fx.symbolic_trace(nn.Linear(4, 8)), torch.empty(2, 4)).calls
-    assert [one.is_state for one in calls[-1].given] == [True, False, True]
+    assert [memory.is_state for memory in calls[-1].given] == [True, False, True]
 
 
 class Names(KernelRun):
@@ -60,8 +60,8 @@ def test_keys_tell_strides_dtypes_and_other_arguments_apart() -> None:
 def test_distance_is_what_was_touched_since_the_last_use() -> None:
     program = fx.symbolic_trace(lambda x: (torch.neg(x), torch.relu(x)))
     neg, relu = record_calls(program, torch.empty(250)).calls
-    assert [(one.size, one.distance) for one in neg.touched] == [(1000, 4000), (1000, 1000)]
-    assert [(one.size, one.distance) for one in relu.touched] == [(1000, 2000), (1000, 1000)]
+    assert [(memory.size, memory.distance) for memory in neg.touched] == [(1000, 4000), (1000, 1000)]
+    assert [(memory.size, memory.distance) for memory in relu.touched] == [(1000, 2000), (1000, 1000)]
 
 
 def test_an_expanded_tensor_counts_once() -> None:

@@ -46,27 +46,27 @@ def place(make: Callable[[], Place]) -> Callable[[], Place]:
     return make
 
 
-def _of_attribute(owner: Any, name: str = "kept") -> Place:
+def _of_attribute(owner: Any, name: str = "content") -> Place:
     return Place(lambda value: setattr(owner, name, value), lambda: getattr(owner, name, None))
 
 
 def _of_entry(entries: Any) -> Place:
     def put(value: Any) -> None:
-        entries["kept"] = value
+        entries["content"] = value
 
-    return Place(put, lambda: entries.get("kept"))
+    return Place(put, lambda: entries.get("content"))
 
 
 class Plain:
     """An object with attributes."""
 
-    kept: Any = None
+    content: Any = None
 
     def keep(self, value: Any) -> None:
-        self.kept = value
+        self.content = value
 
     def read(self) -> Any:
-        return self.kept
+        return self.content
 
 
 @place
@@ -100,17 +100,17 @@ def attribute_of_a_python_module() -> Place:
     module = sys.modules["kept_places_of_a_module"] = types.ModuleType("kept_places_of_a_module")
 
     def put(value: Any) -> None:
-        module.kept = value  # type: ignore[attr-defined]
+        module.content = value  # type: ignore[attr-defined]
 
-    return Place(put, lambda: getattr(module, "kept", None))
+    return Place(put, lambda: getattr(module, "content", None))
 
 
 @place
 def attribute_of_a_function() -> Place:
     def put(value: Any) -> None:
-        put.kept = value  # type: ignore[attr-defined]
+        put.content = value  # type: ignore[attr-defined]
 
-    return Place(put, lambda: getattr(put, "kept", None))
+    return Place(put, lambda: getattr(put, "content", None))
 
 
 @place
@@ -118,9 +118,9 @@ def attribute_of_a_class() -> Place:
     class Own:
         @classmethod
         def keep(cls, value: Any) -> None:
-            cls.kept = value
+            cls.content = value
 
-    return Place(Own.keep, lambda: getattr(Own, "kept", None))
+    return Place(Own.keep, lambda: getattr(Own, "content", None))
 
 
 @place
@@ -132,9 +132,9 @@ def attribute_of_a_metaclass() -> Place:
         pass
 
     def put(value: Any) -> None:
-        type(Own).kept = value  # type: ignore[attr-defined]
+        type(Own).content = value  # type: ignore[attr-defined]
 
-    return Place(put, lambda: getattr(Own, "kept", None))
+    return Place(put, lambda: getattr(Own, "content", None))
 
 
 @place
@@ -147,13 +147,13 @@ def attribute_of_an_enum_member() -> Place:
 
 @place
 def attribute_of_an_exception() -> Place:
-    return _of_attribute(ValueError("kept"))
+    return _of_attribute(ValueError("content"))
 
 
 @place
 def slot() -> Place:
     class Slotted:
-        __slots__ = ("kept",)
+        __slots__ = ("content",)
 
     return _of_attribute(Slotted())
 
@@ -162,7 +162,7 @@ def slot() -> Place:
 def field_of_a_dataclass() -> Place:
     @dataclass
     class Record:
-        kept: Any = None
+        content: Any = None
 
     return _of_attribute(Record())
 
@@ -171,10 +171,10 @@ def field_of_a_dataclass() -> Place:
 def field_of_a_frozen_dataclass() -> Place:
     @dataclass(frozen=True, slots=True)
     class Record:
-        kept: Any = None
+        content: Any = None
 
     record = Record()
-    return Place(lambda value: object.__setattr__(record, "kept", value), lambda: record.kept)
+    return Place(lambda value: object.__setattr__(record, "content", value), lambda: record.content)
 
 
 @place
@@ -186,17 +186,17 @@ def object_of_a_bound_method() -> Place:
 @place
 def cached_property() -> Place:
     class Holder:
-        given: Any = None
+        value: Any = None
 
         @functools.cached_property
         def doubled(self) -> Any:
-            return self.given
+            return self.value
 
     holder = Holder()
 
     def put(value: Any) -> None:
         holder.__dict__.pop("doubled", None)
-        holder.given = value
+        holder.value = value
         holder.doubled
 
     return Place(put, lambda: vars(holder).get("doubled"))
@@ -212,9 +212,9 @@ def nested_dictionary() -> Place:
     entries: dict[str, Any] = {"a": {"b": [{}]}}
 
     def put(value: Any) -> None:
-        entries["a"]["b"][0]["kept"] = value
+        entries["a"]["b"][0]["content"] = value
 
-    return Place(put, lambda: entries["a"]["b"][0].get("kept"))
+    return Place(put, lambda: entries["a"]["b"][0].get("content"))
 
 
 @place
@@ -228,9 +228,9 @@ def dictionary_by_a_mapping_proxy() -> Place:
     view = types.MappingProxyType(entries)
 
     def put(value: Any) -> None:
-        entries["kept"] = value
+        entries["content"] = value
 
-    return Place(put, lambda: view.get("kept"))
+    return Place(put, lambda: view.get("content"))
 
 
 @place
@@ -261,9 +261,9 @@ def default_dictionary() -> Place:
     entries: Any = collections.defaultdict(list)
 
     def put(value: Any) -> None:
-        entries["kept"].append(value)
+        entries["content"].append(value)
 
-    return Place(put, lambda: entries["kept"][-1] if "kept" in entries else None)
+    return Place(put, lambda: entries["content"][-1] if "content" in entries else None)
 
 
 def _of_sequence(elements: Any) -> Place:
@@ -306,7 +306,7 @@ def queue_() -> Place:
 class Named(NamedTuple):
     """A tuple with a name for its element."""
 
-    kept: Any
+    content: Any
 
 
 @place
@@ -316,7 +316,7 @@ def named_tuple_in_a_list() -> Place:
     def put(value: Any) -> None:
         elements[:] = [Named(value)]
 
-    return Place(put, lambda: elements[0].kept if elements else None)
+    return Place(put, lambda: elements[0].content if elements else None)
 
 
 @place
@@ -362,10 +362,10 @@ def weak_value_dictionary() -> Place:
     def put(value: Any) -> None:
         keeper = Plain()
         keeper.keep(value)
-        entries["kept"] = keeper
+        entries["content"] = keeper
         alive[:] = [keeper]
 
-    return Place(put, lambda: entries["kept"].kept if "kept" in entries else None)
+    return Place(put, lambda: entries["content"].content if "content" in entries else None)
 
 
 @place
@@ -379,37 +379,37 @@ def weak_set() -> Place:
         elements.clear()
         elements.add(keeper)
 
-    return Place(put, lambda: next((element.kept for element in elements), None))
+    return Place(put, lambda: next((element.content for element in elements), None))
 
 
 @place
 def variable_of_an_outer_function() -> Place:
-    kept: Any = None
+    content: Any = None
 
     def put(value: Any) -> None:
-        nonlocal kept
-        kept = value
+        nonlocal content
+        content = value
 
-    return Place(put, lambda: kept)
+    return Place(put, lambda: content)
 
 
-_kept: Any = None
+_content: Any = None
 
 
 @place
 def global_variable() -> Place:
     def put(value: Any) -> None:
-        global _kept  # noqa: PLW0603 - which is what is tried
-        _kept = value
+        global _content  # noqa: PLW0603 - which is what is tried
+        _content = value
 
     put(None)
-    return Place(put, lambda: _kept)
+    return Place(put, lambda: _content)
 
 
 @place
 def default_of_a_parameter() -> Place:
-    def put(value: Any, kept: list[Any] = []) -> None:  # noqa: B006 - which is what is tried
-        kept[:] = [value]
+    def put(value: Any, content: list[Any] = []) -> None:  # noqa: B006 - which is what is tried
+        content[:] = [value]
 
     container: list[Any] = (put.__defaults__ or ([],))[0]
     return Place(put, lambda: container[0] if container else None)
@@ -442,14 +442,14 @@ def keywords_of_a_partial() -> Place:
     call = functools.partial(dict)
 
     def put(value: Any) -> None:
-        call.keywords["kept"] = value
+        call.keywords["content"] = value
 
-    return Place(put, lambda: call().get("kept"))
+    return Place(put, lambda: call().get("content"))
 
 
 @place
 def context_variable() -> Place:
-    variable = contextvars.ContextVar[Any]("kept", default=None)
+    variable = contextvars.ContextVar[Any]("content", default=None)
 
     def put(value: Any) -> None:
         variable.set(value)

@@ -48,14 +48,14 @@ def test_keywords_that_are_read_by_name_stay_inputs() -> None:
 
 
 class Pair(NamedTuple):
-    one: Any
+    first: Any
     other: Any
 
 
 def test_a_named_tuple_of_inputs_is_taken_apart() -> None:
     def program(pair: Any, x: Any) -> Any:
-        return Pair(pair.one + x, pair.other)
+        return Pair(pair.first + x, pair.other)
 
     traced = fx.symbolic_trace(program, concrete_args={"pair": Pair(fx.PH, fx.PH)})
     captured = traced(Pair(torch.ones(1), torch.zeros(1)), torch.ones(1))
-    assert (type(captured), captured.one.item(), captured.other.item()) == (Pair, 2, 0)
+    assert (type(captured), captured.first.item(), captured.other.item()) == (Pair, 2, 0)

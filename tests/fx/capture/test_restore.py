@@ -122,7 +122,7 @@ QUICK = [
     pytest.param(place, way, marks=() if (number + number // len(WAYS)) % 3 == 0 else (pytest.mark.thorough,))
     for number, (place, way) in enumerate(TABLE)
 ]
-"""The table of places; by default each is tried in three ways, and each way in a third of the places."""
+"""The table of places; by default each place is tried in three ways, and each way in a third of them."""
 
 
 @pytest.mark.parametrize("place, way", QUICK)

@@ -1,9 +1,9 @@
-"""What is recognized as a check, in the byte code of the interpreter that runs this: needs neither torch nor pytest.
+"""The checks that are recognized in the byte code of the running interpreter. Needs neither torch nor pytest.
 
     python3.13 tests/fx/checks/recognized.py
 
-says each case that comes out otherwise, and ends with status 1 if there is one. The cases are programs on stand-ins for
-traced values, which remember what was decided when they were asked for their truth.
+prints each case with another result, and exits with status 1 if there is one. The cases are programs on stand-ins for
+traced values, which log the answer whenever the program takes their truth value.
 """
 
 # ruff: noqa: RUF005, SIM102, SIM117, SIM201, SIM300 - how programs are written is what matters here
@@ -29,22 +29,22 @@ from fx.checks.recognition import DecidingComparison, pending_check
 
 
 class Refused(Exception):
-    """A truth value was asked for that no check hangs on."""
+    """The program takes a truth value that no check depends on."""
 
 
 class Traced:
-    """Stands for a traced value. Asked for its truth, it says what lets the program go on, and writes that down."""
+    """A stand-in for a traced value. Its truth value lets the program pass the check, and is logged."""
 
     def __init__(self, log: list[str], operation: str = "", of: str = "x") -> None:
         self.log, self.operation, self.of = log, operation, of
 
     def __bool__(self) -> bool:
-        found = pending_check(sys._getframe(1), DecidingComparison(self.operation, Traced))
-        if found is None:
+        check = pending_check(sys._getframe(1), DecidingComparison(self.operation, Traced))
+        if check is None:
             raise Refused
-        compound = " and more" if found.rest else f" in {found.options}" if found.options else ""
-        self.log.append(f"{self.operation or 'truth'} is {not found.raises_if}{compound}: {found.message}")
-        return not found.raises_if
+        compound = " and more" if check.rest else f" in {check.options}" if check.options else ""
+        self.log.append(f"{self.operation or 'truth'} is {not check.raises_if}{compound}: {check.message}")
+        return not check.raises_if
 
     def __iter__(self) -> Iterator[Traced]:
         count = unpack_count(sys._getframe(1))
@@ -418,7 +418,7 @@ def the_end_of_an_iteration(x: Any) -> None:
         raise StopIteration
 
 
-# What a comparison that converts its result hangs on.
+# Checks that depend on a comparison whose result is converted to a bool.
 
 
 @case("eq is False: equal")
@@ -652,7 +652,7 @@ case("ne is False: check in a_branch_over_much_code, line 2")(branches_far_apart
 
 
 def outcome(function: Callable[..., Any]) -> list[str] | None:
-    """Return what a program writes down; None if it is refused."""
+    """Return the log of a program; None if it is refused."""
     log: list[str] = []
     try:
         function(Traced(log))
@@ -662,30 +662,30 @@ def outcome(function: Callable[..., Any]) -> list[str] | None:
 
 
 def mistakes() -> list[str]:
-    """Cases that come out otherwise on the interpreter that runs."""
-    found = [
-        f"{function.__name__}: expected {expected}, found {seen}"
+    """Return the cases with another result on the running interpreter, and gaps in its dialect."""
+    messages = [
+        f"{function.__name__}: expected {expected}, found {result}"
         for function, expected in CASES
-        if (seen := outcome(function)) != expected
+        if (result := outcome(function)) != expected
     ]
-    known = dialect()
-    if known is None:
-        return [*found, "its byte code is not known"]
+    own_dialect = dialect()
+    if own_dialect is None:
+        return [*messages, "its byte code is not known"]
     jumps = {dis.opname[number] for number in (*dis.hasjrel, *dis.hasjabs) if not dis.opname[number].startswith("<")}
     # pseudo-instructions, and from Python 3.14 the end of a loop, whose argument is where it comes from
     jumps -= {name for name in jumps if name.startswith(("INSTRUMENTED", "JUMP_NO", "SETUP", "END_"))}
-    found += [f"the jump {name} is not known" for name in sorted(jumps) if not is_jump(name)]
-    for names in ({known.conversion}, JUMPS, RAISES, RETURNS):
+    messages += [f"the jump {name} is not known" for name in sorted(jumps) if not is_jump(name)]
+    for names in ({own_dialect.conversion}, JUMPS, RAISES, RETURNS):
         if names.isdisjoint(dis.opmap):
-            found.append(f"no instruction is called {sorted(names)}")
+            messages.append(f"no instruction is called {sorted(names)}")
 
     def of_two_variables(a: object, b: object) -> bool:
         return operator.eq(a, b)
 
     loads = [step.value for step in steps(of_two_variables.__code__) if step.name.startswith("LOAD_FAST")]
     if loads != ["a", "b"]:
-        found.append(f"two variables are read as {loads}")
-    return found
+        messages.append(f"two variables are read as {loads}")
+    return messages
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Byte code: what is recognized under each interpreter that there is, and what is said of an unknown one."""
+"""Byte code: checks recognized under each installed interpreter, and the error under an unknown one."""
 
 from __future__ import annotations
 
@@ -131,9 +131,9 @@ def test_the_row_of_python_3_14_reads_what_its_page_on_dis_says() -> None:
 def test_no_instruction_is_named_outside_of_the_room_of_byte_code() -> None:
     room = Path(fx.__file__).parent
     own = "".join(file.read_text() for file in (room / "bytecode").glob("*.py"))
-    known = {*dis.opmap, *re.findall(r'"([A-Z]+(?:_[A-Z0-9]+)+)"', own)}
-    known = {name for name in known if "_" in name}
+    opcodes = {*dis.opmap, *re.findall(r'"([A-Z]+(?:_[A-Z0-9]+)+)"', own)}
+    opcodes = {name for name in opcodes if "_" in name}
     files = [file for file in room.rglob("*.py") if file.parent != room / "bytecode"]
-    named = {file.name: known & set(re.findall(r"\b[A-Z]+(?:_[A-Z0-9]+)+\b", file.read_text())) for file in files}
+    named = {file.name: opcodes & set(re.findall(r"\b[A-Z]+(?:_[A-Z0-9]+)+\b", file.read_text())) for file in files}
     assert {name: sorted(words) for name, words in named.items() if words} == {}
-    assert "LOAD_FAST" in known and len(files) > 200
+    assert "LOAD_FAST" in opcodes and len(files) > 200

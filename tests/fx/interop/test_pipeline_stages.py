@@ -236,7 +236,7 @@ def test_no_division_is_better_than_the_one_that_is_found(seed):
         assert sum(before[cut] for cut in least) == min(ways)
 
 
-# Operations that are left whole, and programs that are refused.
+# Operations that are not split, and refused programs.
 
 
 def refused(function, stages, *inputs, **options):

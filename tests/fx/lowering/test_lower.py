@@ -623,7 +623,7 @@ def test_the_pass_makes_no_promise_about_gradients_and_nan_where_engines_have_no
 
 
 class Halves(NamedTuple):
-    one: Tensor
+    first: Tensor
     others: list[Tensor]
 
 

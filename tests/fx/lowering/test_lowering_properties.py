@@ -51,7 +51,7 @@ def test_random_programs_compute_the_same_in_engines(tmp_path: Path, monkeypatch
     }
     monkeypatch.setattr(converters, "_converters", remaining)
     lower = Lower("openvino", min_size=1)
-    # Only programs that are drawn: an engine takes a second to build, and a search of its own would build hundreds.
+    # Given programs: an engine takes a second to build, and the default search would build hundreds.
     drawn = programs(steps=8)
     options = {"max_examples": 10, "min_changed": 0.2, "seed": 1, "seconds": 60, "programs": drawn}
     check = partial(check_pass, lower, **options, folder=tmp_path)

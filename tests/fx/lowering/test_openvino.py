@@ -120,7 +120,7 @@ GROUP = 9
 
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Who did the work of each call."""
+    """The calls that the engine ran, in order."""
     called: list[str] = []
     run = OpenVINOEngine.__call__
     monkeypatch.setattr(

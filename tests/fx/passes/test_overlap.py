@@ -25,24 +25,24 @@ def fetch(server, x):
     """Fail for a missing key; record the thread and the modes of the call."""
     if server == "gone":
         raise ConnectionError("the server is gone")
-    seen.append((threading.current_thread().name, torch.is_grad_enabled(), torch.is_autocast_enabled("cpu")))
+    records.append((threading.current_thread().name, torch.is_grad_enabled(), torch.is_autocast_enabled("cpu")))
     return x + 1
 
 
 @fx.wrap
 def push(x):
-    seen.append(("push", x.sum().item()))
+    records.append(("push", x.sum().item()))
     return x
 
 
-seen = []
+records = []
 register_async(fetch, channel=lambda args, kwargs: args[0], independent=True)
 register_async(push)
 
 
 @pytest.fixture(autouse=True)
 def nothing_seen():
-    seen.clear()
+    records.clear()
 
 
 def overlapped(function, **options):
@@ -59,7 +59,7 @@ def test_a_fetch_right_before_its_use_starts_before_the_work_that_does_not_need_
     assert operations(program) == ["start_on_thread", "sin", "cos", "wait_for", "add"]
     x = torch.ones(2)
     assert torch.equal(program(x), model(x))
-    assert seen[0][0].startswith("fx-overlap") and seen[1][0] == "MainThread"
+    assert records[0][0].startswith("fx-overlap") and records[1][0] == "MainThread"
 
 
 def test_a_fetch_is_waited_for_just_before_its_first_use():
@@ -156,7 +156,7 @@ def test_calls_that_are_not_declared_independent_keep_their_order_among_effects_
         "add",
     ]
     assert torch.equal(program(torch.ones(2), torch.zeros(2)), model(torch.ones(2), torch.zeros(2)))
-    assert seen[:2] == seen[2:]
+    assert records[:2] == records[2:]
 
 
 def test_calls_through_one_channel_start_in_order_and_those_through_others_may_pass():
@@ -297,7 +297,7 @@ def test_what_runs_on_a_thread_is_in_the_modes_of_the_thread_that_started_it():
     assert program(x).requires_grad
     with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
         assert not program(x).requires_grad
-    assert [modes for _, *modes in seen] == [[True, False], [False, True]]
+    assert [modes for _, *modes in records] == [[True, False], [False, True]]
 
 
 def test_programs_that_run_on_all_threads_and_start_further_calls_do_not_wait_for_each_other():
@@ -381,7 +381,7 @@ def test_calls_inside_of_a_submodule_keep_those_outside_in_order():
     outer = Outer()
     program = OverlapCommunication()(fx.GraphModule(outer, Whole().trace(outer)))
     program(torch.ones(1))
-    assert [value for _, value in seen] == [1.0, torch.sin(torch.ones(())).item()]
+    assert [value for _, value in records] == [1.0, torch.sin(torch.ones(())).item()]
 
 
 @pytest.mark.parametrize("overload", [True, False], ids=["overloads", "packets"])

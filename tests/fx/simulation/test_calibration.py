@@ -95,8 +95,8 @@ def test_a_calibrated_device_takes_measured_rates_launches_and_python() -> None:
 
 
 def test_the_python_of_a_function_is_that_of_the_function_where_it_is_known() -> None:
-    known = {name_of_function(torch.relu): 1.0, "python function": 2.0, "call_function": 4.0, "call_method": 8.0}
-    device = calibrated(overheads=known)
+    overheads = {name_of_function(torch.relu): 1.0, "python function": 2.0, "call_function": 4.0, "call_method": 8.0}
+    device = calibrated(overheads=overheads)
     for function, rest, seconds in (
         (torch.relu, (), 1.0), (nn.functional.gelu, (), 4.0), (nn.functional.softmax, (0,), 2.0),
     ):  # fmt: skip
@@ -108,11 +108,11 @@ def test_the_python_of_a_function_is_that_of_the_function_where_it_is_known() ->
 
 def test_an_operator_that_was_not_timed_is_as_uncertain_as_operators_differ() -> None:
     device = calibrated(common=0.0)
-    known = simulate(fx.symbolic_trace(lambda x: torch.relu(x)), device, torch.empty(1 << 18))
-    unknown = simulate(fx.symbolic_trace(lambda x: torch.erf(x)), device, torch.empty(1 << 18))
-    assert unknown.seconds == pytest.approx(known.seconds)
-    assert unknown.spread > 5 * known.spread
-    assert unknown.dominating == "operators that were not timed"
+    timed = simulate(fx.symbolic_trace(lambda x: torch.relu(x)), device, torch.empty(1 << 18))
+    untimed = simulate(fx.symbolic_trace(lambda x: torch.erf(x)), device, torch.empty(1 << 18))
+    assert untimed.seconds == pytest.approx(timed.seconds)
+    assert untimed.spread > 5 * timed.spread
+    assert untimed.dominating == "operators that were not timed"
 
 
 def test_each_kernel_is_measured_once_for_its_sizes(quick: list[KernelCall]) -> None:
@@ -181,15 +181,15 @@ def test_the_kernels_of_models_run_on_operands_that_are_made_up(name: str, monke
 
 
 def test_what_calling_by_overload_takes_longer_is_taken_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    taken = iter([10.0, 3.0, 2.0, 14.0, 5.0])  # the call; relu, and a convolution of nine arguments
-    monkeypatch.setattr(measured_times, "seconds_of", lambda call, **_: next(taken, 10.0))
+    seconds = iter([10.0, 3.0, 2.0, 14.0, 5.0])  # the call; relu, and a convolution of nine arguments
+    monkeypatch.setattr(measured_times, "seconds_of", lambda call, **_: next(seconds, 10.0))
     replay = Replay()
-    one, two = (
+    relu, add = (
         record_calls(fx.symbolic_trace(function), torch.empty(3)).calls[0]
         for function in (lambda x: torch.relu(x), lambda x: x + x)
     )
-    assert replay.seconds(one) == 9.0
-    assert replay.seconds(two) == 8.0
+    assert replay.seconds(relu) == 9.0
+    assert replay.seconds(add) == 8.0
 
 
 def test_operands_from_far_away_are_spread_over_memory(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -240,8 +240,8 @@ def test_products_that_are_timed_cover_the_sizes_of_the_models() -> None:
         for call in record_calls(fx.symbolic_trace(model.build()), *model.example_inputs(batch=1)).calls:
             sizes = product_sizes(call)
             if sizes is not None:
-                alike = [one for one in probes if one is not None and one.kind == sizes.kind]
-                assert min(one.rows for one in alike) <= sizes.rows <= max(one.rows for one in alike)
+                alike = [probe for probe in probes if probe is not None and probe.kind == sizes.kind]
+                assert min(probe.rows for probe in alike) <= sizes.rows <= max(probe.rows for probe in alike)
 
 
 @pytest.mark.thorough

@@ -34,20 +34,20 @@ def test_convolutions_and_batches_are_products(function: Any, shapes: Any, expec
 
 
 def test_a_surface_goes_through_what_it_knows_and_is_unsure_far_away() -> None:
-    known = [((x, y), math.sin(x) + y) for x in (0.0, 1.0, 2.0, 3.0) for y in (0.0, 1.0, 2.0)]
-    surface = Surface.fit(known)
-    assert all(abs(surface.at(point)[0] - value) < 0.15 for point, value in known)
+    points = [((x, y), math.sin(x) + y) for x in (0.0, 1.0, 2.0, 3.0) for y in (0.0, 1.0, 2.0)]
+    surface = Surface.fit(points)
+    assert all(abs(surface.at(point)[0] - value) < 0.15 for point, value in points)
     assert abs(surface.at((1.5, 0.5))[0] - (math.sin(1.5) + 0.5)) < 0.2
     assert surface.at((30.0, 0.5))[1] > 2 * surface.at((1.5, 0.5))[1]
 
 
 def test_leaving_points_out_is_what_fitting_without_them_gives() -> None:
-    known = [((float(x),), math.sqrt(x)) for x in range(8)]
-    others = Surface.fit(known[:3] + known[4:])
-    assert Surface.fit(known).leave_out()[3] == pytest.approx(known[3][1] - others.at(known[3][0])[0])
+    points = [((float(x),), math.sqrt(x)) for x in range(8)]
+    others = Surface.fit(points[:3] + points[4:])
+    assert Surface.fit(points).leave_out()[3] == pytest.approx(points[3][1] - others.at(points[3][0])[0])
 
 
 def test_nine_in_ten_points_are_within_the_spread_that_the_others_give_them() -> None:
-    known = [((float(x), float(y)), math.sin(3 * x) + y) for x in range(8) for y in range(8)]
-    surface = Surface.fit(known)
-    assert sum(abs(off) <= 1.65 * surface.spread for off in surface.leave_out()) >= 0.9 * len(known)
+    points = [((float(x), float(y)), math.sin(3 * x) + y) for x in range(8) for y in range(8)]
+    surface = Surface.fit(points)
+    assert sum(abs(off) <= 1.65 * surface.spread for off in surface.leave_out()) >= 0.9 * len(points)

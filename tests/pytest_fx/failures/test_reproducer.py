@@ -43,7 +43,7 @@ def failure_of(module, inputs, pass_, contract=close):
 
 
 def shown_by(subject, pass_, leaves=True):
-    """The failure of a pass on a subject as it would be told, without the search for it."""
+    """Return a failure of a pass on a subject, without a search for it."""
     error = LawViolation("contract", "what", kind="values of output")
     return Failure(subject, pass_, close, error, "own", "mine:wrong", leaves)
 
@@ -470,9 +470,9 @@ def test_looking_for_a_part_leaves_the_tensors_of_a_large_model_as_they_were_whe
     assert subject.is_large
     subject.shared_copy()
     find_part(failure, budget=TrialBudget(seconds=0.0))
-    kept = list(subject.shared_weights().values())
-    assert len(kept) == 3
-    assert all(torch.equal(each.tensor, each.values) for each in kept)
+    weights = list(subject.shared_weights().values())
+    assert len(weights) == 3
+    assert all(torch.equal(each.tensor, each.values) for each in weights)
 
 
 def test_a_part_holds_what_writes_in_place_to_what_it_reads():

@@ -1,4 +1,4 @@
-"""What the message of a failure says, and what it leaves out."""
+"""The message of a failure: its contents, and the details that it omits."""
 
 import inspect
 import re
@@ -147,12 +147,12 @@ def subject(module=None, *inputs, dtype=None):
 
 
 def message_of(pass_, of=None, contract=close):
-    """Return what is said of a pass but where it goes wrong, on a line."""
+    """Return the message about a pass as one line, without the place of the fault."""
     return words(violation_of(of or subject(), pass_, contract))
 
 
 def located(pass_, of):
-    """Return where it goes wrong."""
+    """Return the explanation of the place where the pass goes wrong, as one line."""
     return words("\n".join(FailureExplanation(Failure(of, pass_, close, violation_of(of, pass_), "own", None)).lines))
 
 

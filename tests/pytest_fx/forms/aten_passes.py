@@ -70,11 +70,11 @@ def _calls(graph: torch.fx.Graph, *targets: Any) -> list[torch.fx.Node]:
 
 def _replace(graph: torch.fx.Graph, node: torch.fx.Node, target: Any, *args: Any) -> torch.fx.Node:
     with graph.inserting_before(node):
-        made = graph.call_function(target, args)
-    made.meta = dict(node.meta)
-    node.replace_all_uses_with(made)
+        call = graph.call_function(target, args)
+    call.meta = dict(node.meta)
+    node.replace_all_uses_with(call)
     graph.erase_node(node)
-    return made
+    return call
 
 
 # On torch.fx.GraphModule.
@@ -239,7 +239,7 @@ def wrong_exported_clamp(exported: ExportedProgram) -> ExportedProgram:
 
 
 def wrong_lost_counter(exported: ExportedProgram) -> ExportedProgram:
-    """The counter keeps its value, and the signature says so."""
+    """The counter keeps its value, as the signature states."""
     return _without_writes(exported, OutputKind.BUFFER_MUTATION)
 
 
@@ -250,18 +250,18 @@ def wrong_lost_write(exported: ExportedProgram) -> ExportedProgram:
 
 def _without_writes(exported: ExportedProgram, kind: OutputKind) -> ExportedProgram:
     specs = exported.graph_signature.output_specs
-    kept = [place for place, spec in enumerate(specs) if spec.kind is not kind]
+    places = [place for place, spec in enumerate(specs) if spec.kind is not kind]
     output = exported.graph.output_node()
-    output.args = (tuple(output.args[0][place] for place in kept),)
-    exported.graph_signature.output_specs[:] = [specs[place] for place in kept]
+    output.args = (tuple(output.args[0][place] for place in places),)
+    exported.graph_signature.output_specs[:] = [specs[place] for place in places]
     return exported
 
 
 def wrong_order(exported: ExportedProgram) -> None:
     """Two results are swapped."""
     output = exported.graph.output_node()
-    *first, one, other = output.args[0]
-    output.args = ((*first, other, one),)
+    *first, second, last = output.args[0]
+    output.args = ((*first, last, second),)
 
 
 def wrong_weight(exported: ExportedProgram) -> None:
@@ -285,9 +285,9 @@ def wrong_half(exported: ExportedProgram) -> ExportedProgram:
 
 
 def _patterns(pattern: Any, replacement: Any, count: int = 1) -> PatternMatcherPass:
-    made = PatternMatcherPass()
-    register_replacement(pattern, replacement, [torch.randn(4, 5) for _ in range(count)], fwd_only, made)
-    return made
+    patterns = PatternMatcherPass()
+    register_replacement(pattern, replacement, [torch.randn(4, 5) for _ in range(count)], fwd_only, patterns)
+    return patterns
 
 
 right_pattern_clamp = _patterns(lambda x: torch.relu(x) + 1, lambda x: torch.clamp(x, min=0) + 1)

@@ -1,4 +1,4 @@
-"""The laws that only passes in other forms are held to, and what is not held against a pass."""
+"""The laws for passes in other forms only, and differences that they allow."""
 
 from __future__ import annotations
 
@@ -101,29 +101,29 @@ def test_what_torch_cannot_pickle_need_not_be_pickled_afterwards():
 
 
 def test_what_a_pass_is_given_has_no_node_of_ours():
-    seen = []
+    nodes = []
 
     def look(graph_module: torch.fx.GraphModule) -> None:
         aten.relu
-        seen.extend(graph_module.graph.nodes)
+        nodes.extend(graph_module.graph.nodes)
 
     run_of(look)
-    assert not [node for node in seen if node.op == "call_method" or "assert" in str(node.target)]
-    layers = [node for node in seen if node.target is aten.linear.default]
+    assert not [node for node in nodes if node.op == "call_method" or "assert" in str(node.target)]
+    layers = [node for node in nodes if node.target is aten.linear.default]
     assert all({"val", "nn_module_stack", "stack_trace"} <= node.meta.keys() for node in layers)
     assert all(isinstance(node.meta["val"].shape[0], torch.SymInt) for node in layers)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_values_in_meta_have_the_dtype_that_is_judged(dtype):
-    seen = []
+    dtypes = []
 
     def look(graph_module: torch.fx.GraphModule) -> None:
         for node in graph_module.graph.nodes:
             if node.target is aten.relu.default:
-                seen.append(node.meta["val"].dtype)
+                dtypes.append(node.meta["val"].dtype)
 
     run = run_of(look)
     assert run.has_float64
     assert run.after_float64 is not None
-    assert dtype in seen
+    assert dtype in dtypes

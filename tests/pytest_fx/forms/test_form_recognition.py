@@ -1,4 +1,4 @@
-"""Which form a pass is in: by its class, annotations and code, by an option, or by trying."""
+"""Recognition of a pass's form: by its class, annotations and code, by an option, or by trying."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Random programs: what they contain, that they stand alone, lean toward what is asked for, and shrink."""
+"""Random programs: their contents, stand-alone sources, requested operations, and shrinking."""
 
 from __future__ import annotations
 
@@ -40,21 +40,21 @@ from pytest_fx.search.simplifications import tensors_in
 
 few = settings(max_examples=40, deadline=None)
 MANY = settings().max_examples > 100  # Hypothesis's own default
-"""Whether more programs are drawn, which ``make properties`` asks for."""
+"""Whether to draw more programs, for ``make properties``."""
 
 
 def drawn(strategy: st.SearchStrategy[Any], count: int) -> list[Any]:
-    """Some examples, always the same ones, few of them variants of others."""
-    found: list[Any] = []
+    """Return ``count`` examples, always the same ones; few are variants of others."""
+    examples: list[Any] = []
 
     @settings(max_examples=INDEPENDENT, phases=[Phase.generate], database=None, deadline=None)
     @given(strategy)
     def collect(example: Any) -> None:
-        found.append(example)
+        examples.append(example)
 
     for start in range(0, count, INDEPENDENT):
         seed(start)(collect)()
-    return found[:count]
+    return examples[:count]
 
 
 @cache
@@ -93,7 +93,7 @@ TAGS = (
     "view layer norm batch-norm in-place state check parameter buffer size cast dropout random container "
     "shared-module nested-module parallel-layers optional-input default container-input non-finite"
 )
-"""What the generator itself says that a program contains."""
+"""Features that the generator itself records for a program."""
 WRITTEN = {
     "free functions": r"= (torch|F)\.\w+\(",
     "methods": r"= \w+\.\w+\(",
@@ -126,7 +126,7 @@ WRITTEN = {
     "infinities or NaN": r"float\('",
     "extreme magnitudes": r"e[-+]\d\d",
 }
-"""What a reader of the source sees."""
+"""Features that are visible in the source, as regular expressions."""
 
 
 @pytest.mark.thorough
@@ -155,11 +155,11 @@ def test_sources_stand_alone(sample: list[Program]) -> None:
 @given(programs())
 def test_each_build_is_a_new_equal_module(program: Program) -> None:
     before = torch.get_rng_state()
-    one, other = program.build(), program.build()
+    module, other = program.build(), program.build()
     assert torch.equal(before, torch.get_rng_state())
-    assert one is not other
-    assert not one.training
-    for name, tensor in one.state_dict().items():
+    assert module is not other
+    assert not module.training
+    for name, tensor in module.state_dict().items():
         assert torch.equal(tensor.double().nan_to_num(), other.state_dict()[name].double().nan_to_num())
 
 
@@ -272,14 +272,14 @@ FREQUENT: dict[str, tuple[dict[str, Any], int, int, tuple[str, ...]]] = {
         (r"torch\.rsqrt\([^\n]*\.pow\(2\)\.mean\(-1, keepdim=True\)",),
     ),
 }  # fmt: skip
-"""What is asked for, in which of how many programs at least, and how each part of it reads in a source."""
+"""Requests: options of ``programs``, the number of programs, the least number with the request, its regexes."""
 QUICK = list(FREQUENT)[:-6]
 
 
 @pytest.mark.parametrize("name", thorough_except(QUICK, FREQUENT))
 def test_programs_are_full_of_what_is_asked_for(name: str) -> None:
-    asked, count, least, forms = FREQUENT[name]
-    sources = [program.source for program in drawn(programs(**asked), count)]
+    options, count, least, forms = FREQUENT[name]
+    sources = [program.source for program in drawn(programs(**options), count)]
     for form in forms:
         assert sum(re.search(form, source, re.DOTALL) is not None for source in sources) >= least, form
 
@@ -295,14 +295,14 @@ def test_operations_that_are_asked_for_follow_each_other() -> None:
 
 @pytest.mark.thorough
 def test_layers_that_are_asked_for_stand_beside_each_other() -> None:
-    found = asked_for(nn.Linear)
-    assert sum("parallel-layers" in program.features for program in found) >= len(found) * 0.4
+    examples = asked_for(nn.Linear)
+    assert sum("parallel-layers" in program.features for program in examples) >= len(examples) * 0.4
 
 
 def test_which_optional_inputs_are_given_has_to_be_told_to_the_capture(sample: list[Program]) -> None:
-    left = [program for program in sample if program.concrete_args]
-    assert left
-    for program in left:
+    with_options = [program for program in sample if program.concrete_args]
+    assert with_options
+    for program in with_options:
         inputs = program.inputs.copies()
         fx.symbolic_trace(program.build(), program.concrete_args)(*inputs.args, **inputs.kwargs)
 
@@ -354,8 +354,8 @@ def test_the_smallest_program_returns_its_input(simplest: Program) -> None:
 
 
 def test_the_same_seed_draws_the_same_programs() -> None:
-    one, other = ([program.source for program in drawn(programs(), 20)] for _ in range(2))
-    assert one == other
+    first, second = ([program.source for program in drawn(programs(), 20)] for _ in range(2))
+    assert first == second
 
 
 @few
@@ -385,8 +385,8 @@ def test_a_named_tuple_is_among_the_results(sample: list[Program]) -> None:
 def test_an_expression_is_imitated_as_a_whole_constants_included() -> None:
     like = fx.symbolic_trace(lambda x, y: x * 0.5 * (1.0 + torch.erf(x / 1.25)).add(y, alpha=2))
     whole = "({0} * 0.5) * (1.0 + torch.erf(({0} / 1.25))).add({1}, alpha=2)"
-    found = [re.sub(r"\b[a-z]\b(?!\()", "_", program.source) for program in drawn(programs(like=like), 40)]
-    assert sum(whole.format("_", "_") in source for source in found) >= 8
+    sources = [re.sub(r"\b[a-z]\b(?!\()", "_", program.source) for program in drawn(programs(like=like), 40)]
+    assert sum(whole.format("_", "_") in source for source in sources) >= 8
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.spellings[0])
@@ -415,15 +415,15 @@ def test_layers_get_nothing_that_pytorch_answers_wrongly_or_crashes_on() -> None
     assert [row.operands[0].fits(value, []) for row in grouped for value in (last, torch.ones(2, 3, 4, 4))] == [
         False, True, False, True,
     ]  # fmt: skip
-    found = [
+    convolutions = [
         module
         for program in drawn(programs(ops=[nn.Conv1d, nn.Conv2d]), 150 if MANY else 60)
         for module in program.build().modules()
         if isinstance(module, nn.Conv1d | nn.Conv2d)
     ]
-    assert any(max(layer.dilation) > 1 for layer in found)
-    assert any(max(layer.stride) > 1 for layer in found)
-    assert not any(max(layer.dilation) > 1 and max(layer.stride) > 1 for layer in found)
+    assert any(max(layer.dilation) > 1 for layer in convolutions)
+    assert any(max(layer.stride) > 1 for layer in convolutions)
+    assert not any(max(layer.dilation) > 1 and max(layer.stride) > 1 for layer in convolutions)
 
 
 def test_first_arguments_are_written_with_and_without_their_keywords() -> None:
@@ -438,9 +438,9 @@ def test_first_arguments_are_written_with_and_without_their_keywords() -> None:
 
 
 def test_modules_are_called_what_is_asked_for_at_times() -> None:
-    found = drawn(programs(ops=[nn.GELU], constants=("act", "forward", "class", "call_module")), 40)
-    assert sum("self.act = " in program.source for program in found) >= 3
-    assert not any(re.search(r"self\.(forward|class|call_module) =", program.source) for program in found)
+    examples = drawn(programs(ops=[nn.GELU], constants=("act", "forward", "class", "call_module")), 40)
+    assert sum("self.act = " in program.source for program in examples) >= 3
+    assert not any(re.search(r"self\.(forward|class|call_module) =", program.source) for program in examples)
 
 
 @few
@@ -467,16 +467,16 @@ def test_what_may_be_an_input_itself_is_not_augmented(data: st.DataObject) -> No
 
     def is_augmented(text: str, run: Callable[[Any], Any], *tags: str) -> bool:
         assert builder.append(text, builder.values[:1], lambda given: run(given[0]), frozenset(tags))
-        made = builder.values[-1:]
-        return builder.append("+=", made, lambda given: given[0].add_(1), AUGMENTED)
+        operands = builder.values[-1:]
+        return builder.append("+=", operands, lambda given: given[0].add_(1), AUGMENTED)
 
     assert is_augmented("x + 1", lambda x: x + 1)
     assert not is_augmented("x.contiguous()", lambda x: x.contiguous(), "copy")
 
 
 def test_layers_in_chains_are_called_again() -> None:
-    found = drawn(programs(ops=[nn.Linear, operator.mul]), 30)
-    assert sum("shared-module" in program.features for program in found) >= 10
+    examples = drawn(programs(ops=[nn.Linear, operator.mul]), 30)
+    assert sum("shared-module" in program.features for program in examples) >= 10
 
 
 @pytest.mark.thorough
@@ -490,19 +490,19 @@ def test_inputs_that_stay_none_come_last(sample: list[Program]) -> None:
 @few
 @given(st.data())
 def test_what_an_attempt_that_fails_has_made_leaves_no_trace(data: st.DataObject) -> None:
-    """Its memory may soon be another value's: programs would depend on where values lie."""
+    """Another value may soon have its memory: programs would depend on addresses."""
     builder = ProgramBuilder(Choices(data.draw), "Program")
     builder.input(TensorRecipe((2, 3)))
-    known = (builder.buffers, builder.read, builder.written)
+    states = (builder.buffers, builder.read, builder.written)
 
     def make_a_buffer_and_fail() -> bool:
         buffer = builder.attribute(TensorRecipe((2, 3)), buffer=True)
         builder.append("made.add_(1)", [buffer], lambda objects: objects[0] + 1)
-        assert all(known[:2])
+        assert all(states[:2])
         return False
 
     assert not builder.attempt(make_a_buffer_and_fail)
-    assert not any(known)
+    assert not any(states)
 
 
 @pytest.mark.parametrize("elements", ["ones", "waves", "swings", "depths", "counts", (2.0, 3.0)])
@@ -518,11 +518,11 @@ def test_a_complex_tensor_is_written_down_and_read_back(elements: Any) -> None:
 @pytest.mark.thorough
 @pytest.mark.parametrize("ops", [["var"], [F.kl_div]])
 def test_programs_do_nothing_that_torch_warns_of_once_or_always(ops: list[Any]) -> None:
-    found = [program.source for program in drawn(programs(ops=ops), 40)]
+    sources = [program.source for program in drawn(programs(ops=ops), 40)]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         again = drawn(programs(ops=ops), 40)
-        assert [program.source for program in again] == found
+        assert [program.source for program in again] == sources
     always = torch.is_warn_always_enabled()
     torch.set_warn_always(True)
     try:
@@ -531,12 +531,12 @@ def test_programs_do_nothing_that_torch_warns_of_once_or_always(ops: list[Any]) 
             program.build()(*inputs.args, **inputs.kwargs)
     finally:
         torch.set_warn_always(always)
-    assert any(f"{name}(" in source for source in found for name in ("var", "kl_div"))
+    assert any(f"{name}(" in source for source in sources for name in ("var", "kl_div"))
 
 
 @pytest.mark.thorough
 def test_operations_that_are_asked_for_follow_each_other_in_the_opposite_order_too() -> None:
-    """A pass looks from a result back to what it is made of, and where that is read once more."""
+    """A pass looks from a result back to its operands, and to their other readers."""
 
     def ends_where_it_began(program: Program) -> bool:
         captured = fx.symbolic_trace(program.build(), program.concrete_args)
@@ -544,31 +544,31 @@ def test_operations_that_are_asked_for_follow_each_other_in_the_opposite_order_t
         return any(
             getattr(other, "target", None) is torch.tanh
             and getattr(other.args[0], "target", None) is torch.neg
-            and other.args[0].args[0] is one
+            and other.args[0].args[0] is operand
             for node in sums
             if len(node.args) == 2
-            for one, other in (node.args, node.args[::-1])
+            for operand, other in (node.args, node.args[::-1])
         )
 
     count = 200 if MANY else 100
-    found = drawn(programs(ops=[torch.sub, torch.tanh, torch.neg]), count)
-    assert sum(map(ends_where_it_began, found)) >= count / 50
+    examples = drawn(programs(ops=[torch.sub, torch.tanh, torch.neg]), count)
+    assert sum(map(ends_where_it_began, examples)) >= count / 50
 
 
 @pytest.mark.thorough
 def test_a_layer_beside_another_may_differ_in_one_setting() -> None:
     def is_varied(program: Program) -> bool:
         layers = re.findall(r"nn\.Linear\((.*)\)", program.source)
-        return any({*one.split(", ")} ^ {*other.split(", ")} == {"bias=False"} for one in layers for other in layers)
+        return any({*text.split(", ")} ^ {*other.split(", ")} == {"bias=False"} for text in layers for other in layers)
 
-    found = asked_for(nn.Linear)
-    assert sum(map(is_varied, found)) >= len(found) / 20
+    examples = asked_for(nn.Linear)
+    assert sum(map(is_varied, examples)) >= len(examples) / 20
 
 
 def test_a_line_is_written_once_more_with_another_constant() -> None:
     def is_varied(program: Program) -> bool:
         calls = re.findall(r"F\.softmax\((\w+), dim=(-?\d)", program.source)
-        return any(one[0] == other[0] and one[1] != other[1] for one in calls for other in calls)
+        return any(first[0] == second[0] and first[1] != second[1] for first in calls for second in calls)
 
     assert sum(map(is_varied, drawn(programs(ops=[F.softmax]), 60))) >= 6
 
@@ -576,37 +576,37 @@ def test_a_line_is_written_once_more_with_another_constant() -> None:
 @pytest.mark.parametrize("row", FORMULAS, ids=lambda row: row.spellings[0])
 def test_every_formula_has_siblings_that_are_other_formulas(row: Production) -> None:
     for spelling in row.spellings:
-        found = [sibling for kind in siblings(row, spelling) for sibling in kind]
-        texts = [sibling.spellings[0] for sibling in found]
+        all_siblings = [sibling for kind in siblings(row, spelling) for sibling in kind]
+        texts = [sibling.spellings[0] for sibling in all_siblings]
         assert len(texts) >= 3
         assert spelling not in texts
-        for sibling, text in zip(found, texts, strict=True):
+        for sibling, text in zip(all_siblings, texts, strict=True):
             holes = set(re.findall(r"\{(\w+)\}", text))
-            known = {argument.name for argument in sibling.arguments}
-            assert holes <= known | {str(number) for number in range(len(sibling.operands))}, text
+            names = {argument.name for argument in sibling.arguments}
+            assert holes <= names | {str(number) for number in range(len(sibling.operands))}, text
 
 
 ATTENTION = (operator.matmul, torch.matmul, F.softmax, torch.softmax, "transpose", operator.mul)
-"""What a pass that fuses attention looks for."""
+"""Operations that a pass which fuses attention looks for."""
 RMS_NORM = ("pow", "mean", torch.rsqrt, operator.add, operator.mul)
-"""What a pass that fuses a normalization looks for."""
+"""Operations that a pass which fuses a normalization looks for."""
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("ops", [ATTENTION, RMS_NORM], ids=["attention", "rms norm"])
 def test_most_programs_have_siblings_of_a_formula_where_its_functions_are_asked_for(ops: tuple[Any, ...]) -> None:
-    found = asked_for(*ops)
+    examples = asked_for(*ops)
     kinds = "number argument order operand cast mask use"
-    count = {kind: sum(f"another {kind}" in program.features for program in found) for kind in kinds.split()}
+    count = {kind: sum(f"another {kind}" in program.features for program in examples) for kind in kinds.split()}
     assert (
-        sum(any(feature.startswith("another ") for feature in program.features) for program in found)
-        >= len(found) * 0.6
+        sum(any(feature.startswith("another ") for feature in program.features) for program in examples)
+        >= len(examples) * 0.6
     )
-    assert {kind: times for kind, times in count.items() if times < len(found) / 50} == {}
+    assert {kind: times for kind, times in count.items() if times < len(examples) / 50} == {}
 
 
 ATTENDS = r"(?:@|bmm\(|matmul\()"
-"""A product of matrices, in the ways in which formulas write it."""
+"""A product of matrices, in all spellings of formulas."""
 PARTS = {
     "attention": (
         ATTENTION,
@@ -668,14 +668,14 @@ def refused(program: Program) -> dict[str, str]:
 
 @pytest.mark.thorough
 def test_checks_refuse_variants_of_the_inputs_that_they_let_pass(sample: list[Program]) -> None:
-    found = asked_for(getattr(torch, "_assert"))  # noqa: B009
-    messages = [refused(program) for program in found]
-    assert sum(map(bool, messages)) >= len(found) / 4
+    examples = asked_for(getattr(torch, "_assert"))  # noqa: B009
+    messages = [refused(program) for program in examples]
+    assert sum(map(bool, messages)) >= len(examples) / 4
     assert sum(map(bool, map(refused, sample))) >= len(sample) / 50
     for name in OTHERS:
-        assert sum(name in each for each in messages) >= len(found) / 50, name
-    assert sum("got" in text for each in messages for text in each.values()) >= len(found) / 50
-    assert sum(len(re.findall(r"assert|raise ValueError", each.source)) > 1 for each in found) >= len(found) * 0.3
+        assert sum(name in each for each in messages) >= len(examples) / 50, name
+    assert sum("got" in text for each in messages for text in each.values()) >= len(examples) / 50
+    assert sum(len(re.findall(r"assert|raise ValueError", each.source)) > 1 for each in examples) >= len(examples) * 0.3
 
 
 def test_checks_are_captured_with_what_they_say(sample: list[Program]) -> None:

@@ -37,7 +37,7 @@ def judge(pass_, witness=net, **options):
 
 
 def violation_by(pass_, witness=net, **options):
-    """The first law that a pass breaks, as it is told."""
+    """Return the violation of the first law that a pass breaks."""
     with pytest.raises(LawViolation) as caught:
         judge(pass_, witness, **options)
     return caught.value
@@ -53,13 +53,13 @@ def broken_by(pass_, witness=net, **options):
 
 
 def answer(witness):
-    """What the program computes."""
-    made = witness()
-    return made.module(*made.inputs)
+    """Return the outputs of the witness."""
+    case = witness()
+    return case.module(*case.inputs)
 
 
 def violation_of(row, **options):
-    """How a wrong pass of the catalogue is found on its witness."""
+    """Return the violation by a wrong pass of the catalogue on its witness."""
     return violation_by(row.pass_, row.witness, contract=row.contract, seconds=0.2, **options)
 
 
@@ -112,12 +112,14 @@ def test_a_pass_may_refuse_by_a_check_of_its_own_what_a_check_refused():
         x, first = list(graph.nodes)[:2]
         with graph.inserting_before(first):
             rows = graph.call_function(operator.getitem, (graph.call_function(getattr, (x, "shape")), 0))
-            graph.call_function(torch._assert, (graph.call_function(operator.eq, (rows, 2)), f"{said} needs two rows"))
+            graph.call_function(
+                torch._assert, (graph.call_function(operator.eq, (rows, 2)), f"{author} needs two rows")
+            )
         graph_module.recompile()
 
-    said = "refuse-sooner"
+    author = "refuse-sooner"
     assert broken_by(refuse_sooner, checked) is None
-    said = "somewhere"
+    author = "somewhere"
     assert broken_by(refuse_sooner, checked) is not None
 
 
@@ -206,11 +208,11 @@ FILES_OF_LAWS = [path for path in sorted(Path(laws.__path__[0]).glob("*.py")) if
 
 def test_every_function_that_checks_a_law_is_in_the_table_under_its_name():
     texts = [path.read_text("utf-8") for path in FILES_OF_LAWS]
-    found = {
+    names = {
         name for text in texts for name in re.findall(r"^def ([a-z]\w*)\(pass_run: PassRun\) -> None:", text, re.M)
     }
-    assert found == {law.name.replace(" ", "_").replace("-", "_") for law in TABLE}
-    assert all(getattr(laws, name) is law_called(name_of_law(name)).check for name in found)
+    assert names == {law.name.replace(" ", "_").replace("-", "_") for law in TABLE}
+    assert all(getattr(laws, name) is law_called(name_of_law(name)).check for name in names)
     with pytest.raises(AttributeError, match="no attribute 'contracts'"):
         laws.contracts
 
@@ -385,16 +387,16 @@ def test_parameters_that_are_not_numbers_are_not_taken_for_written():
 
 
 def attention_of_one_head(graph_module):
-    made = copy.copy(graph_module.attention)
-    made.num_heads, made.head_dim = 1, made.embed_dim
-    graph_module.add_submodule("attention", made)
+    attention = copy.copy(graph_module.attention)
+    attention.num_heads, attention.head_dim = 1, attention.embed_dim
+    graph_module.add_submodule("attention", attention)
 
 
 def hooked(graph_module):
-    made = nn.Linear(2, 2)
-    made.weight, made.bias = graph_module.linear.weight, graph_module.linear.bias
-    made.register_forward_hook(lambda module, given, output: output.round())
-    graph_module.add_submodule("linear", made.eval())
+    linear = nn.Linear(2, 2)
+    linear.weight, linear.bias = graph_module.linear.weight, graph_module.linear.bias
+    linear.register_forward_hook(lambda module, given, output: output.round())
+    graph_module.add_submodule("linear", linear.eval())
 
 
 def copied_alone(graph_module):
@@ -418,8 +420,8 @@ def fill_in_the_number(graph_module):
 def test_random_numbers_that_other_strides_let_fall_elsewhere_are_no_fault_of_a_pass():
     x = torch.arange(-3.0, 3.0).reshape(3, 2).t()
     witness = of(lambda m, x: F.dropout(torch.where(x > 0, torch.sigmoid(x), 0.5), training=True), x)
-    one, other = torch.where(x > 0, torch.sigmoid(x), 0.5), torch.sigmoid(x).masked_fill(~(x > 0), 0.5)
-    assert one.stride() != other.stride(), "torch has changed, and this test needs another function"
+    chosen, filled = torch.where(x > 0, torch.sigmoid(x), 0.5), torch.sigmoid(x).masked_fill(~(x > 0), 0.5)
+    assert chosen.stride() != filled.stride(), "torch has changed, and this test needs another function"
     assert broken_by(fill_in_the_number, witness, contract=close) is None
 
 
@@ -448,8 +450,8 @@ def test_gradients_of_what_is_not_finite_are_not_judged():
         node = node_of(graph_module, F.relu6)
         with graph_module.graph.inserting_before(node):
             two = graph_module.graph.call_function(torch.stack, ((node.args[0], node.args[0]), -1))
-            made = graph_module.graph.call_function(operator.getitem, (two, (..., 1)))
-        node.args = (made,)
+            second = graph_module.graph.call_function(operator.getitem, (two, (..., 1)))
+        node.args = (second,)
         graph_module.recompile()
 
     for value in (math.nan, 1.0):
@@ -517,8 +519,8 @@ def test_what_becomes_a_constant_when_it_is_captured_again_may_lose_its_containe
     def without_dropout(graph_module):
         bypass(graph_module, nn.Dropout)
 
-    held = {"table": nn.Buffer(torch.ones(2, 2)), "dropout": nn.Dropout()}
-    witness = of(lambda m, x: (x, torch.max(m.dropout(m.table), dim=-1)), (2, 3), **held)
+    attributes = {"table": nn.Buffer(torch.ones(2, 2)), "dropout": nn.Dropout()}
+    witness = of(lambda m, x: (x, torch.max(m.dropout(m.table), dim=-1)), (2, 3), **attributes)
     assert broken_by(without_dropout, witness, contract=exact) is None
 
 
@@ -552,8 +554,8 @@ def test_a_program_that_writes_in_place_may_write_to_what_an_operation_is_given(
 
 
 def test_random_numbers_for_constants_alone_are_drawn_by_each_call_of_a_second_capture():
-    held = {"row": nn.Buffer(torch.ones(64)), "nothing": nn.Identity()}
-    witness = of(lambda m, x: F.dropout(m.nothing(m.row), training=True) + x, (64,), **held)
+    attributes = {"row": nn.Buffer(torch.ones(64)), "nothing": nn.Identity()}
+    witness = of(lambda m, x: F.dropout(m.nothing(m.row), training=True) + x, (64,), **attributes)
     assert broken_by("remove-identities", witness, laws=("retraceable",)) is None
 
 

@@ -14,8 +14,8 @@ from pytest_fx.report.progress import CHANNEL, Progress, RunProgress, StatusLine
 
 
 def texts_of(written):
-    """What was shown, one line after the other."""
-    return [found[1] for text in written if (found := re.search("\x1b\\[2K(fx: .*?)\x1b", text))]
+    """Return the status lines that were written, in order."""
+    return [match[1] for text in written if (match := re.search("\x1b\\[2K(fx: .*?)\x1b", text))]
 
 
 def made_up_time(monkeypatch, start=0.0):
@@ -26,13 +26,13 @@ def made_up_time(monkeypatch, start=0.0):
 
 def test_a_search_says_which_program_it_tries_and_how_long_the_others_take(monkeypatch):
     now = made_up_time(monkeypatch, 100.0)
-    told = []
-    progress = Progress(lambda test, what: told.append(what))
+    texts = []
+    progress = Progress(lambda test, what: texts.append(what))
     for number in (1, 2, 11):
         progress.show_program(number, 31)
         now[0] += 2
     progress.show_program(11, None)
-    assert told == [
+    assert texts == [
         "program 1 of 31",
         "program 2 of 31, about 60 s left",
         "program 11 of 31, about 8 s left",
@@ -41,7 +41,7 @@ def test_a_search_says_which_program_it_tries_and_how_long_the_others_take(monke
 
 
 def on_the_line(pytester, monkeypatch, *options):
-    """Return what a run writes in its line, as on a terminal of 120 columns."""
+    """Return all that a run writes to its status line, as on a terminal of 120 columns."""
     written = []
     monkeypatch.setenv("COLUMNS", "120")
     line = StatusLine(written.append, lambda: 0)
@@ -144,11 +144,11 @@ def test_the_line_has_the_test_and_how_long_the_rest_takes_by_what_others_of_its
         controller.end(test)
     controller.start(tests[3])
     controller.progress.doing("30 pairs, about 40 s")
-    shown = [text for text in controller.written if "fx:" in text]
-    assert shown[0] == "\n\x1b[2Kfx: 0 of 4 tests done: a[1]\x1b[1A\x1b[8G"
-    assert "fx: 2 of 4 tests done, about 50 s left: a[2]" in shown[2]
-    assert "fx: 3 of 4 tests done, about 40 s left: b[2]" in shown[3]
-    assert "b[2]: 30 pairs, about 40 s" in shown[4]
+    lines = [text for text in controller.written if "fx:" in text]
+    assert lines[0] == "\n\x1b[2Kfx: 0 of 4 tests done: a[1]\x1b[1A\x1b[8G"
+    assert "fx: 2 of 4 tests done, about 50 s left: a[2]" in lines[2]
+    assert "fx: 3 of 4 tests done, about 40 s left: b[2]" in lines[3]
+    assert "b[2]: 30 pairs, about 40 s" in lines[4]
     controller.end(tests[3])
     assert controller.written[-1] == "\n\x1b[2K\x1b[1A\x1b[8G"
 
@@ -210,19 +210,19 @@ def test_where_each_worker_runs_all_tests_each_of_them_counts(now):
 def test_the_line_is_away_while_pytest_writes_and_after_the_run(now):
     controller = Controller()
     node = controller.collect("gw0", "a.py::test_a", "a.py::test_b")
-    seen = []
+    shown_while_writing = []
 
     class Terminal:
         @pytest.hookimpl
         def pytest_runtest_logreport(self):
-            seen.append(controller.is_shown)
+            shown_while_writing.append(controller.is_shown)
 
     controller.manager.register(Terminal())
     controller.start("a.py::test_a")
     controller.start("a.py::test_b")
     assert controller.is_shown
     controller.end("a.py::test_a")
-    assert seen == [False] and controller.is_shown
+    assert shown_while_writing == [False] and controller.is_shown
     controller.manager.hook.pytest_testnodedown(node=node, error="gone")
     assert not controller.is_shown
     controller.progress.receive(("a.py::test_b", "30 pairs"))
@@ -278,7 +278,7 @@ def test_what_a_test_does_in_a_child_process_is_shown_by_its_parent(pytester, mo
 
 
 def on_a_terminal(pytester, *options, ci=""):
-    """Return what pytest writes on a terminal of 120 columns."""
+    """Return the output of pytest on a terminal of 120 columns."""
     reading, writing = os.openpty()
     environment = {**os.environ, "CI": ci, "TERM": "xterm", "COLUMNS": "120"}
     command = [sys.executable, "-m", "pytest", *options]

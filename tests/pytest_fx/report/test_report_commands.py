@@ -17,8 +17,8 @@ from pytest_fx.report.run_comparison import changes_between
 
 
 def run(*arguments: object) -> tuple[int, str]:
-    said: list[str] = []
-    return main([str(one) for one in arguments], said.append), "".join(said)
+    output: list[str] = []
+    return main([str(argument) for argument in arguments], output.append), "".join(output)
 
 
 @pytest.fixture
@@ -33,15 +33,15 @@ def shards(tmp_path):
 
 
 def test_parts_of_a_run_become_one_report(shards):
-    status, said = run("merge", shards / "one", shards / "two", "-o", shards / "all")
+    status, output = run("merge", shards / "one", shards / "two", "-o", shards / "all")
     assert status == 0
-    assert said == f"{shards / 'all' / 'index.html'}: 2 part(s), " + said.partition("part(s), ")[2]
-    assert sorted(said.strip().partition("part(s), ")[2].split(", ")) == [
+    assert output == f"{shards / 'all' / 'index.html'}: 2 part(s), " + output.partition("part(s), ")[2]
+    assert sorted(output.strip().partition("part(s), ")[2].split(", ")) == [
         "28 right", "4 changes nothing", "4 refused", "4 wrong"
     ]  # fmt: skip
-    found, whole = read_run(shards / "all"), made_up_run(40, 3)
-    assert found.entries() == whole.entries()
-    assert found.run["parts"] == 2 and len(found.failures()) == 3
+    merged, whole = read_run(shards / "all"), made_up_run(40, 3)
+    assert merged.entries() == whole.entries()
+    assert merged.run["parts"] == 2 and len(merged.failures()) == 3
     assert data_of((shards / "all" / "index.html").read_text("utf-8"))["run"]["parts"] == 2
 
 
@@ -58,8 +58,8 @@ def test_two_runs_are_compared_row_by_row(tmp_path):
         now.lines[3]["row"][name] *= 0.8
     now.lines[5]["row"]["program"] = "other"
     now.write(tmp_path / "now")
-    status, said = run("compare", tmp_path / "before", tmp_path / "now", "-o", tmp_path / "both.html")
-    lines = said.splitlines()
+    status, output = run("compare", tmp_path / "before", tmp_path / "now", "-o", tmp_path / "both.html")
+    lines = output.splitlines()
     assert status == 1
     assert lines[0] == "verdict pass-1 of model0: was right, is wrong"
     assert lines[1].startswith("slower  pass-3 of model0: +25.0% time, relative to eager (+")
@@ -82,24 +82,26 @@ def with_columns(run_, *columns):
 
 
 def test_columns_of_users_are_compared_but_for_those_that_are_measured(tmp_path):
-    shown = ["calls", lambda row: 3, True], ["clock", lambda row: "1 s", False]
-    with_columns(made_up_run(3, 0), *shown).write(tmp_path / "before")
+    columns = ["calls", lambda row: 3, True], ["clock", lambda row: "1 s", False]
+    with_columns(made_up_run(3, 0), *columns).write(tmp_path / "before")
     now = ["calls", lambda row: 4 if row.program == "pass-1" else 3, True], ["clock", lambda row: "2 s", False]
     later = with_columns(made_up_run(3, 0), *now, ["new one", lambda row: "x", True])
     later.write(tmp_path / "now")
-    status, said = run("compare", tmp_path / "before", tmp_path / "now")
-    assert (status, said) == (0, "column  pass-1 of model0: calls was 3, is 4\n1 change(s) in 3 row(s)\n")
+    status, output = run("compare", tmp_path / "before", tmp_path / "now")
+    assert (status, output) == (0, "column  pass-1 of model0: calls was 3, is 4\n1 change(s) in 3 row(s)\n")
     write_history(tmp_path, [EarlierRun.of(read_run(tmp_path / "before"))])
-    (kept,) = read_history(tmp_path)
+    (earlier,) = read_history(tmp_path)
     entries = later.entries()
-    assert [str(one) for one in changes_between(kept.entries, entries)] == ["pass-1 of model0: calls was 3, is 4"]
+    assert [str(change) for change in changes_between(earlier.entries, entries)] == [
+        "pass-1 of model0: calls was 3, is 4"
+    ]
 
 
 def test_a_history_of_an_earlier_version_has_no_columns_and_is_read(tmp_path):
     write_history(tmp_path, [EarlierRun.of(made_up_run(3, 0))])
     assert '"columns"' not in (tmp_path / "history.jsonl").read_text("utf-8")
-    (kept,) = read_history(tmp_path)
-    assert [dict(entry.columns) for entry in kept.entries.values()] == [{}] * 3
+    (earlier,) = read_history(tmp_path)
+    assert [dict(entry.columns) for entry in earlier.entries.values()] == [{}] * 3
     line = json.loads((tmp_path / "history.jsonl").read_text("utf-8"))
     for damaged in (3, [{}], [3, 4, 5]):
         (tmp_path / "history.jsonl").write_text(json.dumps(line | {"columns": damaged}) + "\n", "utf-8")
@@ -112,8 +114,8 @@ def test_parts_of_a_run_keep_the_columns_of_users(shards):
     run("merge", shards / "one", shards / "two", "-o", shards / "all")
     merged = read_run(shards / "all")
     assert merged.headings() == ["calls", "size"]
-    shown = {row.row.program: dict(row.columns) for row in merged.rows()}
-    assert (shown["pass-0"], shown["pass-1"]) == ({"calls": "pass-0"}, {"size": "pass-1"})
+    columns = {row.row.program: dict(row.columns) for row in merged.rows()}
+    assert (columns["pass-0"], columns["pass-1"]) == ({"calls": "pass-0"}, {"size": "pass-1"})
     assert data_of((shards / "all" / "index.html").read_text("utf-8"))["own"] == ["calls", "size"]
 
 
@@ -121,13 +123,13 @@ def test_of_two_equal_programs_at_most_one_in_forty_seems_slower():
     chance = random.Random(0)
 
     def entries(count: int) -> dict[tuple[str, str], ReportedEntry]:
-        found: dict[tuple[str, str], ReportedEntry] = {}
+        entry_of: dict[tuple[str, str], ReportedEntry] = {}
         for number in range(count):
             timing = timed([chance.lognormvariate(0, 0.05) for _ in range(30)])
-            found["model", str(number)] = ReportedEntry(
+            entry_of["model", str(number)] = ReportedEntry(
                 "model", str(number), "right", "host", timing.speedup, *timing.interval
             )
-        return found
+        return entry_of
 
     before, now = entries(60), entries(60)
     slower = [change for change in changes_between(before, now) if change.kind == "slower"]
@@ -139,8 +141,8 @@ def test_what_another_host_measured_is_not_compared():
     now = {("m", "p"): ReportedEntry("m", "p", "right", "two", 1.0, 0.99, 1.01)}
     assert changes_between(before, now) == []
     assert [
-        one.kind
-        for one in changes_between(before, {("m", "p"): ReportedEntry("m", "p", "right", "one", 1.0, 0.99, 1.01)})
+        change.kind
+        for change in changes_between(before, {("m", "p"): ReportedEntry("m", "p", "right", "one", 1.0, 0.99, 1.01)})
     ]
 
 
@@ -175,8 +177,8 @@ def test_rows_are_a_baseline_too(tmp_path):
     info = {"model": "model0", "pass": "pass-0", "batch": 1, "dtype": "float32", "device": "cpu", "threads": 1}
     run_.lines[0]["timing"]["info"] = {**info, "speedup": 1.2, "speedup_interval": [1.1, 1.3]}
     run_.write(tmp_path)
-    (found,) = read_baseline(tmp_path / "rows.jsonl", "rows.jsonl").measurements.values()
-    assert (found.program, found.speedup, found.host) == ("pass-0", 1.2, "quiet")
+    (measurement,) = read_baseline(tmp_path / "rows.jsonl", "rows.jsonl").measurements.values()
+    assert (measurement.program, measurement.speedup, measurement.host) == ("pass-0", 1.2, "quiet")
 
 
 def test_lines_of_a_history_that_hold_something_else_are_left_out(tmp_path):

@@ -60,7 +60,7 @@ def test_there_are_guides():
 
 
 @pytest.mark.parametrize("name", thorough_except(QUICK, GUIDES))
-def test_the_code_of_a_guide_prints_what_the_guide_shows(name, tmp_path, monkeypatch):
+def test_the_code_of_a_guide_prints_the_output_in_the_guide(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # what a guide draws or saves goes there
     names = {"__name__": "guide"}
     blocks = blocks_of(GUIDES[name])

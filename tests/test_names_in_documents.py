@@ -76,7 +76,7 @@ def stale_names(spans: list[str], *, ours: bool) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.stem)
-def test_what_a_document_names_is_there(path: Path) -> None:
+def test_names_in_documents_exist(path: Path) -> None:
     assert list(stale_names(spans_of(path), ours=path == CONTRIBUTING)) == []
 
 

@@ -6,7 +6,7 @@ import pytest
 @pytest.mark.parametrize(
     "fixture, said", [("fx_traced", "a model: pytest --fx-model NAME"), ("fx_pass", "a pass: pytest --fx-pass NAME")]
 )
-def test_without_what_they_need_tests_are_skipped_with_the_option_to_give(pytester, fixture, said):
+def test_tests_without_a_needed_option_are_skipped_and_name_it(pytester, fixture, said):
     path = pytester.makepyfile(f"def test_own({fixture}):\n    raise RuntimeError('not reached')")
     result = pytester.runpytest(path, "-rs")
     result.assert_outcomes(skipped=1)
@@ -133,7 +133,7 @@ def test_inputs_and_the_transformed_program_can_be_requested(pytester):
     pytester.runpytest("--fx-model", "resnet_tiny", "--fx-pass", "fuse-conv-bn", path).assert_outcomes(passed=2)
 
 
-def test_a_model_without_inputs_fails_what_asks_for_them_once(user):
+def test_a_model_without_inputs_fails_the_first_test_that_needs_them(user):
     path = user.makepyfile(
         """
         def test_inputs(fx_inputs):
@@ -211,7 +211,7 @@ def test_a_text_is_a_contract(fx_model, fx_equal, contract):
         fx_equal(Scaled(fx_model.fresh(), 1.01), contract=contract)
 
 @pytest.mark.parametrize("contract", ["exat", 3, ["close"]])
-def test_what_is_no_contract_is_refused(fx_model, fx_equal, contract):
+def test_an_invalid_contract_is_refused(fx_model, fx_equal, contract):
     with pytest.raises(LookupError, match="(no|not a) contract"):
         fx_equal(fx_model.captured, contract=contract)
 

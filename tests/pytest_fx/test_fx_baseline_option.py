@@ -49,7 +49,7 @@ def test_batch_sizes_and_threads_are_rows_of_their_own_however_many_are_requeste
 
 
 @pytest.mark.thorough
-def test_what_the_earlier_run_has_no_row_for_is_reported_to_be_missing(pytester, timing):
+def test_a_timing_without_a_baseline_row_is_reported_as_missing(pytester, timing):
     pytester.runpytest(*OPTIONS, timing)
     (pytester.path / ".pytest_fx" / "last_run.json").rename(pytester.path / "main.json")
     options = ("--fx-model", "mlp", "--fx-rounds", "2", "--fx-batch", "4", "--fx-baseline", "main.json")

@@ -28,7 +28,7 @@ def test_a_factorys_inputs_have_that_many_samples_in_each_row(user):
     result.stdout.fnmatch_lines(["mine:pair, batch 1 *capture *", "mine:pair, batch 8 *capture *"])
 
 
-def test_a_factorys_inputs_that_cannot_be_resized_are_refused_once_with_what_to_do(user):
+def test_a_factorys_inputs_that_cannot_be_resized_are_refused_once_with_a_remedy(user):
     result = user.runpytest("--fx-model", "mine:pair_with_keywords", "--fx-batch", "8", "-k", "capture", "-rs")
     assert (result.parseoutcomes()["errors"], "passed" in result.parseoutcomes()) == (1, False)
     result.stdout.fnmatch_lines(

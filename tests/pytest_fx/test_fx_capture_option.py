@@ -158,7 +158,7 @@ def test_verbose_runs_show_the_whole_of_each_refusal(mine):
     )
 
 
-def test_the_record_of_the_run_says_which_way_it_was(mine):
+def test_the_record_of_the_run_names_the_way_of_capture(mine):
     mine.runpytest(*NETWORK, *CAPTURE)
     [entry] = json.loads((mine.path / ".pytest_fx" / "last_run.json").read_text())["records"]
     assert (entry["row"]["way"], entry["row"]["batch"]) == ("guided", None)
@@ -358,7 +358,7 @@ def network():
 """
 
 
-def test_what_is_guided_by_its_inputs_is_guided_again_where_its_code_is_captured(pytester):
+def test_a_guided_program_is_guided_again_when_its_code_is_captured(pytester):
     pytester.makepyfile(mine=ASKING)
     result = pytester.runpytest("--fx-model", "mine:network", "--fx-no-timing", "-k", "capture", "-v")
     assert result.ret == 0, result.outlines

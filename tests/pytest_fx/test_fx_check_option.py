@@ -34,7 +34,7 @@ def passes(pytester, monkeypatch):
     return pytester
 
 
-def test_a_right_pass_is_reported_with_what_it_changed(passes):
+def test_a_right_pass_is_reported_with_its_changes(passes):
     result = passes.runpytest("--fx-check", "remove-dead-code", "--fx-examples", "6", "--hypothesis-seed=1")
     result.assert_outcomes(passed=1)
     result.stdout.fnmatch_lines(["*remove-dead-code changed * of * programs*and kept * laws*"])
@@ -70,7 +70,7 @@ def test_a_pass_that_changes_nothing_fails_without_a_broken_law(passes):
     assert "law '" not in result.stdout.str()
 
 
-def test_the_fixture_takes_the_options_and_what_a_test_says(passes):
+def test_the_fixture_takes_the_options_and_the_arguments_of_a_test(passes):
     passes.makepyfile(
         """
         import passes_of_mine
@@ -156,7 +156,7 @@ def test_the_places_of_models_where_the_pass_acts_are_tried_first(passes):
     result.stdout.fnmatch_lines("*4 were places of models where it acts: none in mlp, 4 in gpt2_small")
 
 
-def test_a_model_of_which_no_place_can_be_cut_out_is_refused(passes):
+def test_a_model_without_a_place_to_cut_out_is_refused(passes):
     passes.makepyfile(models_of_mine=MODELS)
     result = passes.runpytest(
         "--fx-check", "remove-identities", "--fx-model", "models_of_mine:without_inputs", "-k", "laws"

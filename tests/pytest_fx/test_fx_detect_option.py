@@ -10,7 +10,7 @@ def test_own(fx_model, fx_equal):
 """
 
 
-def test_the_table_says_what_a_green_verdict_would_have_caught(pytester):
+def test_the_table_shows_which_faults_a_green_verdict_would_have_caught(pytester):
     result = pytester.runpytest("--fx-model", "mlp", "-v", pytester.makepyfile(OWN.format(by=1e-7)))
     result.assert_outcomes(passed=1)
     result.stdout.re_match_lines([r".*error \(by rounding\) +detects", r"mlp +test_own\S* .* allowed +\d\.\de-0[67]"])

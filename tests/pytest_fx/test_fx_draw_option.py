@@ -7,7 +7,7 @@ from building import data_of
 MODELS = ("--fx-model", "resnet_tiny", "--fx-no-timing", "-k", "well_formed or keeps_its_contract")
 
 
-def test_models_and_what_passes_do_with_them_are_drawn(pytester):
+def test_models_and_the_changes_of_passes_are_drawn(pytester):
     result = pytester.runpytest(
         *MODELS, "--fx-pass", "fuse-conv-bn", "--fx-pass", "overlap", "--fx-draw", "shown/pages"
     )

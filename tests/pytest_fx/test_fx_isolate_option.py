@@ -125,7 +125,7 @@ def test_next(fx_traced, fx_equal): fx_equal(fx_traced, label="next")
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("options", [(), ("-n", "2")], ids=["alone", "beside xdist"])
-def test_what_a_test_measured_before_it_ended_its_process_is_kept(pytester, options):
+def test_measurements_before_the_end_of_the_process_are_kept(pytester, options):
     path = pytester.makepyfile(MEASURES_AND_ENDS)
     result = pytester.runpytest(*MLP, "--fx-isolate", *options, path)
     result.assert_outcomes(failed=1, passed=1)
@@ -179,7 +179,7 @@ def test_beside_xdist_each_warning_arrives_once(pytester):
     result.assert_outcomes(passed=2, failed=2, skipped=1, warnings=1)
 
 
-def test_what_a_test_printed_before_it_ended_its_process_is_shown(pytester):
+def test_output_before_the_end_of_the_process_is_shown(pytester):
     path = pytester.makepyfile(REPORTING)
     result = pytester.runpytest("--fx-isolate", "--capture=fd", path, "-k", "test_end")
     result.assert_outcomes(failed=1)
@@ -258,7 +258,7 @@ def test_the_alarm_of_pytest_timeout_ends_the_child_and_fails_the_test(pytester)
     result.stdout.fnmatch_lines("*Timeout*")
 
 
-def test_a_run_that_stops_early_tears_down_what_the_child_has_set_up(pytester):
+def test_a_run_that_stops_early_tears_down_the_fixtures_of_the_child(pytester):
     result = pytester.runpytest("--fx-isolate", "-x", "-W", "default", pytester.makepyfile(REPORTING))
     result.assert_outcomes(passed=1, failed=1)
     assert (pytester.path / "set_up").read_text() == "set up\ntorn down\n"
@@ -319,7 +319,7 @@ def test_after(folder): pass
     ],
     ids=["exit", "Ctrl-C"],
 )
-def test_what_was_set_up_for_the_session_is_torn_down_where_the_run_is_stopped(pytester, stop, status):
+def test_session_fixtures_are_torn_down_when_the_run_is_stopped(pytester, stop, status):
     # A run that is started in the background ignores the signal otherwise.
     pytester.makeconftest("import signal\nsignal.signal(signal.SIGINT, signal.default_int_handler)")
     path = pytester.makepyfile(TEARS_DOWN.format(stop=stop))

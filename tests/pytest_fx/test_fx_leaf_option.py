@@ -35,7 +35,7 @@ def test_a_model_is_captured_with_modules_kept_whole_or_by_a_tracer(mine, argume
     assert outcomes["passed"] > 9 and not {"failed", "errors"} & set(outcomes), result.outlines
 
 
-def test_a_leaf_that_is_no_module_of_the_model_is_refused_once_with_what_is_near(mine):
+def test_an_unknown_leaf_is_refused_once_with_similar_names(mine):
     result = mine.runpytest(*OPTIONS, "--fx-leaf", "choise")
     assert result.parseoutcomes()["errors"] == 1
     result.stdout.fnmatch_lines(["*has no module 'choise' that could be a leaf", "*did you mean 'choice'?"])

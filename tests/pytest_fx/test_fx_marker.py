@@ -121,7 +121,7 @@ def test_a_marker_is_checked_as_the_command_line_is(user, keyword, message):
     result.stdout.no_fnmatch_line("*options.py*")
 
 
-def test_a_marker_takes_values_and_what_the_command_line_takes_for_them(pytester):
+def test_a_marker_takes_values_and_their_command_line_spellings(pytester):
     path = pytester.makepyfile(
         """
         import pytest, torch

@@ -215,7 +215,7 @@ def test_a_model_that_is_not_there_is_a_usage_error_with_a_way_out(user, name, l
         result.stderr.no_fnmatch_line("*did you mean*")
 
 
-def test_a_factory_that_returns_no_model_says_what_one_returns(user):
+def test_the_error_of_a_factory_that_returns_no_model_describes_a_factory(user):
     result = user.runpytest("--fx-model", "mine:number", "-k", "well_formed")
     assert result.ret == 1
     result.stdout.fnmatch_lines(
@@ -300,7 +300,7 @@ def factory():
 """
 
 
-def test_a_factory_is_not_reported_to_raise_what_a_copy_of_its_model_raises(user):
+def test_an_error_of_a_copy_of_the_model_is_not_reported_as_the_factorys(user):
     user.makepyfile(uncopied=UNCOPIED)
     result = user.runpytest("--fx-model", "uncopied:factory", "-k", "capture_equals_eager")
     result.stdout.fnmatch_lines(

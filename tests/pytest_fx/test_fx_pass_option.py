@@ -30,7 +30,7 @@ def test_a_named_pass_that_changes_nothing_is_held_to_its_contract_but_not_timed
     assert (result.parseoutcomes()["passed"], result.parseoutcomes()["skipped"]) == (1, 1)
 
 
-def test_what_changes_nothing_in_a_large_model_is_known_to_later_tests_without_another_run(pytester):
+def test_a_pass_that_changes_nothing_in_a_large_model_is_not_run_again(pytester):
     pytester.makepyfile(
         large="""
         from dataclasses import dataclass

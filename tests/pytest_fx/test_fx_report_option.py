@@ -60,7 +60,7 @@ def rows_of(path):
     return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
 
 
-def test_a_run_leaves_a_page_and_its_raw_rows_with_what_went_wrong(wrong):
+def test_a_run_leaves_a_page_and_its_raw_rows_with_the_failures(wrong):
     result = wrong.runpytest(*RUN, "--fx-no-timing", "--fx-report", "found/report")
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     result.stdout.fnmatch_lines("fx: the report is found/report/index.html")
@@ -122,7 +122,7 @@ def test_rows_of_workers_and_of_child_processes_arrive(wrong):
         assert ("gw0" if how[0] == "-n" else None) in {line.get("worker") for line in lines if line["kind"] == "row"}
 
 
-def test_a_run_that_is_interrupted_leaves_what_it_found_out(wrong):
+def test_an_interrupted_run_leaves_its_results(wrong):
     path = wrong.makepyfile(
         "import mine\ndef test_one(fx_equal): fx_equal(mine.tanh)\ndef test_two(): raise KeyboardInterrupt"
     )

@@ -46,7 +46,7 @@ def less(pytester):
     return run
 
 
-def test_what_a_pass_changed_is_on_record_where_nothing_is_timed(pytester):
+def test_changes_of_a_pass_are_recorded_without_timing(pytester):
     pytester.makepyfile(mine=MINE.format(second="exp"))
     pytester.runpytest(*OPTIONS, "--fx-pass", "mine:Drop")
     records = json.loads((pytester.path / ".pytest_fx" / "last_run.json").read_text())["records"]

@@ -89,7 +89,7 @@ def test_a_table_is_measured_into_records_and_documents(pytester, run):
     assert f"]({figure.name})" in (results / "ir-complexity.md").read_text()
 
 
-def test_what_was_measured_is_not_measured_again(run, petals):
+def test_a_measured_row_is_not_measured_again(run, petals):
     results = petals()
     run("--fx-tables=petals").assert_outcomes(passed=2)
     again = run("--fx-tables=petals", "-rs")
@@ -170,7 +170,7 @@ def test_a_folder_that_cannot_be_written_to_is_found_out_before_anything_is_meas
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("workers", [(), ("-n", "1")], ids=["alone", "with a worker"])
-def test_a_full_disk_ends_the_run_and_says_what_is_not_on_it(run, petals, monkeypatch, workers):
+def test_a_full_disk_ends_the_run_and_names_the_missing_files(run, petals, monkeypatch, workers):
     results = petals()
     run("--fx-tables=petals", "-k", "daisy").assert_outcomes(passed=1)
     fsync = os.fsync

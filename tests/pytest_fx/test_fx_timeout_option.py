@@ -97,7 +97,7 @@ def test_after(fx_equal): fx_equal(after)
 
 
 @pytest.mark.thorough
-def test_what_an_interrupted_call_wrote_to_the_model_is_not_blamed_on_the_next_pass(pytester):
+def test_writes_of_an_interrupted_call_are_not_blamed_on_the_next_pass(pytester):
     pytester.makepyfile(mine=STRUCK)
     pytester.makepyfile(test_it="from mine import test_before, test_hangs, test_after")
     result = pytester.runpytest("--fx-model", "mine:counting", "test_it.py")

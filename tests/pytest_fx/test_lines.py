@@ -18,7 +18,7 @@ def test_lines_are_broken_at_spaces_and_keep_all_words(width):
     assert " ".join(" ".join(lines).split()) == " ".join(MESSAGE.split())
 
 
-def test_what_goes_on_is_below_the_part_that_it_belongs_to():
+def test_continuation_lines_are_aligned_with_their_part():
     assert fit("  why    they are 0.0059 apart", 24) == "  why    they are 0.0059\n           apart"
     assert fit("         in float64 too", 20) == "         in float64\n           too"
 
@@ -49,7 +49,7 @@ an answer of several words:
     ]
 
 
-def test_a_path_that_is_longer_stays_below_what_it_belongs_to():
+def test_a_longer_path_stays_aligned_with_its_part():
     path = f".pytest_fx/{'a' * 30}.py"
     assert fit(f"a test:\n  {path}", 20) == f"a test:\n  {path}"
 
@@ -104,7 +104,7 @@ def test_an_error_with_a_line_of_code_is_broken_around_it_and_all_frames_hidden_
     assert "All traceback entries are hidden" not in output
 
 
-def test_what_ends_the_process_and_what_came_of_a_check_follow_the_width(pytester, monkeypatch):
+def test_messages_on_ended_processes_and_checks_follow_the_width(pytester, monkeypatch):
     for module in ("lines", "report.summary"):
         monkeypatch.setattr(f"pytest_fx.{module}.terminal_width", lambda: 70)
     pytester.makepyfile(

@@ -173,7 +173,7 @@ def test_without_a_batch_a_users_inputs_are_as_they_are_and_of_no_batch(resizabl
         ("resizable:numbers", "its input tensors share no first size: none"),
     ],
 )
-def test_inputs_that_cannot_have_that_many_samples_are_refused_with_what_to_do(resizable, factory, why):
+def test_inputs_that_cannot_have_that_many_samples_are_refused_with_a_remedy(resizable, factory, why):
     with pytest.raises(CannotLoadError, match=f"(?s)cannot have 3 sample.*{why}.*return a ZooModel, .* or leave out"):
         load_subject(case(factory, 3))
 

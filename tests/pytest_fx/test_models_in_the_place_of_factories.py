@@ -65,7 +65,7 @@ def test_a_module_that_a_name_leads_to_is_captured(mine):
     result.stdout.fnmatch_lines("E *InputError: mine:net has no example inputs")
 
 
-def test_what_is_neither_is_refused(mine):
+def test_a_value_that_is_neither_a_model_nor_a_factory_is_refused(mine):
     result = mine.runpytest("--fx-model", "mine:number")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines("ERROR: the factory 'mine:number' cannot be called")

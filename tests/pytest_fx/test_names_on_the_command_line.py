@@ -49,7 +49,7 @@ def test_passes_of_one_name_have_ids_rows_records_and_reproducers_of_their_own(t
     assert sorted(name.rpartition("_")[0] for name in written) == ["second_fuse_model", "third_fuse_model"]
 
 
-def test_a_pass_whose_name_nobody_else_has_keeps_it_short(two):
+def test_a_pass_with_a_unique_name_keeps_its_short_name(two):
     result = two.runpytest("--fx-model", "first:model", "--fx-pass", "first:fuse", "-k", CONTRACT)
     result.stdout.fnmatch_lines("first:model  fuse *")
 

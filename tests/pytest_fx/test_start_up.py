@@ -39,7 +39,7 @@ def test_the_options_are_in_the_help(pytester):
         result.stdout.fnmatch_lines(f"*{option}*")
 
 
-def test_the_fixtures_are_listed_with_what_they_are_for(pytester):
+def test_the_fixtures_are_listed_with_their_purpose(pytester):
     result = pytester.runpytest_subprocess("--fixtures")
     for fixture in (
         *("fx_model", "fx_traced", "fx_pass", "fx_transformed"),

@@ -55,7 +55,7 @@ def test_a_value_that_makes_no_sense_is_refused(pytester, option, texts, wanted)
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )
-def test_what_cannot_be_meant_is_refused(pytester, options, lines):
+def test_meaningless_values_are_refused(pytester, options, lines):
     result = pytester.runpytest(*options)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(lines)
@@ -71,6 +71,6 @@ def test_a_file_in_the_place_of_a_folder_is_refused(pytester, option):
 
 
 @pytest.mark.parametrize("keyword", ["baseline", "draw", "report"])
-def test_what_a_run_has_once_is_no_keyword_of_the_marker(pytester, keyword):
+def test_options_of_the_whole_run_are_no_keywords_of_the_marker(pytester, keyword):
     path = pytester.makepyfile(f"import pytest\n@pytest.mark.fx({keyword}='x')\ndef test_one(fx_device): pass")
     pytester.runpytest(path).stdout.fnmatch_lines(f"*the marker fx has no keyword '{keyword}'*")

@@ -50,7 +50,7 @@ def test_the_command_line_takes_one_pass_several_and_pipelines(theirs, text):
     assert "4 -> 4" in result.stdout.str()
 
 
-def test_the_ini_file_takes_what_the_command_line_takes(theirs):
+def test_the_ini_file_takes_the_values_of_the_command_line(theirs):
     theirs.makeini("[pytest]\nfx_pass = theirs:functional_relu,theirs:Renamed")
     result = theirs.runpytest(*MODEL, *ONE)
     result.assert_outcomes(passed=1, deselected=14)

@@ -29,7 +29,7 @@ def judge(pytester):
         ("lost_in_nan", "no output is a finite number"),
     ],
 )
-def test_a_wrong_pass_of_which_nothing_was_compared_is_not_judged(judge, model, reason):
+def test_a_wrong_pass_without_any_comparison_is_not_judged(judge, model, reason):
     result, verdict = judge(model, "mine:tanh_for_relu")
     result.assert_outcomes(skipped=1)
     assert verdict == "not judged"

@@ -355,7 +355,7 @@ def test_a_reference_that_depends_on_nothing_is_degenerate():
     assert judge(lambda x: x * 0 + 1, lambda x: x * 0 + 1, X).verdict == "degenerate reference"
 
 
-def test_a_candidate_whose_parameters_have_other_names_is_not_judged():
+def test_a_candidate_with_other_parameter_names_is_not_judged():
     class Other(nn.Module):
         def __init__(self):
             super().__init__()
@@ -405,7 +405,7 @@ def test_inputs_that_are_none_are_refused():
         judge(F.relu, F.relu, lambda seed: X)
 
 
-def test_what_a_candidate_prints_is_dropped(capfd):
+def test_output_printed_by_a_candidate_is_dropped(capfd):
     assert judge(F.relu, lambda x: (print("right"), F.relu(x))[1], X, timing=False)
     assert "right" not in capfd.readouterr().out
 

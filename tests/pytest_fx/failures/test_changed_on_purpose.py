@@ -96,7 +96,7 @@ TOGETHER = [
 
 
 @pytest.mark.parametrize("module, shape, change, second", TOGETHER)
-def test_what_a_pass_changes_on_purpose_is_not_the_first_wrong_node(module, shape, change, second):
+def test_an_intended_change_is_not_the_first_wrong_node(module, shape, change, second):
     def forget_the_bias(program):
         change(program, bias=False)
         program.recompile()
@@ -111,7 +111,7 @@ def test_what_a_pass_changes_on_purpose_is_not_the_first_wrong_node(module, shap
 
 
 @pytest.mark.parametrize("module, shape, change, second", TOGETHER)
-def test_a_fault_behind_what_was_changed_on_purpose_is_found(module, shape, change, second):
+def test_a_fault_after_an_intended_change_is_found(module, shape, change, second):
     def wrong_at_the_end(program):
         change(program, bias=True)
         last = program.get_submodule("last")

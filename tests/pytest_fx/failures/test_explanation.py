@@ -128,7 +128,7 @@ def test_a_second_failure_of_the_same_test_replaces_the_files_of_the_first(tmp_p
     assert [path.name for path in folder.iterdir()] == ["failure.md"]
 
 
-def test_what_goes_wrong_while_explaining_does_not_hide_the_failure(tmp_path, monkeypatch):
+def test_an_error_in_the_explanation_does_not_hide_the_failure(tmp_path, monkeypatch):
     def refuse(*parts, **options):
         raise ValueError("no way\nat all")
 

@@ -189,7 +189,7 @@ def test_a_baked_batch_size_is_found_where_it_is_used():
     assert wrong.mismatch == "view has the shape [6, 12] in the original and [2, 36] here"
 
 
-def test_a_node_whose_value_is_right_is_not_blamed_and_clears_what_only_it_reads():
+def test_a_node_with_a_right_value_and_its_private_operands_are_not_blamed():
     def move_the_factor(second):
         def pass_(program):
             for name, factor in (("first", 2.0), ("second", second)):
@@ -246,7 +246,7 @@ def test_a_number_that_opened_layers_ask_for_is_not_blamed_for_what_their_operat
     assert wrong.node.startswith("%batch_norm = call_function[torch.nn.functional.batch_norm]"), wrong
 
 
-def test_what_a_node_writes_to_is_known_by_its_place_or_its_keyword():
+def test_the_written_argument_is_known_by_position_or_keyword():
     program = fx.symbolic_trace(lambda x, y: (torch.add(x, 1, out=y), x.mul_(2), torch.add(x, y)))
     x, y, *calls, _ = program.graph.nodes
     assert [written_input(node) for node in calls] == [y, x, None]

@@ -124,7 +124,7 @@ class Surrounded(nn.Module):
         return x
 
 
-def test_a_fault_that_needs_what_comes_behind_is_found_without_what_comes_before():
+def test_a_fault_that_needs_later_nodes_is_found_without_earlier_nodes():
     def wrong_where_halved(program):
         for node in program.graph.find_nodes(op="call_function", target=torch.sigmoid):
             if any(user.target is operator.mul for user in node.users):
@@ -137,7 +137,7 @@ def test_a_fault_that_needs_what_comes_behind_is_found_without_what_comes_before
     assert budget.tried < 40
 
 
-def test_what_is_beyond_the_contract_on_the_model_may_be_so_by_rounding_alone_in_a_part():
+def test_a_fault_of_the_model_may_be_within_rounding_in_a_part():
     """The fault of the tutorial: a fold that forgets the epsilon of a batch norm with large variances."""
 
     class Classifier(nn.Module):
@@ -207,7 +207,7 @@ def test_where_nothing_may_be_spent_the_part_is_the_whole_program(spent):
     assert budget.tried == 0
 
 
-def test_what_was_spent_says_what_ended_the_search():
+def test_the_spent_budget_names_the_limit_that_ended_the_search():
     assert str(TrialBudget()) == "0 parts tried"
     assert str(TrialBudget(tries=0)) == "0 parts tried, which is the most"
     assert str(TrialBudget(seconds=0)) == "0 parts tried in 0 s of CPU time, which is the most"
@@ -218,7 +218,7 @@ def refuse_sigmoids(program):
         raise ValueError(f"no sigmoids among {len(program.graph.nodes)} nodes")
 
 
-def test_where_a_pass_raises_the_shortest_program_is_found_on_which_it_does():
+def test_the_shortest_program_on_which_a_pass_raises_is_found():
     part = part_of(Steps(), (torch.randn(4, 3),), refuse_sigmoids)
     assert called(part) == ["sigmoid"]
 
@@ -233,7 +233,7 @@ def test_another_exception_than_the_models_is_another_failure():
     assert len(part.program.graph.nodes) == 5
 
 
-def test_what_a_pass_does_to_the_structure_of_the_result_is_shown_with_its_output():
+def test_a_changed_output_structure_is_shown_with_the_output():
     class Pair(nn.Module):
         def forward(self, x):
             return torch.sigmoid(x + 1), {"scaled": x * 2}
@@ -475,7 +475,7 @@ def test_looking_for_a_part_leaves_the_tensors_of_a_large_model_as_they_were_whe
     assert all(torch.equal(each.tensor, each.values) for each in weights)
 
 
-def test_a_part_holds_what_writes_in_place_to_what_it_reads():
+def test_a_part_includes_in_place_writes_to_the_values_it_reads():
     class Written(nn.Module):
         def forward(self, x):
             hidden = torch.tanh(x)

@@ -91,7 +91,7 @@ def test_a_saved_test_finds_modules_of_the_model_that_are_not_beside_the_pass(mi
 
 
 @pytest.mark.thorough
-def test_a_saved_test_is_for_its_model_whatever_the_ini_file_says_of_models(mine, monkeypatch):
+def test_a_saved_test_uses_its_model_even_if_the_ini_file_names_others(mine, monkeypatch):
     mine.makeini("[pytest]\nfx_batch = 2\nfx_leaf =\n    choice\n    last\nfx_model = mine:network")
     path = saved(mine, "--fx-pass", "mine:wrong")
     require_failure(mine, monkeypatch, path)

@@ -161,7 +161,7 @@ def words(text):
 
 
 @pytest.mark.parametrize("pass_", [relu_to_gelu, swapped, without_eps, another_shape, scaled])
-def test_what_is_plainly_wrong_is_not_told_to_promise_less(pass_):
+def test_a_plain_fault_gets_no_advice_on_a_looser_contract(pass_):
     text = message_of(pass_)
     assert text.startswith("law '")
     assert "approximate(" not in text
@@ -180,7 +180,7 @@ def test_an_operation_that_is_left_out_is_no_rounding_error_however_little_it_do
 
 
 @pytest.mark.parametrize("pass_", [tanh_gelu, in_half_precision, rounded_weights, half_layer])
-def test_what_trades_accuracy_by_its_nature_is_told_what_to_promise(pass_):
+def test_a_pass_that_trades_accuracy_gets_advice_on_a_contract(pass_):
     text = message_of(pass_)
     assert text.startswith("law 'contract'")
     assert text.endswith(words(ADVICE))
@@ -243,7 +243,7 @@ def test_weights_of_a_model_in_two_dtypes_are_named():
     assert "try convert all of the model, .half() or .float()" in words(caught.value)
 
 
-def test_what_the_original_has_lost_by_the_pass_is_not_taken_for_right():
+def test_a_damaged_original_is_not_the_reference():
     assert located(doubled, subject()).startswith("the first node that goes wrong: %first = call_module[first]")
 
 

@@ -28,7 +28,7 @@ def broken_by(pass_, form="auto", model=net) -> set[str]:
     return {violation.law for violation in broken_laws(affordable(choose_laws(), run), run)}
 
 
-def test_a_node_before_what_it_uses_is_not_well_formed():
+def test_a_node_before_its_operand_is_not_well_formed():
     def disorder(graph_module: torch.fx.GraphModule) -> None:
         relu = next(node for node in graph_module.graph.nodes if node.target is aten.relu.default)
         next(iter(graph_module.graph.nodes)).prepend(relu)
@@ -94,13 +94,13 @@ def _detached(graph, node):
         return graph.call_function(aten.detach.default, (node,))
 
 
-def test_what_torch_cannot_pickle_need_not_be_pickled_afterwards():
+def test_a_program_that_torch_cannot_pickle_need_not_be_picklable_afterwards():
     run = run_of(clamp)
     assert broken_laws(affordable(choose_laws(), run), run) == []
     assert run.not_asked["form round trips"] == "what torch makes without the pass cannot be pickled either"
 
 
-def test_what_a_pass_is_given_has_no_node_of_ours():
+def test_the_program_given_to_a_pass_has_no_nodes_of_ours():
     nodes = []
 
     def look(graph_module: torch.fx.GraphModule) -> None:

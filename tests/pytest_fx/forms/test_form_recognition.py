@@ -101,7 +101,7 @@ def test_a_form_decides_and_an_unknown_one_names_all():
         load_pass(on_aten, "dialect")
 
 
-def test_random_programs_are_for_passes_on_what_is_captured():
+def test_random_programs_are_for_passes_on_captured_programs():
     with pytest.raises(CannotLoadError, match="form='graph'"):
         check_pass(on_graph)
 

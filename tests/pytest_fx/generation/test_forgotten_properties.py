@@ -74,7 +74,7 @@ def test_one_program_in_fifty_has(name: str) -> None:
     assert sum(re.search(form, source, re.MULTILINE) is not None for source in sources) >= 3
 
 
-def test_a_view_is_read_after_a_write_to_what_it_is_a_view_of() -> None:
+def test_a_view_is_read_after_a_write_to_its_base() -> None:
     def is_read(program: Program) -> bool:
         text, write = program.source, r"(\.\w+_\(| [-+*]=|\[.*\] [-+*]?=).*\n(.*\n)*.*[= (]"
         views = re.findall(r"(\w+) = (\w+)\.(?:mT|T|t\(|transpose\(|permute\()", text)
@@ -88,7 +88,7 @@ def test_a_view_is_read_after_a_write_to_what_it_is_a_view_of() -> None:
 
 
 @pytest.mark.parametrize("name", ["modules with hooks", "values of plain numbers", "frozen parameters"])
-def test_what_a_capture_keeps_of(name: str) -> None:
+def test_a_capture_keeps_the_form(name: str) -> None:
     ops, form = FORMS[name]
     programs_found = [
         program for program in drawn(150, *ops) if re.search(form, program.source) and not program.uses_random
@@ -101,7 +101,7 @@ def test_what_a_capture_keeps_of(name: str) -> None:
         assert str(captured(*actual.args, **actual.kwargs)) == str(wanted)
 
 
-def test_rows_of_zeros_and_negative_values_are_what_they_say() -> None:
+def test_gaps_are_rows_of_zeros_and_depths_are_negative() -> None:
     gaps = eval(TensorRecipe((3, 2), elements="gaps").text)
     assert gaps[:-1].all()
     assert not gaps[-1].any()
@@ -117,5 +117,5 @@ def test_values_of_arguments_come_from_types_and_documentation() -> None:
     assert "recompute_scale_factor" in values
 
 
-def test_what_takes_a_part_of_a_result_is_a_way_to_call_the_function() -> None:
+def test_taking_a_part_of_the_result_is_a_way_to_call_a_function() -> None:
     assert any("[::-1]" in choice.spelling for choice in choices_for(torch.cat))

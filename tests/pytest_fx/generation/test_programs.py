@@ -200,7 +200,7 @@ def test_captured_nodes_know_the_line_of_the_program(sample: list[Program]) -> N
 @pytest.mark.parametrize(
     "target", [F.gelu, torch.cat, "permute", "softmax", operator.sub, operator.setitem, nn.Conv1d, nn.LSTM, torch.topk]
 )
-def test_what_is_asked_for_is_frequent(target: Any) -> None:
+def test_requested_operations_are_frequent(target: Any) -> None:
     def uses(program: Program) -> bool:
         graph_module = fx.symbolic_trace(program.build())
         return any(
@@ -277,14 +277,14 @@ QUICK = list(FREQUENT)[:-6]
 
 
 @pytest.mark.parametrize("name", thorough_except(QUICK, FREQUENT))
-def test_programs_are_full_of_what_is_asked_for(name: str) -> None:
+def test_requests_are_frequent_in_programs(name: str) -> None:
     options, count, least, forms = FREQUENT[name]
     sources = [program.source for program in drawn(programs(**options), count)]
     for form in forms:
         assert sum(re.search(form, source, re.DOTALL) is not None for source in sources) >= least, form
 
 
-def test_operations_that_are_asked_for_follow_each_other() -> None:
+def test_requested_operations_follow_each_other() -> None:
     def follows(program: Program) -> bool:
         captured = fx.symbolic_trace(program.build(), program.concrete_args)
         gelus = captured.graph.find_nodes(op="call_function", target=F.gelu)
@@ -294,12 +294,12 @@ def test_operations_that_are_asked_for_follow_each_other() -> None:
 
 
 @pytest.mark.thorough
-def test_layers_that_are_asked_for_stand_beside_each_other() -> None:
+def test_requested_layers_run_in_parallel() -> None:
     examples = asked_for(nn.Linear)
     assert sum("parallel-layers" in program.features for program in examples) >= len(examples) * 0.4
 
 
-def test_which_optional_inputs_are_given_has_to_be_told_to_the_capture(sample: list[Program]) -> None:
+def test_capture_needs_to_know_which_optional_inputs_are_given(sample: list[Program]) -> None:
     with_options = [program for program in sample if program.concrete_args]
     assert with_options
     for program in with_options:
@@ -307,7 +307,7 @@ def test_which_optional_inputs_are_given_has_to_be_told_to_the_capture(sample: l
         fx.symbolic_trace(program.build(), program.concrete_args)(*inputs.args, **inputs.kwargs)
 
 
-def test_what_no_source_can_spell_is_not_asked_for() -> None:
+def test_functions_without_a_spelling_in_source_are_not_requested() -> None:
     assert choices_for(lambda x: x) == ()
 
 
@@ -437,7 +437,7 @@ def test_first_arguments_are_written_with_and_without_their_keywords() -> None:
         assert re.search(unnamed, source)
 
 
-def test_modules_are_called_what_is_asked_for_at_times() -> None:
+def test_some_modules_get_requested_names() -> None:
     examples = drawn(programs(ops=[nn.GELU], constants=("act", "forward", "class", "call_module")), 40)
     assert sum("self.act = " in program.source for program in examples) >= 3
     assert not any(re.search(r"self\.(forward|class|call_module) =", program.source) for program in examples)
@@ -445,7 +445,7 @@ def test_modules_are_called_what_is_asked_for_at_times() -> None:
 
 @few
 @given(st.data())
-def test_what_overlaps_is_not_written_to_and_random_numbers_are_not_drawn_of_constants(data: st.DataObject) -> None:
+def test_overlapping_tensors_are_not_written_and_constants_get_no_random_numbers(data: st.DataObject) -> None:
     builder = ProgramBuilder(Choices(data.draw), "Program")
     plain, overlapping = Value("x", torch.ones(4)), Value("y", torch.ones(4).unfold(0, 2, 1))
     constant = Value("self.buffer", torch.ones(4), traced=False)
@@ -461,7 +461,7 @@ def test_what_overlaps_is_not_written_to_and_random_numbers_are_not_drawn_of_con
 
 @few
 @given(st.data())
-def test_what_may_be_an_input_itself_is_not_augmented(data: st.DataObject) -> None:
+def test_values_that_may_be_an_input_are_not_augmented(data: st.DataObject) -> None:
     builder = ProgramBuilder(Choices(data.draw), "Program")
     builder.values.append(Value("x", torch.ones(3, 2).t()))
 
@@ -489,7 +489,7 @@ def test_inputs_that_stay_none_come_last(sample: list[Program]) -> None:
 
 @few
 @given(st.data())
-def test_what_an_attempt_that_fails_has_made_leaves_no_trace(data: st.DataObject) -> None:
+def test_a_failed_attempt_leaves_no_trace(data: st.DataObject) -> None:
     """Another value may soon have its memory: programs would depend on addresses."""
     builder = ProgramBuilder(Choices(data.draw), "Program")
     builder.input(TensorRecipe((2, 3)))
@@ -535,7 +535,7 @@ def test_programs_do_nothing_that_torch_warns_of_once_or_always(ops: list[Any]) 
 
 
 @pytest.mark.thorough
-def test_operations_that_are_asked_for_follow_each_other_in_the_opposite_order_too() -> None:
+def test_requested_operations_follow_each_other_in_the_opposite_order_too() -> None:
     """A pass looks from a result back to its operands, and to their other readers."""
 
     def ends_where_it_began(program: Program) -> bool:
@@ -678,7 +678,7 @@ def test_checks_refuse_variants_of_the_inputs_that_they_let_pass(sample: list[Pr
     assert sum(len(re.findall(r"assert|raise ValueError", each.source)) > 1 for each in examples) >= len(examples) * 0.3
 
 
-def test_checks_are_captured_with_what_they_say(sample: list[Program]) -> None:
+def test_checks_are_captured_with_their_messages(sample: list[Program]) -> None:
     for program in asked_for(getattr(torch, "_assert"))[:40]:  # noqa: B009
         captured = fx.symbolic_trace(program.build(), program.concrete_args)
         inputs = program.inputs.copies()

@@ -166,7 +166,7 @@ class Own(nn.Module):
         return x
 
 
-def test_what_has_no_text_is_left_alone():
+def test_programs_without_a_text_are_left_alone():
     own = fx.Graph()
     own.output(own.call_module("own", (own.placeholder("x"),)))
     assert transcribed(fx.GraphModule({"own": Own()}, own)) is None

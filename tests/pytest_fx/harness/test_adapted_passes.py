@@ -82,7 +82,7 @@ def breaks_the_code(graph_module: torch.fx.GraphModule):
     ids=lambda value: getattr(value, "__name__", None),
 )
 @pytest.mark.parametrize("in_a_pipeline", [False, True], ids=["alone", "in a pipeline"])
-def test_what_a_pass_leaves_that_is_no_program_is_its_fault(pass_: Any, message: str, in_a_pipeline: bool) -> None:
+def test_an_invalid_program_is_the_fault_of_the_pass(pass_: Any, message: str, in_a_pipeline: bool) -> None:
     pipeline = fx.passes.PassPipeline([adapt(pass_)]) if in_a_pipeline else pass_
     with pytest.raises(LawViolation, match=message) as caught:
         check(pipeline)
@@ -134,7 +134,7 @@ def test_passes_are_not_blamed_for_programs_that_torch_fx_cannot_capture_again(p
     assert search(pass_, AddsOne).unjudged == 0
 
 
-def test_what_a_pass_raises_itself_on_such_a_program_is(tmp_path, monkeypatch):
+def test_an_error_of_the_pass_itself_on_such_a_program_is_its_fault(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(LawViolation, match="cannot take this"):
         search(takes_no_writes, SetsAnElement)
@@ -149,7 +149,7 @@ TOOLS = {
 
 
 @pytest.mark.parametrize("of_torch", TOOLS.values(), ids=TOOLS.keys())
-def test_tools_of_torch_fx_take_what_we_capture(of_torch):
+def test_tools_of_torch_fx_take_our_captures(of_torch):
     def use(graph_module: torch.fx.GraphModule):
         return of_torch(graph_module)
 
@@ -244,7 +244,7 @@ def test_outputs_and_inputs_of_any_layout_are_judged(lay_out):
         assert caught.value.law == law
 
 
-def test_what_torch_fx_optimizes_for_inference_is_judged():
+def test_optimize_for_inference_of_torch_fx_is_judged():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # it uses a part of TorchScript that is going away
         from torch.fx.experimental.optimization import optimize_for_inference
@@ -262,7 +262,7 @@ def test_what_torch_fx_optimizes_for_inference_is_judged():
         check_program(optimized, build, lambda: ((torch.ones(2, 3, 8, 8),), {}), laws=["gradients"])
 
 
-def test_the_suite_does_not_blame_a_pass_for_what_torch_fx_cannot_capture_again(pytester):
+def test_a_pass_is_not_blamed_if_torch_fx_cannot_capture_the_result_again(pytester):
     pytester.makepyfile(
         mine="""
         import torch, torch.fx

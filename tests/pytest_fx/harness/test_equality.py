@@ -49,7 +49,7 @@ def test_tolerance_grows_with_finite_numbers_and_is_none_for_the_rest(expected, 
 
 
 @pytest.mark.parametrize("values", [torch.arange(4.0).reshape(1, 4).mT, torch.ones(4)[::4]])
-def test_bits_are_compared_whatever_the_stride_of_a_dimension_of_size_one(values):
+def test_bits_are_compared_for_any_stride_of_a_dimension_of_size_one(values):
     assert not Leaf("", values, values.clone()).bits_differ.any()
     assert Leaf("", values, values + 1).bits_differ.all()
 
@@ -143,7 +143,7 @@ def test_devices_and_layouts_must_agree(expected, actual, mismatch):
     ],
 )
 @pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta", "ignore:.*quantize_per_tensor")
-def test_sparse_and_quantized_tensors_are_compared_by_what_they_represent(kept):
+def test_sparse_and_quantized_tensors_are_compared_by_their_dense_values(kept):
     first, other = torch.eye(2), torch.eye(2)
     other[1, 1] = 2
     (same,) = pair_leaves(kept(first), kept(first))
@@ -170,7 +170,7 @@ def test_tensors_without_values_or_shape_are_refused_with_their_place(value, why
     assert why in str(error.value)
 
 
-def test_the_worst_element_knows_its_steps_and_what_is_left_of_the_signal():
+def test_the_worst_element_has_its_steps_and_the_sqnr():
     pair = leaf([1.0, 2.0], [1.0, 2.0000005])
     difference = worst_difference(pair, pair.bits_differ, pair.errors, pair.errors * 0)
     assert difference is not None
@@ -267,7 +267,7 @@ def test_complex_numbers_are_as_far_apart_as_the_worse_part():
 
 
 @pytest.mark.parametrize("one, other", [(3, 4), (True, False), (math.nan, 1.0), (1.0, math.nan), (math.nan * 1j, 1j)])
-def test_integers_and_what_is_no_number_have_no_steps(one, other):
+def test_integers_and_nan_have_no_steps(one, other):
     assert ulps_apart(torch.tensor(one), torch.tensor(other)) is None
 
 

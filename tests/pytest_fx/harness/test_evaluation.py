@@ -20,7 +20,7 @@ def test_float32_on_a_gpu_is_no_tf32_while_programs_are_judged():
     assert cudnn.allow_tf32
 
 
-def test_what_the_user_allows_of_all_products_is_not_allowed_while_programs_are_judged():
+def test_reduced_precision_products_are_disabled_while_programs_are_judged():
     kinds = [(backend, kind) for backend in ("cuda", "mkldnn") for kind in ("matmul", "conv", "rnn")]
 
     def precisions():

@@ -107,7 +107,7 @@ def test_a_model_that_raises_in_float64_for_another_reason_has_no_reference_ther
     assert isinstance(subject_of(Refusing(), "guided").eager(float64=True).error, ValueError)
 
 
-def test_what_reads_memory_as_float32_is_not_a_cast():
+def test_reinterpreting_memory_as_float32_is_not_a_cast():
     class Bits(nn.Module):
         def __init__(self):
             super().__init__()
@@ -152,7 +152,7 @@ def test_such_a_model_is_differentiated_in_float64():
     assert gradients["weight"].dtype == torch.float64
 
 
-def test_variants_of_the_inputs_share_what_is_known_of_the_casts():
+def test_variants_of_the_inputs_share_the_known_casts():
     subject = subject_of(Making(MADE["float"]))
     other = subject.at(1)
     assert other.eager(float64=True).error is None

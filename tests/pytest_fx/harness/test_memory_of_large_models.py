@@ -173,7 +173,7 @@ def test_a_large_model_that_holds_its_parameters_in_a_list_too_is_shared(dtype):
     assert torch.equal(shared_copy, expected)
 
 
-def test_what_was_written_to_a_large_model_is_seen_and_new_tensors_are_lent():
+def test_writes_to_a_large_model_are_detected_and_new_tensors_are_lent():
     subject = large()
 
     def writes(program):
@@ -189,7 +189,7 @@ def test_what_was_written_to_a_large_model_is_seen_and_new_tensors_are_lent():
     assert torch.equal(pass_run.after.get_submodule("0").weight, 2 * before)
 
 
-def test_what_a_call_writes_to_a_large_model_is_undone():
+def test_writes_of_a_call_to_a_large_model_are_undone():
     class Counting(nn.Module):
         def __init__(self):
             super().__init__()
@@ -224,7 +224,7 @@ def test_a_large_model_has_one_program_in_float64_at_a_time():
     assert pass_run.after_float64 is not None, "it is made again"
 
 
-def test_a_program_in_float64_lets_its_tensors_go_although_somebody_holds_it():
+def test_a_float64_program_releases_its_tensors_while_it_is_referenced():
     pass_run = PassRun(large(), lambda program: None)
     program = pass_run.after_float64
     weight = weakref.ref(program.get_submodule("0").weight)
@@ -264,7 +264,7 @@ def test_a_runner_copies_no_large_tensor_in_memory():
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.bool, torch.complex64, torch.int64])
 @pytest.mark.parametrize("rows", [3, 2**11])
-def test_stored_tensors_are_what_they_were(dtype, rows):
+def test_stored_tensors_are_unchanged(dtype, rows):
     tensor = torch.randn(rows, 1024).to(dtype)
     stored = StoredTensors()
     stored["values"] = tensor
@@ -301,7 +301,7 @@ def test_large_tensors_are_compared_in_pieces():
     assert sum(piece.numel() for (piece,) in in_pieces(x)) == x.numel()
 
 
-def test_batch_norms_are_folded_without_keeping_what_is_replaced():
+def test_batch_norms_are_folded_without_keeping_the_old_weights():
     module = nn.Sequential(nn.Conv2d(8, 8, 3), nn.BatchNorm2d(8), nn.Conv2d(8, 8, 3), nn.BatchNorm2d(8)).eval()
     program = fx.symbolic_trace(module)
     weight = weakref.ref(module[0].weight)
@@ -355,7 +355,7 @@ class Rewriting(nn.Module):
         return nn.functional.batch_norm(self.linear(x), self.mean, self.variance, training=True)
 
 
-def test_what_timed_calls_write_to_a_large_model_is_undone_also_where_they_end_in_an_error():
+def test_writes_of_timed_calls_to_a_large_model_are_undone_even_after_an_error():
     torch.manual_seed(0)
     subject = Subject("rewriting", Rewriting(), lambda input_set: Arguments((torch.randn(16, 1024),)))
     assert subject.is_large

@@ -120,7 +120,7 @@ def test_the_pass_is_called_once_for_all_that_ask():
     assert len(calls) == 1
 
 
-def test_eager_computes_what_it_did_after_a_pass_that_wrote_to_the_original():
+def test_eager_is_unchanged_after_a_pass_that_wrote_to_the_original():
     def zero(program):
         with torch.no_grad():
             for parameter in program.parameters():

@@ -163,7 +163,7 @@ def test_a_change_of_the_process_is_named_and_restored(usual_process, sentence):
     assert before.changes() == []
 
 
-def test_what_is_restored_works_as_before(usual_process):
+def test_the_restored_state_works_as_before(usual_process):
     before = ProcessState.now()
     for change in CHANGES.values():
         if change is not CHANGES["builtins.len is another function"]:
@@ -197,7 +197,7 @@ def test_new_attributes_registered_passes_and_drawn_numbers_are_no_changes():
     del torch.a_new_attribute, nn.Linear.a_new_attribute
 
 
-def test_what_an_import_may_do_is_no_change_where_a_module_was_imported(tmp_path, monkeypatch):
+def test_side_effects_of_an_import_are_no_change(tmp_path, monkeypatch):
     (tmp_path / "sets_a_variable.py").write_text("import os\nos.environ['FX_TEST_SET'] = '1'\n")
     monkeypatch.syspath_prepend(tmp_path)
     before = ProcessState.now()

@@ -78,7 +78,7 @@ def test_a_program_that_draws_random_numbers_gives_the_same_output_twice():
     assert torch.equal(torch.get_rng_state(), state)
 
 
-def test_no_gradients_are_recorded_and_an_error_is_what_came_of_the_call():
+def test_no_gradients_are_recorded_and_an_error_is_the_result_of_the_call():
     assert not Runner(nn.Linear(2, 2))(Arguments((torch.ones(1, 2),)), torch.float32).output.requires_grad
     assert isinstance(seen(lambda x: x.no_such_method(), torch.ones(1)).error, AttributeError)
 
@@ -100,7 +100,7 @@ class Counting(nn.Module):
 
 
 @pytest.mark.parametrize("elements", [2, 2**17])
-def test_what_a_call_writes_to_the_state_is_reported_and_undone(elements):
+def test_writes_of_a_call_to_the_state_are_reported_and_undone(elements):
     module = Counting(elements)
     module.factor.data
     runner = Runner(module)
@@ -164,7 +164,7 @@ def write_more(program):
 
 @pytest.mark.parametrize("pass_", [lose_the_write, write_more])
 @pytest.mark.parametrize("contract", [exact, close, approximate(60)])
-def test_what_is_written_to_inputs_is_held_to_the_contract_as_well(pass_, contract):
+def test_the_contract_also_applies_to_written_inputs(pass_, contract):
     (violation, *_) = [
         candidate for candidate in violations_of(writing(), pass_, contract, "own") if "inputs" in candidate.law
     ]

@@ -76,7 +76,7 @@ def test_a_model_without_inputs_says_how_to_give_some():
         Subject("own", nn.Identity(), None).arguments()
 
 
-def test_inputs_are_the_same_whatever_the_default_dtype_is():
+def test_inputs_do_not_depend_on_the_default_dtype():
     model = get_model("mlp")
     subject = Subject("mlp", model.build(), lambda input_set: Arguments(model.example_inputs(2, input_set)))
     (expected,) = subject.arguments().args
@@ -97,7 +97,7 @@ class Counting(nn.Module):
 
 
 @pytest.mark.parametrize("float64", [False, True])
-def test_what_calls_write_is_undone(float64):
+def test_writes_of_calls_are_undone(float64):
     subject = Subject("counting", Counting(), lambda input_set: Arguments((torch.ones(2),)))
     runner = subject.runner(subject.captured)
     dtype = torch.float64 if float64 else torch.float32
@@ -120,7 +120,7 @@ class ReturnsItsCount(nn.Module):
         return self.calls.add_(x), x
 
 
-def test_an_output_that_lies_in_a_buffer_is_what_it_was_when_it_was_given():
+def test_an_output_in_a_buffer_keeps_its_value_at_return():
     subject = Subject("counting", ReturnsItsCount(), lambda input_set: Arguments((torch.ones(1),)), input_set_count=3)
     assert [subject.eager(input_set).output[0].item() for input_set in range(3)] == [1, 1, 1]
     assert subject.shared_copy().calls.item() == subject.captured.calls.item() == 0
@@ -140,13 +140,13 @@ def test_a_model_of_many_elements_is_of_full_size():
     assert not Subject("small", nn.Linear(8, 8), None).is_full_size
 
 
-def test_what_is_in_float64_already_is_known():
+def test_float64_subjects_are_recognized():
     arguments = Arguments((torch.ones(2, 4, dtype=torch.float64),))
     assert Subject("float64", nn.Linear(4, 2).double(), lambda input_set: arguments).is_float64
     assert not Subject("float32", nn.Linear(4, 2), lambda input_set: arguments).is_float64
 
 
-def test_a_copy_in_another_dtype_keeps_what_is_tied_and_what_is_frozen():
+def test_a_copy_in_another_dtype_keeps_tied_and_frozen_parameters():
     module = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
     module[1].weight = module[0].weight
     module[0].bias.requires_grad_(False)

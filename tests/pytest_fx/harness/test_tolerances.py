@@ -74,7 +74,7 @@ def test_every_number_has_its_reason_below_it_and_a_use():
         assert any(re.search(rf"\b{name}\b", text) for text in others), f"nothing uses {name}"
 
 
-def test_documents_say_what_a_contract_allows():
+def test_documents_state_the_tolerances_of_contracts():
     rtol, atol = (f"{number:g}".replace("e-0", "e-") for number in (close.rtol, close.atol))
     factor = {8.0: "eight"}.get(close.error_factor, f"{close.error_factor:g}")
     documents = MODULE.parents[2] / "docs"

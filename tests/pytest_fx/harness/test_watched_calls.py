@@ -13,7 +13,7 @@ from pytest_fx.harness.subject import Subject
 from pytest_fx.laws import affordable, broken_laws, choose_laws, law_called
 
 
-def test_what_a_call_changes_of_the_process_is_restored_and_reported():
+def test_process_changes_by_a_call_are_restored_and_reported():
     sinh = torch.sinh
     judged = fooling.given().subject()
     pass_run = PassRun.given(judged, fooling.Patches(judged.fresh()), label="mine")
@@ -134,7 +134,7 @@ def test_a_program_that_lets_an_output_share_no_memory_any_more_breaks_the_law_o
     assert violation.law == "aliasing"
 
 
-def test_what_the_compiler_of_torch_wraps_when_it_first_compiles_is_no_change_of_the_process(monkeypatch):
+def test_wrappers_of_the_first_torch_compile_are_no_change_of_the_process(monkeypatch):
     class Compiling(fooling.Program):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             mutation_guard.install_generation_tagging_init()

@@ -86,7 +86,7 @@ def test_boxes_behind_a_threshold_are_judged_box_by_box():
         judge(made(detect), made(wrong), boxes, scores)
 
 
-def test_what_rounding_alone_decides_may_be_decided_otherwise():
+def test_a_decision_by_rounding_alone_may_differ():
     module = made(lambda self, x: torch.floor(x / 0.1))
     program = made(lambda self, x: torch.floor(x * (1 / 0.1)))
     judge(module, program, torch.arange(60.0).reshape(2, 30) / 10)
@@ -135,7 +135,7 @@ def test_once_a_law_on_values_is_broken_no_other_law_runs_eager_with_its_values_
     assert counts[0] == counts[1] > 0
 
 
-def test_what_a_law_found_out_of_eager_serves_for_a_second_look(network, monkeypatch):
+def test_a_second_look_reuses_the_runs_of_eager(network, monkeypatch):
     """A batch norm may depend on how values lie in memory, so that the law is judged under other modes, too."""
     runs = []
     monkeypatch.setattr(Perturbed, "__init__", lambda self, *args: runs.append(1) or made_so(self, *args))

@@ -89,7 +89,7 @@ def test_a_pass_that_cuts_gradients_and_keeps_values_is_reported_with_the_edit_a
     pytester.runpytest(test).assert_outcomes(failed=1)
 
 
-def test_what_autograd_says_is_kept(run):
+def test_the_error_of_autograd_is_shown(run):
     result = run("written_over")
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(

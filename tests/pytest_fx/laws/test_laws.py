@@ -93,7 +93,7 @@ ROWS = of_theme("single_laws", "single_laws_of_outputs")
 
 
 @pytest.mark.parametrize("row", ROWS, ids=[row.name for row in ROWS])
-def test_a_pass_that_breaks_one_law_is_told_which_in_words(row):
+def test_a_pass_that_breaks_one_law_gets_its_name_and_a_message(row):
     if row.kind == "on demand":
         assert broken_by(row.pass_, contract=row.contract) is None
     violation = violation_of(row, laws=row.laws if row.kind == "on demand" else None)
@@ -106,7 +106,7 @@ def test_a_law_can_be_checked_alone(row):
     assert violation_of(row, laws=row.laws[:1]).law == row.laws[0]
 
 
-def test_a_pass_may_refuse_by_a_check_of_its_own_what_a_check_refused():
+def test_a_pass_may_replace_a_check_by_its_own():
     def refuse_sooner(graph_module):
         graph = graph_module.graph
         x, first = list(graph.nodes)[:2]
@@ -184,7 +184,7 @@ def adds_to_a_buffer(self, x):
     ],
     ids=["shape of an input", "values of an input", "values of a buffer"],
 )
-def test_the_message_says_to_what_the_program_writes_otherwise(forward, target, written, place):
+def test_the_message_names_the_differently_written_value(forward, target, written, place):
     def write_twice(graph_module):
         node = node_of(graph_module, target)
         with graph_module.graph.inserting_after(node):
@@ -273,7 +273,7 @@ def test_the_table_has_the_calls_that_a_law_takes(law, monkeypatch):
     assert counted.count == law.calls
 
 
-def test_every_law_is_in_the_guide_with_what_excuses_a_pass_from_it():
+def test_every_law_is_in_the_guide_with_its_waivers():
     guide = (Path(laws.__path__[0]).parents[1] / "docs" / "properties.md").read_text("utf-8")
     for law in TABLE:
         assert f"\n{law.name} ({law.kind})\n" in guide
@@ -343,7 +343,7 @@ def test_a_broken_gradient_of_a_pass_that_approximates_is_its_own_business():
     assert broken_by(cut_the_gradient, contract=approximate(sqnr_db=40)) is None
 
 
-def test_a_pass_says_what_it_changes_on_purpose():
+def test_a_pass_declares_its_intended_changes():
     def renamed(graph_module):
         rename_an_input(graph_module)
 
@@ -445,7 +445,7 @@ def test_a_parameter_of_a_module_called_input_is_not_taken_for_an_input():
     assert broken_by("fuse-conv-bn", of(lambda m, x: m.input(m.conv(x)), torch.ones(2, 2, 2), **layers)) is None
 
 
-def test_gradients_of_what_is_not_finite_are_not_judged():
+def test_gradients_of_non_finite_values_are_not_judged():
     def take_the_second_of_two(graph_module):
         node = node_of(graph_module, F.relu6)
         with graph_module.graph.inserting_before(node):
@@ -480,14 +480,14 @@ def tanh_by_quotient(graph_module):
     fx.replace_pattern(graph_module, lambda x: torch.tanh(x), lambda x: torch.sinh(x) / torch.cosh(x))
 
 
-def test_what_follows_from_an_infinity_is_not_compared():
+def test_values_computed_from_an_infinity_are_not_compared():
     witness = of(lambda m, x: torch.sigmoid(torch.tanh(x)), torch.full((8,), torch.inf))
     assert broken_by(tanh_by_quotient, witness, contract=close) is None
     assert broken_by(tanh_by_quotient, witness, contract=exact) == "contract"
 
 
 @pytest.mark.parametrize("cast", [lambda x: x.to(torch.float16), lambda x: x.half(), lambda x: x.type(torch.float16)])
-def test_what_follows_from_an_overflow_of_finite_values_in_a_conversion_is_not_compared(cast):
+def test_values_after_an_overflowing_conversion_are_not_compared(cast):
     def divide_first(graph_module):
         # x * 60 / 2 in half precision overflows where x * 30 does not
         node_of(graph_module, operator.mul).update_arg(1, 30.0)
@@ -508,14 +508,14 @@ def softmax_of_exponentials(graph_module):
 
 
 @pytest.mark.parametrize("largest", [100.0, 1e5], ids=["finite in float64", "in float64, too"])
-def test_what_follows_from_an_overflow_of_which_eager_makes_nan_is_not_compared(largest):
+def test_overflows_that_eager_turns_into_nan_are_not_compared(largest):
     witness = of(lambda m, x: torch.exp(x) / torch.exp(x).sum(-1, True), torch.tensor([[1.0, 2.0], [1.0, largest]]))
     assert answer(witness).isnan().any(1).tolist() == [False, True]
     assert broken_by(softmax_of_exponentials, witness, contract=close, laws=("contract",)) is None
     assert broken_by(softmax_of_exponentials, witness, contract=exact) == "contract"
 
 
-def test_what_becomes_a_constant_when_it_is_captured_again_may_lose_its_container():
+def test_a_container_that_is_constant_in_the_second_capture_may_be_lost():
     def without_dropout(graph_module):
         bypass(graph_module, nn.Dropout)
 
@@ -524,7 +524,7 @@ def test_what_becomes_a_constant_when_it_is_captured_again_may_lose_its_containe
     assert broken_by(without_dropout, witness, contract=exact) is None
 
 
-def test_what_is_computed_of_a_weight_with_gaps_in_memory_may_have_other_last_bits():
+def test_results_of_a_strided_weight_may_have_other_last_bits():
     def fold(graph_module):
         graph_module.folded = nn.Parameter(graph_module.weight @ graph_module.weight.t())
         relu_by_function(graph_module)
@@ -540,12 +540,12 @@ def rsqrt_by_function(graph_module):
     fx.replace_pattern(graph_module, lambda x: 1.0 / torch.sqrt(x), lambda x: torch.rsqrt(x))
 
 
-def test_a_program_that_writes_in_place_may_write_to_what_an_operation_keeps():
+def test_a_program_may_write_in_place_to_a_saved_tensor_of_an_operation():
     witness = of(lambda m, x: (1.0 / torch.sqrt(x)).relu_(), torch.ones(2, 2))
     assert broken_by(rsqrt_by_function, witness, contract=close) is None
 
 
-def test_a_program_that_writes_in_place_may_write_to_what_an_operation_is_given():
+def test_a_program_may_write_in_place_to_the_operand_of_an_operation():
     def forward(self, x):
         y = x * 0.5 * (1.0 + torch.erf(x / 2**0.5))
         return y, x.add_(1)
@@ -586,7 +586,7 @@ def relu_by_a_factor(factor):
     return pass_
 
 
-def test_what_is_written_with_the_values_that_were_there_may_get_other_rounding_errors():
+def test_a_write_that_repeats_the_old_values_may_have_other_rounding_errors():
     def average(self, x):
         self.mean.copy_(torch.relu(x).mean(0))
         return x + 1

@@ -65,7 +65,7 @@ def test_many_share_and_one_that_wants_to_be_alone_waits_for_all(holder):
         assert holder("a run", "shared").holds()  # who waits holds nothing up
 
 
-def test_nobody_shares_with_one_that_is_alone(holder):
+def test_an_exclusive_lock_is_not_shared(holder):
     with holder.lock.turn(alone=True):
         other = holder("a run", "shared")
         assert other.waits()

@@ -210,7 +210,7 @@ def a_measurement(program: str) -> dict:
 
 
 @pytest.mark.thorough
-def test_what_workers_reported_before_the_run_is_killed_is_kept(user):
+def test_reports_of_workers_before_the_run_is_killed_are_kept(user):
     path = user.makepyfile(
         """
         import time

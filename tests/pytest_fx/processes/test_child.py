@@ -46,14 +46,14 @@ def test_an_end_that_was_not_requested_is_distinguished_from_others(act, limits,
     assert ending_of(act, limits).kind == kind
 
 
-def test_the_users_line_is_known_for_what_ends_in_native_code():
+def test_the_users_line_is_known_for_an_end_in_native_code():
     ending = ending_of(crash)
     assert (ending.kind, ending.cause) == ("SIGSEGV", "ended its process by the signal SIGSEGV")
     assert ending.where.endswith("in crash:  ctypes.string_at(0)")
     assert __file__ in ending.where
 
 
-def test_what_was_sent_before_the_end_arrives_first():
+def test_messages_sent_before_the_end_arrive_first():
     def act(channel):
         channel.send(b"x" * 10_000_000)
         os._exit(1)

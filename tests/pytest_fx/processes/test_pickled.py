@@ -43,7 +43,7 @@ def test_memory_is_not_shared_with_the_program_that_was_pickled():
     assert program.first.weight.any()
 
 
-def test_what_cannot_be_pickled_is_refused_as_pickle_does():
+def test_unpicklable_values_are_refused_as_pickle_does():
     program = fx.symbolic_trace(Tied())
     program.first.note = lambda: None
     with pytest.raises((pickle.PicklingError, AttributeError)) as refused:

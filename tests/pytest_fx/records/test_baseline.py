@@ -43,7 +43,7 @@ def test_a_larger_speedup_is_faster_and_exceeds_nothing():
     assert not change.exceeds(0.0)
 
 
-def test_what_noise_can_explain_is_no_change():
+def test_a_difference_within_the_noise_is_no_change():
     change = change_to(1.15, 0.08)
     assert change.slowdown > 0.04
     assert change.verdict == "no change shown"
@@ -135,7 +135,7 @@ def test_the_host_is_that_of_the_worker_that_measured(tmp_path, info, machine):
     assert measurement.host == "one"
 
 
-def test_a_machine_is_described_by_what_is_known_of_it():
+def test_a_machine_is_described_by_its_known_properties():
     assert describe({"host": "one", **MACHINE}) == "host one, a processor, torch 2.13.0, commit abc1234"
     assert describe({"device": "NVIDIA H100", **MACHINE}) == "NVIDIA H100, a processor, torch 2.13.0, commit abc1234"
     assert describe({}) == "torch ?"
@@ -185,7 +185,7 @@ def test_a_pass_that_adds_nodes_or_names_no_edits_does_less_only_if_it_does_noth
     assert replace(before, nodes_after=5, changed=False).less_than(before)
 
 
-def test_rows_that_nobody_timed_are_read_for_what_passes_changed(tmp_path):
+def test_rows_without_timings_are_read_for_the_changes_of_passes(tmp_path):
     row = {"model": "resnet50, batch 8", "program": "fuse-conv-bn", "nodes_before": 177, "nodes_after": 124}
     records = [{"row": {**row, "edits": 53, "changed": True}, "timing": None}, {"row": row, "timing": None}]
     path = tmp_path / "file"

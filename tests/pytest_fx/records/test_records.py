@@ -71,7 +71,7 @@ def test_a_file_is_replaced_whole_or_not_at_all(tmp_path):
     assert [file.name for file in tmp_path.iterdir()] == ["table.md"]
 
 
-def test_what_a_process_left_that_was_killed_while_it_replaced_a_file_is_removed(tmp_path):
+def test_old_temporary_files_of_killed_processes_are_removed(tmp_path):
     path = tmp_path / "table.md"
     for name, written in (("left", 0), ("written now", time.time())):
         other = tmp_path / f".table.md.{name}.pytest-fx"
@@ -81,7 +81,7 @@ def test_what_a_process_left_that_was_killed_while_it_replaced_a_file_is_removed
     assert sorted(file.name for file in tmp_path.iterdir()) == [".table.md.written now.pytest-fx", "table.md"]
 
 
-def test_a_measurement_says_on_what_it_was_made():
+def test_a_measurement_names_its_machine():
     described = describe_machine()
     assert described["cores"] >= 1
     assert described["host"] == platform.node()
@@ -102,7 +102,7 @@ def test_hidden_files_of_others_beside_a_file_that_is_replaced_stay(tmp_path):
     assert not leftover.exists()
 
 
-def test_a_record_names_the_build_of_torch_which_its_package_may_leave_out(monkeypatch):
+def test_a_record_names_the_build_of_torch_that_the_package_version_may_omit(monkeypatch):
     monkeypatch.setattr(torch, "__version__", "2.13.0+cu130")
     monkeypatch.setattr("pytest_fx.records.records.version", lambda _: "2.13.0")
     assert describe_machine.__wrapped__()["versions"]["torch"] == "2.13.0+cu130"

@@ -64,7 +64,7 @@ def test_between_tests_there_is_nothing_to_tell(tmp_path):
     assert list(unfinished(tmp_path)) == []
 
 
-def test_a_file_of_somebody_elses_under_the_same_number_is_not_written(tmp_path):
+def test_a_foreign_file_under_the_same_number_is_not_written(tmp_path):
     running = Running(tmp_path)
     running.begin("test", "what")
     number = running._file
@@ -91,7 +91,7 @@ def test_where_files_cannot_be_locked_none_stays_open(tmp_path, monkeypatch):
     assert len(os.listdir("/proc/self/fd")) == before
 
 
-def test_what_is_asked_of_one_test_leaves_the_others_to_be_told(tmp_path):
+def test_asking_for_one_unfinished_test_keeps_the_others(tmp_path):
     folder = tmp_path / ".pytest_fx" / RUNNING
     folder.mkdir(parents=True)
     for name in ("one", "two"):

@@ -24,7 +24,7 @@ def made_up_time(monkeypatch, start=0.0):
     return now
 
 
-def test_a_search_says_which_program_it_tries_and_how_long_the_others_take(monkeypatch):
+def test_a_search_shows_the_program_number_and_the_time_left(monkeypatch):
     now = made_up_time(monkeypatch, 100.0)
     texts = []
     progress = Progress(lambda test, what: texts.append(what))
@@ -73,7 +73,7 @@ def test_nothing_of_it_is_in_a_pipe(pytester):
     assert "tests done" not in str(result.stdout) and "\x1b[2K" not in str(result.stdout)
 
 
-def test_on_a_narrow_terminal_the_name_is_cut_before_what_the_test_does(monkeypatch):
+def test_on_a_narrow_terminal_the_name_is_cut_before_the_activity(monkeypatch):
     controller = Controller()
     test = "test_pass_keeps_its_contract[resnet50-fuse-conv-bn, batch 8]"
     controller.collect_here(test)
@@ -134,7 +134,7 @@ def now(monkeypatch):
     return made_up_time(monkeypatch)
 
 
-def test_the_line_has_the_test_and_how_long_the_rest_takes_by_what_others_of_its_kind_took(now):
+def test_the_line_has_the_test_and_the_time_left_estimated_from_similar_tests(now):
     controller = Controller(column=7)
     tests = ["it.py::a[1]", "it.py::b[1]", "it.py::a[2]", "it.py::b[2]"]
     controller.collect_here(*tests)
@@ -153,7 +153,7 @@ def test_the_line_has_the_test_and_how_long_the_rest_takes_by_what_others_of_its
     assert controller.written[-1] == "\n\x1b[2K\x1b[1A\x1b[8G"
 
 
-def test_beside_workers_the_line_has_what_is_done_and_what_runs_the_longest_first(now):
+def test_beside_workers_the_line_has_the_count_and_the_longest_running_test_first(now):
     controller = Controller()
     for worker in ("gw0", "gw1"):
         controller.collect(worker, "a.py::test_a[1]", "a.py::test_a[2]", "a.py::test_b", "a.py::test_c")
@@ -232,7 +232,7 @@ def test_the_line_is_away_while_pytest_writes_and_after_the_run(now):
     assert not controller.is_shown
 
 
-def test_what_a_worker_tells_arrives_by_a_channel_in_its_input(now):
+def test_progress_of_a_worker_arrives_by_the_channel_in_its_input(now):
     execnet = pytest.importorskip("execnet")
     controller = Controller()
     group = execnet.Group()
@@ -251,7 +251,7 @@ def test_what_a_worker_tells_arrives_by_a_channel_in_its_input(now):
     assert controller.last == "fx: 0 of 1 tests done: test_a: 30 pairs"
 
 
-def test_a_worker_sends_what_its_tests_tell_unless_its_controller_is_gone():
+def test_a_worker_sends_the_progress_of_its_tests_unless_its_controller_is_gone():
     sent = []
 
     def send(message):
@@ -270,7 +270,7 @@ def test_a_worker_sends_what_its_tests_tell_unless_its_controller_is_gone():
     assert sent == [("a.py::test_a", "program 1 of 20"), ("a.py::test_a", None), ("a.py::test_a", "lost")]
 
 
-def test_what_a_test_does_in_a_child_process_is_shown_by_its_parent(pytester, monkeypatch):
+def test_progress_of_a_child_process_is_shown_by_its_parent(pytester, monkeypatch):
     options = ("--fx-check", "fuse-conv-bn", "--fx-examples", "2", "--fx-isolate")
     line = on_the_line(pytester, monkeypatch, *options)
     assert "fx: 0 of 1 tests done: test_pass_keeps_the_laws[fuse-conv-bn]\x1b" in line

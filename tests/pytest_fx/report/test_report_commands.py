@@ -136,7 +136,7 @@ def test_of_two_equal_programs_at_most_one_in_forty_seems_slower():
     assert len(slower) / 60 <= 0.025
 
 
-def test_what_another_host_measured_is_not_compared():
+def test_measurements_of_another_host_are_not_compared():
     before = {("m", "p"): ReportedEntry("m", "p", "right", "one", 2.0, 1.99, 2.01)}
     now = {("m", "p"): ReportedEntry("m", "p", "right", "two", 1.0, 0.99, 1.01)}
     assert changes_between(before, now) == []

@@ -56,7 +56,7 @@ def test_hostile_names_are_data_and_no_markup():
     assert row_of(data_of(page), 0)["model"] == HOSTILE
 
 
-def test_a_row_has_what_the_tests_found_out_the_failure_and_the_earlier_runs():
+def test_a_row_has_its_results_its_failure_and_its_earlier_runs():
     page = page_of(made_up_run(), history(1, 2))
     data = data_of(page)
     timed, wrong = row_of(data, 0), row_of(data, 7)
@@ -93,7 +93,7 @@ def test_ten_thousand_rows_with_three_hundred_failures_take_less_than_ten_megaby
     assert len(data["rows"]) == 10_000 and len(data["failures"]) == 300 and data["leftOut"] == []
 
 
-def test_what_does_not_fit_is_left_out_and_the_page_says_so():
+def test_a_page_over_the_limit_omits_parts_and_names_them():
     run = made_up_run(400, 40)
     whole = page_of(run, history(1, 2, 3, 4, 5, rows=400))
     rest = len(whole.encode()) - len(json.dumps(data_of(whole)).encode())
@@ -122,7 +122,7 @@ def test_lines_that_belong_together_are_side_by_side_and_equal_ones_are_left_out
     assert len([row for row in rows if isinstance(row, tuple)]) == 1 + 7
 
 
-def test_a_marked_line_is_shown_in_a_program_of_any_length_and_what_is_missing_is_counted():
+def test_a_marked_line_is_shown_in_a_program_of_any_length_and_omitted_lines_are_counted():
     before = "\n".join(f"a{number}" for number in range(10_000))
     after = before.replace("a", "b")
     rows, left_out = side_by_side(before, after, (7000, 7000))

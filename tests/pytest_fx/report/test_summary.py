@@ -26,7 +26,7 @@ def report(*rows: SummaryRow, when: str = "call", failed: bool = False, timing: 
     return SimpleNamespace(when=when, failed=failed, user_properties=[("other", 1), *properties])
 
 
-def test_what_different_tests_found_out_about_one_program_is_one_row():
+def test_results_of_several_tests_of_one_program_are_one_row():
     (row,) = collect_rows([report(ERRORS), report(TIMES)])
     assert tuple(column.cell(row) for column in COLUMNS if not column.optional) == (
         "model",
@@ -51,7 +51,7 @@ def test_reports_of_set_up_and_tear_down_carry_the_same_properties_and_are_left_
     assert collect_rows([report(ERRORS, when="teardown")]) == []
 
 
-def test_what_no_test_found_out_is_a_dash_and_no_error_is_a_zero():
+def test_an_unknown_value_is_a_dash_and_an_error_of_zero_is_a_zero():
     assert [column.cell(SummaryRow("model", "capture")) for column in COLUMNS][3:] == ["-"] * (len(COLUMNS) - 3)
     exact = SummaryRow("model", "capture", dtype="float32", float64_error=0.0, error=0.0, eager_error=0.0)
     assert [column.cell(exact) for column in COLUMNS][6:8] == ["0", "0 (0) float32"]
@@ -181,7 +181,7 @@ def test_models_come_in_the_order_of_the_command_line(pytester):
     result.stdout.fnmatch_lines(["two_heads *capture*", "mlp *capture*"])
 
 
-def test_captures_come_before_passes_whatever_ran_first(user):
+def test_captures_come_before_passes_in_any_order_of_runs(user):
     path = user.makepyfile(
         """
         import mine
@@ -249,7 +249,7 @@ def test_no_color_is_obeyed(user, monkeypatch):
     assert "right" in written and "\x1b[" not in written
 
 
-def test_an_interrupted_run_says_what_was_done(pytester):
+def test_an_interrupted_run_reports_its_finished_tests(pytester):
     path = pytester.makepyfile(
         """
         def test_one(fx_traced, fx_equal):
@@ -268,7 +268,7 @@ def test_an_interrupted_run_says_what_was_done(pytester):
     assert "fx: interrupted after 1 of 3 tests; what they measured is above, and in .pytest_fx/last_run.json" in text
 
 
-def test_a_run_whose_tests_cannot_be_collected_does_not_say_that_it_was_interrupted(pytester):
+def test_a_collection_error_is_not_reported_as_an_interruption(pytester):
     result = pytester.runpytest("--fx-model", "mlp", pytester.makepyfile("import nowhere"))
     assert result.ret == pytest.ExitCode.INTERRUPTED
     result.stdout.no_fnmatch_line("fx: interrupted*")

@@ -313,7 +313,7 @@ def linear_to_the_same_size_on_three_dimensions(graph_module):
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("pass_", [pad_before_conv_by_reflection, linear_to_the_same_size_on_three_dimensions])
-def test_programs_come_nearer_to_what_a_pass_rarely_finds(check, pass_):
+def test_programs_approach_the_rare_pattern_of_a_pass(check, pass_):
     options = {"max_examples": 25, "without": ("gradients", "deterministic", "retraceable", "round trips")}
     seldom = check(pass_, **options).changed
     often = check(pass_, min_changed=seldom + 3, **options)
@@ -384,7 +384,7 @@ def test_a_law_that_reports_another_one_is_named_with_it(check):
         ({"kind": "often"}, "the kind of a law is one of 'always', 'sampled', 'demanded', not a str"),
     ],
 )
-def test_what_is_no_law_is_refused(fields, what):
+def test_an_invalid_law_is_refused(fields, what):
     with pytest.raises(FxError, match=what):
         Law(**{"name": "mine", "check": print, **fields})
 
@@ -440,7 +440,7 @@ def test_the_number_of_programs_is_that_of_hypothesis_unless_it_is_given(check):
 
 
 @pytest.mark.thorough
-def test_what_failed_comes_first_on_the_next_run_of_the_same_pass(check):
+def test_the_last_failure_is_tried_first_on_the_next_run_of_the_same_pass(check):
     settings = hypothesis.settings(database=InMemoryExampleDatabase())
     violation_of(check, add_as_sub, settings=settings, max_examples=200, seed=None)
     again = violation_of(check, add_as_sub, settings=settings, max_examples=1, seed=None)
@@ -496,7 +496,7 @@ def helper(x):
     return x.sigmoid() if x is None else torch.sigmoid(x)
 
 
-def test_what_a_pass_mentions_is_found_in_code_tables_defaults_and_helpers():
+def test_references_are_read_from_code_tables_defaults_and_helpers():
     references = references_of(uses_a_table_and_a_pattern)
     expected = {nn.GELU, F.gelu, "permute", torch.permute, nn.Conv2d, F.silu, torch.clamp, torch.sigmoid, torch.relu}
     assert expected <= set(references.operations)
@@ -504,7 +504,7 @@ def test_what_a_pass_mentions_is_found_in_code_tables_defaults_and_helpers():
     assert [node.target for node in program.graph.nodes][1:3] == [torch.neg, torch.relu]
 
 
-def test_what_a_pass_mentions_is_found_in_fields_and_in_what_it_adapts():
+def test_references_are_read_from_fields_and_adapted_passes():
     @dataclass
     class Fuse:
         target: object = torch.cos
@@ -520,7 +520,7 @@ def test_what_a_pass_mentions_is_found_in_fields_and_in_what_it_adapts():
     assert nn.Linear in references_of(fx.passes.FuseConvBN()).operations
 
 
-def test_what_a_pass_mentions_has_functions_of_linear_algebra_attributes_and_infinities():
+def test_references_include_linear_algebra_attributes_and_infinities():
     def masks(program):
         for node in program.graph.find_nodes(op="call_function", target=torch.linalg.vector_norm):
             node.args = (-math.inf, "mT", "act", "norm")
@@ -530,7 +530,7 @@ def test_what_a_pass_mentions_has_functions_of_linear_algebra_attributes_and_inf
     assert {math.inf, -math.inf, "act", "norm"} <= set(references.constants)
 
 
-def test_checks_are_found_by_their_names_and_where_a_pass_asks_what_must_not_be_erased():
+def test_checks_are_references_by_name_and_by_a_question_about_impurity():
     def erase(program):
         for node in program.graph.find_nodes(op="call_function", target=torch._assert):
             program.graph.erase_node(node)
@@ -546,7 +546,7 @@ def test_checks_are_found_by_their_names_and_where_a_pass_asks_what_must_not_be_
     assert torch._assert not in references_of(relu_method_as_function).operations
 
 
-def test_what_a_set_names_is_found_in_the_same_order_in_every_process():
+def test_references_in_a_set_have_the_same_order_in_every_process():
     def activations(program):
         return program.graph.find_nodes(op="call_function", target=wanted)
 
@@ -565,7 +565,7 @@ def never_return():
             continue
 
 
-def test_a_watchdog_ends_what_catches_every_exception():
+def test_a_watchdog_ends_a_pass_that_catches_every_exception():
     with Watchdog() as watchdog:
         with pytest.raises(TookTooLong), watchdog.limit(0.05):
             never_return()
@@ -645,7 +645,7 @@ def relu_in_torch(graph_module: torch.fx.GraphModule):
         (relu_in_torch, ReturnsASize),
     ],
 )
-def test_what_tools_of_torch_fx_do_wrong_is_not_blamed_on_passes(check, pass_, program):
+def test_faults_of_torch_fx_tools_are_not_blamed_on_passes(check, pass_, program):
     report = check(pass_, programs=program_given(program), max_examples=1)
     assert report.unjudged == 1
 
@@ -709,12 +709,12 @@ def test_a_program_that_returns_no_finite_number_is_not_counted_as_changed(check
     assert "1 were not judged: what they return is empty or not finite" in str(report)
 
 
-def test_what_a_pass_for_torch_fx_does_wrong_itself_is_blamed_on_it(check):
+def test_faults_of_a_torch_fx_pass_itself_are_blamed_on_it(check):
     violation = violation_of(check, silu_before_its_user, programs=program_given(WrittenAfterwards), max_examples=1)
     assert violation.law == "contract"
 
 
-def test_what_a_pass_added_goes_back_to_where_the_nodes_were_that_it_replaced():
+def test_new_nodes_move_to_the_places_of_the_nodes_they_replace():
     def forward(x, y):
         first = y * torch.sigmoid(y)
         y.neg_()
@@ -755,7 +755,7 @@ def test_programs_are_the_same_ones_in_each_run_where_hypothesis_is_told_so(chec
 
 
 @pytest.mark.parametrize("given", [None, programs(steps=4)], ids=["drawn", "of a strategy"])
-def test_programs_of_a_seed_do_not_depend_on_what_other_modules_mention(check, tmp_path, monkeypatch, given):
+def test_programs_of_a_seed_do_not_depend_on_other_modules(check, tmp_path, monkeypatch, given):
     def run():
         recorded = []
         keep = lambda program: recorded.append((program.training, re.sub(r"<program \d+>", "", program.code)))  # noqa: E731
@@ -913,7 +913,7 @@ def marked(graph_module):
         add_as_sub(graph_module)
 
 
-def test_what_is_told_first_is_what_the_program_was_made_smaller_by(tmp_path):
+def test_the_message_starts_with_the_violation_that_guided_the_shrinking(tmp_path):
     class Program(nn.Module):
         def __init__(self):
             super().__init__()

@@ -330,7 +330,7 @@ def texts_after(pass_):
         (by_shape, 'self.register_buffer("scale", torch.ones(6, 2))'),
     ],
 )
-def test_programs_get_what_a_pass_compares_them_with(pass_, text):
+def test_programs_get_the_values_that_a_pass_compares_with(pass_, text):
     texts = list(texts_after(pass_))
     assert any(text in each for each in texts), "\n".join(texts)
 
@@ -386,7 +386,7 @@ def test_passes_that_need_several_calls_with_exact_arguments_are_judged():
     assert "flatten(1, 2)" in str(caught.value) and "unsqueeze(1)" in str(caught.value)
 
 
-def test_the_search_goes_on_without_comparisons_where_somebody_else_traces():
+def test_the_search_continues_without_comparisons_under_another_tracer():
     trace = sys.gettrace()
     sys.settrace(lambda *event: None)
     try:
@@ -413,7 +413,7 @@ def test_nodes_in_nested_tuples_are_no_index():
 
 
 @pytest.mark.parametrize("size, runs", [(1, False), (2, True)])
-def test_a_program_whose_index_is_out_of_range_in_an_empty_tensor_is_none(size, runs):
+def test_a_program_with_an_out_of_range_index_into_an_empty_tensor_is_rejected(size, runs):
     program = PROGRAM.replace("a = self.conv(x)", "return x[:, [0, 1]]")
     text = program.replace("torch.arange(192.0).reshape(2, 4, 4, 6)", f"torch.ones(0, {size}, 3)")
     assert (running(text) is not None) == runs

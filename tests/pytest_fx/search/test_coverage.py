@@ -100,7 +100,7 @@ def test_of_a_statement_in_a_line_the_half_is_named_that_was_not_reached():
     assert not any(way.startswith(("if ", "while ")) for _, way in ways)
 
 
-def test_what_is_reached_in_one_recording_is_apart_from_what_was_reached_so_far():
+def test_coverage_of_one_recording_is_separate_from_the_total():
     code = coverage_of([4])
     before = code.reached
     with code.recording():
@@ -109,7 +109,7 @@ def test_what_is_reached_in_one_recording_is_apart_from_what_was_reached_so_far(
     assert not code.latest >= before
 
 
-def test_nothing_is_measured_while_somebody_else_traces():
+def test_nothing_is_measured_under_another_tracer():
     if hasattr(sys, "monitoring"):
         pytest.skip("this interpreter tells several of what runs")
     code = PassCode([branching.__code__])
@@ -165,7 +165,7 @@ class Renamed(fx.passes.RewritingPass):
             node.target = torch.nn.functional.relu
 
 
-def test_what_a_pass_has_of_this_library_is_not_its_own_unless_it_is_there():
+def test_library_code_is_not_own_code_unless_the_pass_is_in_the_library():
     lines = inspect.getsource(Renamed.rewrites).count("\n") - 1
     own = PassCode(references_of(Renamed()).codes, Renamed()).points
     assert len([point for point in own if not point.condition]) == lines
@@ -200,7 +200,7 @@ def halves_by_module(graph_module):
 
 
 @pytest.mark.parametrize("pass_", [halves_by_function, halves_by_module])
-def test_what_a_pass_puts_into_programs_runs_there_and_is_not_counted(pass_):
+def test_functions_that_a_pass_inserts_into_programs_are_not_counted(pass_):
     code = PassCode(references_of(pass_).codes, pass_)
     program = fx.symbolic_trace(lambda x: torch.relu(x))
     with code.recording():
@@ -215,7 +215,7 @@ def same_relu(input, *args, **kwargs):
 
 
 @pytest.mark.parametrize("isolate", [False, True])
-def test_the_report_does_not_list_what_runs_in_programs_alone(isolate):
+def test_the_report_omits_code_that_runs_only_in_programs(isolate):
     def renames(graph_module):
         for node in graph_module.graph.find_nodes(op="call_function", target=torch.relu):
             node.target = same_relu
@@ -226,7 +226,7 @@ def test_the_report_does_not_list_what_runs_in_programs_alone(isolate):
 
 
 @pytest.mark.parametrize("isolate", [False, True])
-def test_the_report_lists_what_no_program_reached(isolate):
+def test_the_report_lists_unreached_code(isolate):
     report = check_pass(with_helper, seed=0, max_examples=20, min_changed=0, isolate=isolate)
     coverage = report.coverage
     assert coverage is not None and coverage.reached == coverage.total - 2  # the line and the way to it
@@ -235,7 +235,7 @@ def test_the_report_lists_what_no_program_reached(isolate):
     assert second.endswith("raise RuntimeError(node)") and "test_coverage.py:" in second
 
 
-def test_nothing_judged_says_what_was_not_reached():
+def test_nothing_judged_lists_unreached_code():
     with pytest.raises(NothingJudged, match=r"where +no program reached .*test_coverage.py:\d+: raise RuntimeError"):
         check_pass(with_helper, seed=0, max_examples=10)
 
@@ -261,7 +261,7 @@ def unwrap_tuples_of_one(graph_module):
 
 @pytest.mark.thorough
 @pytest.mark.filterwarnings("ignore")
-def test_variations_of_programs_that_went_far_reach_what_is_rare():
+def test_variations_of_programs_with_high_coverage_reach_rare_code():
     with pytest.raises(LawViolation) as caught:
         check_pass(unwrap_tuples_of_one, seed=0, max_examples=200, min_changed=0)
     assert caught.value.law == "structure"

@@ -105,7 +105,7 @@ def test_a_pipeline_draws_options_for_each_of_its_passes():
     assert report.changed >= 4
 
 
-def test_a_pass_that_asks_what_waits_gets_programs_that_wait():
+def test_a_pass_that_looks_for_waits_gets_programs_with_waits():
     assert set(WAITING) <= set(references_of(OverlapCommunication()).operations)
     assert set(WAITING).isdisjoint(references_of(get_pass("fuse-conv-bn")).operations)
     report = check_pass("overlap", max_examples=4, seed=0)
@@ -140,5 +140,5 @@ def count_sinh(graph_module: fx.GraphModule) -> fx.GraphModule:
     return graph_module
 
 
-def test_what_the_constructor_of_a_helper_names_is_frequent():
+def test_operations_in_the_constructor_of_a_helper_are_references():
     assert references_of(count_sinh).operations == (torch.sinh,)

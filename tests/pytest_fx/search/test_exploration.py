@@ -401,7 +401,7 @@ def relu_beside_much_else(graph_module):
     graph_module.recompile()
 
 
-def test_what_is_explored_is_the_place_where_the_pass_acts(tmp_path, monkeypatch):
+def test_the_search_explores_the_place_where_the_pass_acts(tmp_path, monkeypatch):
     seeds = []
 
     def noting(texts, *others):
@@ -483,7 +483,7 @@ def rows_by_a_matcher(graph_module: torch.fx.GraphModule):
 
 
 @pytest.mark.parametrize("pass_", [rows_of_a_table, rows_by_a_matcher])
-def test_patterns_are_found_whatever_holds_them(pass_, tmp_path):
+def test_patterns_are_found_in_any_holder(pass_, tmp_path):
     with pytest.raises(LawViolation):
         check_pass(pass_, max_examples=5, seed=0, folder=tmp_path, settings=QUICK)
 

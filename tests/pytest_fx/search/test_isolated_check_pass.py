@@ -42,7 +42,7 @@ def found(act, folder, **options):
     return raised.value
 
 
-def test_what_ends_the_process_is_a_counterexample_and_made_small(tmp_path):
+def test_a_program_that_ends_the_process_is_a_counterexample_and_shrunk(tmp_path):
     tried = []
     violation = found(crash, tmp_path, on_program=lambda number, count: tried.append((number, count)))
     *searched, smaller = tried

@@ -60,7 +60,7 @@ def fates(report, line, kind):
     return [each for each in report.outcomes if each.mutant.line == line and each.mutant.kind == kind]
 
 
-def test_a_fault_that_changes_what_programs_compute_is_killed_by_the_contract(report):
+def test_a_mutant_that_changes_results_is_killed_by_the_contract(report):
     (dropped,) = fates(report, line_of("if node.kwargs or len"), "constant changed")
     assert dropped.fate in ("survived", "not told apart")  # any number of users is right
     (negative,) = [each for each in report.of("killed") if each.mutant.line == line_of("PRODUCTS = {")][:1]
@@ -148,7 +148,7 @@ def test_a_mutant_is_installed_inside_of_the_block_alone():
     assert negation_as_product.__code__ is code
 
 
-def test_tables_that_a_pass_reads_have_mutants_and_what_it_does_not_call_has_none():
+def test_tables_that_a_pass_reads_have_mutants_and_uncalled_code_has_none():
     mutants = mutants_of(negation_as_product)
     (dropped,) = [each for each in mutants if each.kind == "entry dropped" and "torch.neg: -1" not in each.after]
     with dropped.installed() as is_possible:

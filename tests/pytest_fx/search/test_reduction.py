@@ -120,7 +120,7 @@ def test_statements_options_parameters_and_elements_go(mark, lines):
         ("linear0", "self.block0_linear0 = nn.Linear(1, 1)"),
     ],
 )
-def test_layers_go_and_what_stays_is_small(mark, line):
+def test_layers_are_removed_and_the_others_are_small(mark, line):
     smaller = body(smallest(program(LONG, CALL), mark))
     assert [line.strip() for line in smaller.splitlines()[1:4]] == ["def __init__(self):", "super().__init__()", line]
     assert smaller.splitlines()[5:] == ["    def forward(self, x):", "        return x"]
@@ -178,7 +178,7 @@ def test_nothing_goes_when_there_is_no_time():
     assert ast.dump(ast.parse(smaller)) == ast.dump(ast.parse(source))  # Python 3.10 writes parentheses around targets
 
 
-def test_what_cannot_be_removed_alone_stays():
+def test_a_program_without_removable_parts_stays():
     tried = []
 
     def shows(text):

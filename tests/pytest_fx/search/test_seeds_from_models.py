@@ -180,7 +180,7 @@ class Surroundings(nn.Module):
         return self.tied(value)[:, self.places], self.attention(value, value, value)[0], scores.relu()
 
 
-def test_a_place_keeps_what_is_around_it():
+def test_a_place_keeps_its_surroundings():
     (text, other), (program, _) = cut(relu_as_function, (Surroundings(), torch.randn(2, 5, 8)))
     module = program.build()
     assert "self.hooked.register_forward_hook(" in text
@@ -206,7 +206,7 @@ def linear_as_function(graph_module):
     graph_module.recompile()
 
 
-def test_masks_indices_and_frozen_parameters_stay_what_they_are():
+def test_masks_indices_and_frozen_parameters_are_kept():
     model = Surroundings(), torch.randn(2, 5, 8)
     (text,), _ = cut(invert_as_function, model)
     assert 'register_buffer("mask", torch.full((5, 5), True, dtype=torch.bool).tril(1))' in text
@@ -302,7 +302,7 @@ class Branches(nn.Module):
         (["no_such_module_of_models:factory"], "no_such_module_of_models"),
     ],
 )
-def test_what_is_no_model_with_inputs_that_can_be_captured_is_refused_before_the_search(check, models, said):
+def test_models_that_cannot_be_captured_are_refused_before_the_search(check, models, said):
     with pytest.raises(FxError, match=re.escape(said)) as raised:
         check(relu_as_function, models=models, on_program=lambda number, count: pytest.fail("it searched"))
     assert not isinstance(raised.value, LawViolation)

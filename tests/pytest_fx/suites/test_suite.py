@@ -28,7 +28,7 @@ def test_captures_and_passes_are_right_on_the_small_models_of_the_zoo(pytester, 
     assert result.parseoutcomes()["passed"] >= 8
 
 
-def test_what_does_not_apply_to_a_model_is_skipped_with_the_reason(pytester):
+def test_inapplicable_tests_are_skipped_with_the_reason(pytester):
     run = ("-k", "pickle or saved or folder or torchscript", "--fx-no-timing", "-rs")
     result = pytester.runpytest("--fx-model", "learning_to_paint_critic_small", *run)
     result.stdout.fnmatch_lines_random(

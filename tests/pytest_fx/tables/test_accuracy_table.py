@@ -41,7 +41,7 @@ def test_rows_take_no_times():
 
 
 @pytest.mark.parametrize("name", list(rows()))
-def test_every_row_compares_a_trained_model_with_what_becomes_of_it(made_data, name):
+def test_every_row_compares_a_trained_model_with_its_transformed_version(made_data, name):
     values = rows()[name].measure()
     assert [len(values[whose]) for whose in ("float", "quantized")] == [1, 1]
     numbers = get_table("accuracy").numbers(values)
@@ -103,6 +103,6 @@ def test_digits_are_read_out_of_a_wheel(pip):
     assert images.shape == (2, 1, 28, 28) and images.min() == 1 and labels.tolist() == [7, 3]
 
 
-def test_without_the_wheel_there_is_a_reason_that_says_what_to_do(pip):
+def test_without_the_wheel_the_reason_names_a_remedy(pip):
     with pytest.raises(NotRun, match=r"not run: pip did not get recbole==1.2.1, .*try `pip download --no-deps recbole"):
         wheels.movielens()

@@ -194,7 +194,7 @@ def test_a_bad_answer_is_an_error_at_the_wait_and_other_queries_keep_theirs(wron
     assert_says(second, said)
 
 
-def test_a_server_that_nobody_knows_is_an_error_at_the_wait():
+def test_an_unknown_server_is_an_error_at_the_wait():
     def work():
         with parameter_servers({FINE: {"rows": doubled}}):
             return attempt(overlapped())

@@ -126,7 +126,7 @@ def test_a_turn_of_a_short_program_is_long_enough_to_tell_passes_apart(monkeypat
 
 
 @pytest.mark.parametrize("noise, least, most", [(0.0, 1.0, 1.0), (1.0, 0.93, 0.98), (3.0, 0.7, 0.9)])
-def test_what_is_reachable_is_what_a_perfect_estimate_has(noise, least, most):
+def test_the_reachable_correlation_is_that_of_a_perfect_estimate(noise, least, most):
     drawn = random.Random(0)
     truth = [drawn.gauss(0, 2) for _ in range(400)]
     first, second = ([value + drawn.gauss(0, noise) for value in truth] for _ in range(2))

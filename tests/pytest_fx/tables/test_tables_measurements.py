@@ -46,7 +46,7 @@ def test_a_measurement_does_not_hold_for_other_code_or_settings(measurements, pe
     assert measurements.still_holds(petals, DAISY) is None
 
 
-def test_other_versions_of_what_only_runs_the_tests_change_nothing(measurements, petals, monkeypatch):
+def test_other_versions_of_test_tools_change_nothing(measurements, petals, monkeypatch):
     measurements.keep(petals, measure(DAISY))
     here = describe_machine()
     here = {**here, "commit": "other", "versions": {**here["versions"], "pytest": "1.0"}}

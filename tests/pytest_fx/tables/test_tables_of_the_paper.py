@@ -29,7 +29,7 @@ def committed():
     return read_sections(RESULTS)
 
 
-def test_what_is_committed_is_what_the_committed_records_say(committed):
+def test_the_committed_tables_match_the_committed_records(committed):
     documents = write_documents(committed, figures_in(RESULTS))
     tables = {path.name for path in RESULTS.iterdir() if path.suffix in (".md", ".csv")} - OF_THE_HARNESS
     assert documents.keys() == tables
@@ -45,7 +45,7 @@ def test_every_number_of_the_paper_and_every_claim_belongs_to_a_row(table):
 
 
 @pytest.mark.parametrize("table", OURS)
-def test_every_row_that_was_measured_has_what_the_columns_and_claims_ask_for(committed, table):
+def test_every_measured_row_has_the_values_of_all_columns_and_claims(committed, table):
     for section in committed[table]:
         for entry in section.entries:
             if entry.reason is None:

@@ -262,7 +262,7 @@ def test_no_garbage_is_collected_while_eager_runs_after_a_program_that_turns_it_
     assert not any(collecting)
 
 
-def test_what_a_thread_computes_after_the_program_has_returned_is_refused():
+def test_an_output_that_a_thread_fills_after_the_return_is_refused():
     class Later(Work):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             output, copied = torch.zeros_like(x), x.clone()
@@ -313,7 +313,7 @@ def test_outputs_that_were_computed_before_are_refused():
         timed(Work(), Precomputed(), many_sets, close)
 
 
-def test_what_explains_errors_of_captured_programs_is_not_timed():
+def test_error_explanation_of_captured_programs_is_not_timed():
     """It takes a third of a microsecond, of five that a small program takes."""
     plain = nn.Module.__call__
     for program in (Work(), fx.symbolic_trace(Work()), torch.fx.symbolic_trace(Work())):
@@ -339,7 +339,7 @@ class LazyTensor(torch.Tensor):
 
 
 @pytest.mark.parametrize("make", [Lazy, lambda x: (x, Lazy(x)), lambda x: x.as_subclass(LazyTensor)])
-def test_what_may_be_computed_later_is_refused(make):
+def test_a_lazy_output_is_refused(make):
     class Later(nn.Module):
         def forward(self, x: torch.Tensor):
             return make(x)

@@ -113,7 +113,7 @@ def test_the_speedup_is_the_median_of_the_ratios_of_pairs():
         ([1.0, 1.1, 0.9] * 5, [1.0] * 15, "too noisy to tell"),
     ],
 )
-def test_a_difference_is_claimed_only_beyond_what_two_copies_differ_by(eager, transformed, verdict):
+def test_a_difference_is_claimed_only_beyond_that_of_two_copies(eager, transformed, verdict):
     assert paired(eager, transformed).verdict == verdict
 
 

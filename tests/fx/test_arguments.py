@@ -108,7 +108,7 @@ def test_a_container_that_holds_itself_is_distinguished() -> None:
         fx.Interpreter(program).map_nodes_to_values((cycle,), program.graph.output_node())
 
 
-def test_endless_recursion_of_the_program_itself_stays_what_it_is() -> None:
+def test_endless_recursion_of_the_program_itself_stays_a_recursion_error() -> None:
     def endless(x: Any) -> Any:
         return endless(x + 1)
 
@@ -239,7 +239,7 @@ def test_a_node_does_not_start_to_use_itself() -> None:
     assert (relu.args, relu.kwargs, list(relu.users)) == ((x,), {}, [])
 
 
-def test_what_replaces_its_own_input_is_put_right_afterwards() -> None:
+def test_a_node_that_replaced_its_own_input_can_be_repaired() -> None:
     graph = fx.Graph()
     x = graph.placeholder("x")
     relu = graph.call_function(torch.relu, (x,))
@@ -288,7 +288,7 @@ def test_a_graph_that_cannot_be_written_is_not_taken() -> None:
         module.graph = torch.nn.ReLU()  # type: ignore[assignment]
 
 
-def test_a_tracer_says_what_it_has_not_yet() -> None:
+def test_a_tracer_names_the_state_it_lacks() -> None:
     tracer = fx.Tracer()
     assert not hasattr(tracer, "graph")
     with pytest.raises(fx.GraphError, match=r"this Tracer has no root yet[\s\S]*tracer.trace\(root\) first"):
@@ -297,7 +297,7 @@ def test_a_tracer_says_what_it_has_not_yet() -> None:
         _ = tracer.grph  # type: ignore[attr-defined]
 
 
-def test_answers_show_what_was_given_and_where() -> None:
+def test_errors_show_the_argument_and_the_line() -> None:
     with pytest.raises(fx.PassError) as caught:
         expect([1] * 1000, (str, int), "this takes a name", error=fx.PassError, why="it is so", remedy="give one")
     lines = str(caught.value).splitlines()

@@ -177,7 +177,7 @@ def test_no_bad_call_made_from_a_signature_ends_in_an_error_that_tells_nothing(
         (lambda: fx.proxy.Attribute(3, "x"), "an Attribute is one of a Proxy, not an int"),
     ],
 )
-def test_an_error_for_a_bad_argument_says_what_was_expected(call: Any, says: str) -> None:
+def test_an_error_for_a_bad_argument_names_the_expected_kind(call: Any, says: str) -> None:
     with pytest.raises(fx.FxError) as raised:
         call()
     assert says in str(raised.value)

@@ -42,7 +42,7 @@ def test_each_command_has_an_example(name: str, capsys: pytest.CaptureFixture[st
     assert f"example: python -m fx {name}" in " ".join(capsys.readouterr().out.split())
 
 
-def test_explain_shows_what_keeps_a_model_from_being_captured(capsys: pytest.CaptureFixture[str]) -> None:
+def test_explain_shows_the_obstacles_to_a_capture(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", "tests.fx.capture.test_explain:Model"]) == 0
     output = capsys.readouterr().out
     assert output.startswith("5 obstacles, ")
@@ -60,7 +60,7 @@ def test_costs_of_a_model_of_the_user_need_inputs(capsys: pytest.CaptureFixture[
     assert "6 FLOP" in capsys.readouterr().out
 
 
-def test_what_an_operation_raises_is_shown_with_the_users_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_error_of_an_operation_is_shown_with_the_users_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["cost", "resnet_tiny", "--input", "1x4x32x32"]) == 2
     assert "model_zoo" in capsys.readouterr().err
 
@@ -111,7 +111,7 @@ def test_a_factory_that_raises_is_reported_with_its_line(capsys: pytest.CaptureF
     assert remedy == "  try    name a function without arguments that returns a module"
 
 
-def test_what_a_factory_returns_is_reported_where_it_is_no_module(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_factory_result_that_is_no_module_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["trace", "builtins:int"]) == 2
     assert "builtins:int made a value of type int, not a module\n  try    let it" in capsys.readouterr().err
 

@@ -222,7 +222,7 @@ def test_containers_of_constants_are_held_as_they_are(name: str) -> None:
     assert fx.GraphModule({}, graph)() == 2
 
 
-def test_what_torch_returns_is_a_tuple_in_arguments_and_keeps_its_class_in_values() -> None:
+def test_return_types_of_torch_are_tuples_in_arguments_and_keep_their_class_in_values() -> None:
     returned = CONSTANTS["values"]
     program = fx.symbolic_trace(lambda x: (x, returned))
     assert type(program.graph.output_node().args[0][1]) is tuple
@@ -318,7 +318,7 @@ def test_a_class_that_does_not_make_the_same_of_its_parts_is_refused_by_its_line
 
 
 @pytest.mark.parametrize("held", [Scaled(1, 3), Derived(1)], ids=lambda held: type(held).__name__)
-def test_a_dataclass_with_other_parts_holds_these_whatever_its_constructor_does(held: Any) -> None:
+def test_a_dataclass_is_rebuilt_with_new_parts_without_its_constructor(held: Any) -> None:
     kind = container_kind(held)
     assert kind is not None
     parts = [part * 10 for part in kind.parts(held)]

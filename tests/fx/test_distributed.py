@@ -104,7 +104,7 @@ def assert_pipeline_is_the_whole(found, program, batch):
 
 
 @pytest.mark.thorough
-def test_a_pipeline_of_two_processes_computes_what_one_process_does_gradients_too(tmp_path):
+def test_a_pipeline_of_two_processes_equals_one_process_with_gradients(tmp_path):
     results = run_ranks(pipeline, 2, tmp_path, "Schedule1F1B", network, batch_of())
     assert_pipeline_is_the_whole(results, network(), batch_of())
 
@@ -133,7 +133,7 @@ def zoo_pipeline(rank, count, name):
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("name", ["gpt2_small", "vit_small", "resnet_tiny"])
-def test_a_pipeline_of_a_zoo_model_computes_what_the_model_does(name, tmp_path):
+def test_a_pipeline_of_a_zoo_model_equals_the_model(name, tmp_path):
     results, _, _ = run_ranks(zoo_pipeline, 2, tmp_path, name)[-1]
     x = inputs_of(name)
     with torch.no_grad():

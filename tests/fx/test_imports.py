@@ -45,7 +45,7 @@ def test_the_library_loads_a_part_of_its_modules_and_each_room_when_it_is_used()
     assert not ROOMS & set(rooms.split())
 
 
-def test_a_room_is_loaded_for_what_others_know_by_name(tmp_path: Path) -> None:
+def test_a_package_is_loaded_when_another_needs_its_registered_names(tmp_path: Path) -> None:
     path = tmp_path / "program.safetensors"
     fx.save(fx.symbolic_trace(lambda x: fx.quantize.dequantize(fx.quantize.quantize(x, 0.5, 0), 0.5, 0)), path)
     html, error = run(

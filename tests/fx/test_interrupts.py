@@ -202,7 +202,7 @@ def test_a_stop_iteration_of_the_traced_code_comes_through() -> None:
         fx.symbolic_trace(program)
 
 
-def test_gradients_are_on_again_whatever_interrupts_while_they_are_off() -> None:
+def test_gradients_are_on_again_after_any_interrupt_while_off() -> None:
     repeating = False
 
     def interrupt(*_: Any) -> None:
@@ -244,7 +244,7 @@ class Normalized(nn.Module):
 
 @pytest.mark.parametrize("mode", [torch.enable_grad, torch.no_grad, torch.inference_mode])
 @pytest.mark.parametrize("work", [copy.deepcopy, fx.passes.FoldConstants()], ids=["copy", "fold"])
-def test_what_interrupts_where_a_mode_of_autograd_ends_leaves_the_modes_as_they_were(
+def test_an_interrupt_at_the_end_of_an_autograd_mode_restores_the_modes(
     work: Callable[[Any], Any], mode: Any, settrace: None
 ) -> None:
     program = fx.symbolic_trace(Normalized())

@@ -152,7 +152,7 @@ def test_targets_and_names_are_plain_strings(graph: fx.Graph) -> None:
     assert (node.target, node.name) == ("neg", "other")
 
 
-def test_map_arg_meets_nodes_only_and_keeps_what_did_not_change(graph: fx.Graph) -> None:
+def test_map_arg_visits_nodes_only_and_keeps_unchanged_containers(graph: fx.Graph) -> None:
     x, y = graph.placeholder("x"), graph.placeholder("y")
     met: list[Any] = []
     argument = (x, [1, {"k": Point(x, slice(y, 2))}], torch.Size([3]), None)
@@ -166,7 +166,7 @@ def test_map_arg_meets_nodes_only_and_keeps_what_did_not_change(graph: fx.Graph)
         map_arg(x, 3)  # type: ignore[arg-type]
 
 
-def test_map_aggregate_takes_named_tuples_whose_constructor_looks_at_its_elements() -> None:
+def test_map_aggregate_takes_named_tuples_with_a_constructor_that_checks_its_elements() -> None:
     packed = torch.nn.utils.rnn.pack_sequence([torch.ones(2, 3)])
     mapped = map_aggregate(packed, lambda leaf: None if leaf is None else leaf.shape)
     assert type(mapped) is type(packed) and mapped[:2] == (torch.Size([2, 3]), torch.Size([2]))

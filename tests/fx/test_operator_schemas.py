@@ -57,7 +57,7 @@ def test_overloads_are_worked_out_once() -> None:
     "count, keywords, fits",
     [(2, [], True), (1, ["other"], True), (1, [], False), (3, [], False), (2, ["alpha"], True), (2, ["other"], False)],
 )
-def test_an_overload_accepts_what_its_signature_binds(count: int, keywords: list[str], fits: bool) -> None:
+def test_an_overload_accepts_the_calls_that_its_signature_binds(count: int, keywords: list[str], fits: bool) -> None:
     (overload,) = get_overloads(torch.ops.aten.add.Tensor)
     assert overload.accepts(count, keywords) is fits
     try:
@@ -68,7 +68,7 @@ def test_an_overload_accepts_what_its_signature_binds(count: int, keywords: list
         assert fits
 
 
-def test_an_overload_knows_what_it_writes_to() -> None:
+def test_an_overload_knows_its_written_arguments() -> None:
     assert get_overloads(torch.ops.aten.add.out)[0].written == {"out"}
     assert get_overloads(torch.ops.aten.add_.Tensor)[0].written == {"input"}
     assert get_overloads(torch.ops.aten.add.Tensor)[0].written == frozenset()

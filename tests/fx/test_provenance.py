@@ -61,7 +61,7 @@ def test_stack_trace_is_the_location_unless_one_is_recorded() -> None:
     assert node.meta["stack_trace"] == "elsewhere"
 
 
-def test_locations_compare_by_what_they_say() -> None:
+def test_locations_compare_by_their_contents() -> None:
     first = SourceLocation.of("a.py", 1, "f", "x")
     assert first == SourceLocation.of("a.py", 1, "f", "x")
     assert hash(first) == hash(SourceLocation.of("a.py", 1, "f", "x"))

@@ -104,7 +104,7 @@ class TestCode:
         code = rewritten(program, lambda x: F.dropout(x, p=literal("p")), None, replacement_callback=scaled)
         assert code == ["mul = x * 0.75", "mul_1 = x * 0.5", "add = mul + mul_1", "return add"]
 
-    def test_a_callback_sees_what_replaced_earlier_matches(self) -> None:
+    def test_a_callback_sees_the_replacements_of_earlier_matches(self) -> None:
         recorded: list[str] = []
 
         def replacement(match: InternalMatch, graph: fx.Graph, pattern: fx.Graph) -> fx.GraphModule:
@@ -197,7 +197,7 @@ class TestState:
         assert torch.equal(program(x), expected)
         assert program.get_parameter("first.weight") is model.first.weight
 
-    def test_a_module_of_the_pattern_is_in_the_replacement_for_what_it_matched(self) -> None:
+    def test_a_module_of_the_pattern_refers_to_its_match_in_the_replacement(self) -> None:
         model, x = Linears(), torch.randn(2, 3)
         program = fx.symbolic_trace(model)
         assert rewritten(program, LinearRelu(), LinearClamp())[:2] == [
@@ -207,7 +207,7 @@ class TestState:
         assert torch.equal(program(x), model(x))
         assert list(program.state_dict()) == list(model.state_dict())
 
-    def test_a_parameter_of_the_pattern_is_in_the_replacement_for_what_it_matched(self) -> None:
+    def test_a_parameter_of_the_pattern_refers_to_its_match_in_the_replacement(self) -> None:
         class Scaled(nn.Module):
             def __init__(self) -> None:
                 super().__init__()
@@ -313,7 +313,7 @@ class TestErrors:
         with pytest.raises(fx.PassError, match="the replacement uses its input `y`, which the pattern does not use"):
             replace_pattern(program, lambda x, y: torch.relu(x), lambda x, y: x + y)
 
-    def test_a_replacement_has_what_it_refers_to(self, program: fx.GraphModule) -> None:
+    def test_a_replacement_with_a_missing_module_is_refused(self, program: fx.GraphModule) -> None:
         graph = fx.Graph()
         graph.output(graph.call_module("missing", (graph.placeholder("x"),)))
         with pytest.raises(fx.PassError, match="refers to `missing`, which neither it nor the program has"):

@@ -118,7 +118,7 @@ LISTING_OF_3_14 = [
 """``if x != 4: raise ValueError("four")`` and ``assert x``, by the page on ``dis`` of Python 3.14."""
 
 
-def test_the_row_of_python_3_14_reads_what_its_page_on_dis_says() -> None:
+def test_the_row_of_python_3_14_follows_its_documentation_of_dis() -> None:
     flow = Flow(without_padding(Step(*row) for row in LISTING_OF_3_14), [], DIALECTS[3, 14])
     for offset, raises_if, raised_at in ((6, True, 36), (42, False, 58)):
         sides = flow.branch(offset)

@@ -76,7 +76,7 @@ def raised_perhaps(call: Callable[[], object]) -> None:
 
 
 @pytest.mark.parametrize("function", [in_modes, repeated, raised_again])
-def test_blocks_and_generators_and_what_is_raised_again_handle_nothing(function: Callable[..., object]) -> None:
+def test_blocks_generators_and_reraised_exceptions_handle_nothing(function: Callable[..., object]) -> None:
     assert not handling(function)
 
 
@@ -108,7 +108,7 @@ def test_a_function_that_is_written_in_another_handles_for_itself() -> None:
         (raised_again, ()),
     ],
 )
-def test_what_is_handled_around_a_line_is_read_from_its_byte_code(
+def test_handlers_around_a_line_are_read_from_its_byte_code(
     function: Callable[..., object], names: tuple[str, ...]
 ) -> None:
     results: list[tuple[str, ...]] = []
@@ -168,12 +168,12 @@ def loudly() -> Generator[None]:
         ),
     ],
 )
-def test_what_a_context_manager_swallows_is_read_from_what_it_returns(manager: Any, names: Any) -> None:
+def test_exceptions_swallowed_by_a_context_manager_are_read_from_its_return_value(manager: Any, names: Any) -> None:
     assert swallowed_by(manager) == names
 
 
 @pytest.mark.parametrize("manager", [open, threading.Lock(), lambda: Quiet(), 1])
-def test_what_other_context_managers_swallow_is_not_known(manager: Any) -> None:
+def test_exceptions_swallowed_by_other_context_managers_are_unknown(manager: Any) -> None:
     with pytest.raises(LookupError):
         swallowed_by(manager)
 
@@ -198,7 +198,7 @@ def test_functions_with_a_context_manager_that_may_swallow_are_found() -> None:
     assert [bool(handling(handler)) for handler in (inner, other, by_attribute, given)] == [True, False, True, True]
 
 
-def test_a_context_manager_handles_what_it_swallows_around_a_line() -> None:
+def test_a_context_manager_handles_the_exceptions_it_swallows_around_a_line() -> None:
     results: list[tuple[str, ...]] = []
 
     def note() -> None:

@@ -56,7 +56,7 @@ def module(request: pytest.FixtureRequest) -> Checked:
     return Checked(request.param)
 
 
-def test_a_program_that_fails_says_what_eager_says(module: Checked, tmp_path: Path) -> None:
+def test_a_failing_program_has_the_message_of_eager(module: Checked, tmp_path: Path) -> None:
     program = fx.symbolic_trace(module)
     path = tmp_path / "program.safetensors"
     fx.save(program, path)
@@ -173,7 +173,7 @@ class Alarming:
     __hash__ = object.__hash__
 
 
-def test_what_a_message_would_do_is_not_done_while_the_program_is_captured() -> None:
+def test_side_effects_of_a_message_do_not_happen_during_the_capture() -> None:
     sent: list[str] = []
     alarming = Alarming(sent)
 
@@ -231,7 +231,7 @@ def test_literal_text_in_the_form_of_a_traced_value_stays() -> None:
     assert list(captured(torch.ones(1, 1))) == ["Proxy(x)"]
 
 
-def test_a_message_of_real_values_is_what_they_are() -> None:
+def test_a_message_of_real_values_is_rendered() -> None:
     def program(x: Any, wanted: int = 3) -> Any:
         sizes = [2, 4]
         if x.dim() == 7:
@@ -272,7 +272,7 @@ def test_dead_code_of_torch_fx_leaves_checks_in_place() -> None:
 @pytest.mark.parametrize(
     "template", ["{0.__class__}", "{0.grad_fn}", "{0.backward()}", "{0.zero_()}", "{0|eval}", "{x}", "{0[x]}"]
 )
-def test_a_template_reads_nothing_but_what_is_listed(template: str) -> None:
+def test_a_template_reads_listed_attributes_only(template: str) -> None:
     with pytest.raises(ValueError, match="a message cannot read"):
         check(False, template, torch.ones(1))
     check(True, template, torch.ones(1))

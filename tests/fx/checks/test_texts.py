@@ -219,7 +219,7 @@ def telling(x):
 """
 
 
-def test_what_text_does_is_known_without_source() -> None:
+def test_uses_of_text_are_recognized_without_source() -> None:
     namespace: dict[str, Any] = {}
     exec(PROGRAM, namespace)
     x = torch.ones(1, 2)

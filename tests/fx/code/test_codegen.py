@@ -44,7 +44,7 @@ def test_freed_values_are_gone_while_the_program_still_runs() -> None:
     assert len(recorded) == 1
 
 
-def test_what_a_changed_order_frees_follows_the_new_order() -> None:
+def test_values_are_freed_in_the_order_of_the_edited_graph() -> None:
     graph = fx.Graph()
     x = graph.placeholder("x")
     early = graph.call_function(torch.sin, (x,))

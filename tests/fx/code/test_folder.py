@@ -264,7 +264,7 @@ def test_structured_inputs_are_kept(load: Load) -> None:
     [math.inf, -math.inf, 1 + 2j, torch.float16, torch.device("cpu"), Point(1, 2), slice(1, None), ..., {1, 2}, dict,
      len, operator.add, torch.nn.functional.relu, torch.channels_last, Net.forward],
 )  # fmt: skip
-def test_what_the_code_names_is_imported(load: Load, value: Any) -> None:
+def test_names_in_the_code_are_imported(load: Load, value: Any) -> None:
     graph = fx.Graph()
     graph.output((value, graph.placeholder("torch"), graph.call_function(len, ([value],))))
     assert load(fx.GraphModule({}, graph))(7) == (value, 7, 1)
@@ -332,7 +332,7 @@ REFUSED: dict[str, tuple[Callable[[], fx.GraphModule], str]] = {
 
 
 @pytest.mark.parametrize("make, message", REFUSED.values(), ids=REFUSED)
-def test_what_cannot_be_written_is_refused_before_anything_is(
+def test_unwritable_programs_are_refused_before_any_file_is_written(
     make: Callable[[], fx.GraphModule], message: str, tmp_path: Path
 ) -> None:
     with pytest.raises(fx.CodegenError, match=message) as caught:

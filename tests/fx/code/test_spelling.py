@@ -237,7 +237,7 @@ def test_methods_and_attributes_of_values_of_any_name_are_reached(name: str) -> 
     ],
     ids=str,
 )
-def test_annotations_are_spelled_and_mean_what_they_did(hint: Any, spelled: str) -> None:
+def test_annotations_keep_their_meaning_in_the_code(hint: Any, spelled: str) -> None:
     graph = fx.Graph()
     graph.output(graph.placeholder("x", type_expr=hint), type_expr=hint)
     module = fx.GraphModule({}, graph)

@@ -101,7 +101,7 @@ def test_large_clusters_are_cut_into_parts() -> None:
     assert root.members[1].title == "100 nodes" and root.members[1].path == "nodes 101 to 200"
 
 
-def test_weights_that_are_fetched_first_are_beside_what_reads_them() -> None:
+def test_weights_that_are_fetched_first_are_beside_their_readers() -> None:
     program = Canonicalize()(fx.symbolic_trace(Blocks(4).eval()))
     (x,) = program.graph.find_nodes(op="placeholder")
     for node in program.graph.find_nodes(op="get_attr"):

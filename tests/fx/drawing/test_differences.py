@@ -167,7 +167,7 @@ def sets_of(difference):
 
 
 @pytest.mark.parametrize("name", [name for name, (_, expected) in SETS.items() if expected is not None])
-def test_what_a_pass_did_is_reported_exactly(name):
+def test_changes_of_a_pass_are_reported_exactly(name):
     make, expected = SETS[name]
     inputs = [torch.ones(2, 4)] if name == "quantize" else None
     assert sets_of(record_passes(make(), name, inputs).difference()) == expected
@@ -238,7 +238,7 @@ def test_states_follow_nodes_through_a_pipeline_and_skip_passes_that_did_nothing
     assert whole.edits[:1] == history.differences[0].edits
 
 
-def test_new_nodes_are_in_the_module_of_what_they_do_the_work_of():
+def test_new_nodes_are_in_the_module_of_the_nodes_they_derive_from():
     program = captured("bert_small")
     after = record_passes(program, "canonicalize").states[1].program
     around = {node.name: node.modules for node in after.nodes}

@@ -39,7 +39,7 @@ def hostile() -> fx.GraphModule:
     return program
 
 
-def test_every_node_is_drawn_with_what_it_calls_and_its_name(tmp_path):
+def test_every_node_is_drawn_with_its_target_and_its_name(tmp_path):
     text = svg(captured("unet_small"), tmp_path)
     written_words = words(text)
     for node in captured("unet_small").graph.nodes:
@@ -119,7 +119,7 @@ def test_graphviz_makes_a_picture_of_hostile_names(tmp_path):
     assert fx.draw(hostile(), tmp_path / "program.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_without_graphviz_the_message_says_what_to_do(tmp_path, monkeypatch):
+def test_without_graphviz_the_message_names_a_remedy(tmp_path, monkeypatch):
     monkeypatch.setattr(dot_text.shutil, "which", lambda program: None)
     with pytest.raises(DrawingError) as caught:
         fx.draw(fx.symbolic_trace(Blocks(1)), tmp_path / "program.png")
@@ -131,7 +131,7 @@ def test_without_graphviz_the_message_says_what_to_do(tmp_path, monkeypatch):
     assert not (tmp_path / "program.png").exists()
 
 
-def test_what_graphviz_says_is_shown(monkeypatch):
+def test_an_error_of_graphviz_is_shown(monkeypatch):
     if shutil.which("dot") is None:
         pytest.skip("Graphviz is not installed")
     with pytest.raises(DrawingError, match=r"Graphviz refused the graph\n  why    .*syntax error"):
@@ -157,13 +157,13 @@ def test_what_graphviz_says_is_shown(monkeypatch):
         ({"path": 3}, "draw takes the path of a file"),
     ],
 )
-def test_what_cannot_be_drawn_is_refused(options, message):
+def test_undrawable_requests_are_refused(options, message):
     with pytest.raises(DrawingError) as caught:
         fx.draw(**{"program": fx.symbolic_trace(Blocks(1)), "path": "program.svg", **options})
     assert str(caught.value).startswith(message)
 
 
-def test_a_module_is_refused_with_what_to_do():
+def test_a_module_is_refused_with_a_remedy():
     with pytest.raises(DrawingError, match=r"(?s)draw takes a GraphModule.*fx.symbolic_trace\(module\)"):
         fx.draw(torch.nn.ReLU(), "program.svg")  # type: ignore[arg-type]
 
@@ -195,7 +195,7 @@ def test_before_and_after_are_side_by_side_and_untouched_nodes_keep_their_place(
     assert before.count('r="6.5" fill="#c0392b"') == before.count(">BatchNorm2d<") and ">-</text>" in before
 
 
-def test_what_passes_did_is_in_dot_text_too(tmp_path):
+def test_changes_of_passes_are_in_dot_text_too(tmp_path):
     text = fx.draw(record_passes(captured("resnet_tiny"), "fuse-conv-bn"), tmp_path / "fused.dot").read_text("utf-8")
     assert re.search(r'label="~ Conv2d\\nconv1"', text) and "bn1" not in text
 

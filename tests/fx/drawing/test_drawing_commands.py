@@ -46,7 +46,7 @@ def test_draw_writes_a_page_by_default(capsys, tmp_path):
     assert '"name":"operations"' in (tmp_path / "ResNet.html").read_text("utf-8")
 
 
-def test_draw_colours_by_what_nodes_cost(capsys, tmp_path):
+def test_draw_colours_by_the_cost_of_nodes(capsys, tmp_path):
     printed = run(capsys, "draw", "resnet_tiny", "--output", "net.svg", "--color", "operations", "--lines", "--json")
     text = (tmp_path / "net.svg").read_text("utf-8")
     assert json.loads(printed) == {"path": "net.svg", "bytes": len(text.encode()), "nodes": 67}
@@ -64,7 +64,7 @@ def test_draw_takes_figures_from_a_file(capsys, tmp_path):
     assert '  try    write {"time": {"unit": "s", "values": {"conv1": 2e-4}}}, or what cost or profile print' in printed
 
 
-def test_draw_takes_what_other_commands_tell_of_nodes(capsys, tmp_path):
+def test_draw_takes_facts_on_nodes_from_other_commands(capsys, tmp_path):
     (tmp_path / "costs.json").write_text(run(capsys, "cost", "resnet_tiny", "--json"))
     run(capsys, "draw", "resnet_tiny", "--output", "net.svg", "--color", "flops", "--figures", "costs.json")
     assert "flops, logarithmic: " in (tmp_path / "net.svg").read_text("utf-8")
@@ -87,7 +87,7 @@ def test_costs_need_inputs(capsys):
     assert run(capsys, "draw", "torch.nn:ReLU") == "ReLU.html: 3 nodes\n"
 
 
-def test_diff_shows_what_each_pass_did(capsys, tmp_path):
+def test_diff_shows_the_changes_of_each_pass(capsys, tmp_path):
     printed = run(
         capsys, "diff", "resnet_tiny", "--pass", "fuse-conv-bn", "--pass", "remove-dead-code,canonicalize",
         "--output", "both.svg",

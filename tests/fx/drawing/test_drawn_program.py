@@ -24,7 +24,7 @@ def test_a_node_is_in_the_modules_around_it_and_not_in_the_one_that_it_calls():
     assert drawn.classes["layer1.0"] == "Bottleneck"
 
 
-def test_what_says_no_module_is_in_the_nearest_that_its_target_is_in():
+def test_a_node_without_a_module_is_in_the_nearest_module_of_its_target():
     program = fx.symbolic_trace(Blocks(2))
     add = next(node for node in program.graph.nodes if node.name == "add_1")
     with program.graph.inserting_before(add):

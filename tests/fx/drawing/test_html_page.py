@@ -61,7 +61,7 @@ def test_a_page_is_allowed_nothing_from_outside(tmp_path):
     assert page.index("Content-Security-Policy") < page.index("<style>")
 
 
-def test_what_is_ours_in_a_page_is_small(tmp_path):
+def test_our_part_of_a_page_is_small(tmp_path):
     page = page_of(fused(), tmp_path)
     data = re.search(r'id="data">(.*?)</script>', page, re.DOTALL)
     assert data and len(page.encode()) - len(data[1].encode()) < 150_000
@@ -85,7 +85,7 @@ def test_hostile_names_cannot_leave_the_data(tmp_path):
     assert HOSTILE in names_of(data_of(page))
 
 
-def test_a_page_says_of_each_node_what_is_known(tmp_path):
+def test_a_page_has_the_facts_on_each_node(tmp_path):
     program = fx.symbolic_trace(Blocks(1))
     page = page_of(program, tmp_path, inputs=[torch.ones(2, 4)], figures=[Figure("time", "s", {"relu": 1e-6})])
     data = data_of(page)
@@ -242,7 +242,7 @@ CLICK = """
 
 @pytest.mark.thorough
 @pytest.mark.skipif(BROWSER is None, reason="no Chromium is installed")
-def test_a_browser_shows_what_is_clicked_and_its_counterpart(tmp_path):
+def test_a_browser_shows_the_clicked_node_and_its_counterpart(tmp_path):
     figures = [Figure("float64 error", "", {"conv1": 1e-9})]
     page = page_of(fused(), tmp_path, figures=figures)
     answer = in_browser(

@@ -47,7 +47,7 @@ def test_lanes_of_different_values_do_not_overlap(seed):
 
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("states", [1, 2, 3])
-def test_neighbours_in_a_row_do_not_overlap_and_clusters_hold_what_is_in_them(seed, states):
+def test_neighbours_in_a_row_do_not_overlap_and_clusters_enclose_their_nodes(seed, states):
     all_rows, _ = random_rows(seed)
     placed = place_clusters(
         all_rows,
@@ -69,7 +69,7 @@ def test_neighbours_in_a_row_do_not_overlap_and_clusters_hold_what_is_in_them(se
             assert placed_cluster.top[placed_cluster.row[item]] + placed_cluster.sizes[item][1] < placed_cluster.height
 
 
-def test_constants_are_above_what_reads_them_and_inputs_on_top():
+def test_constants_are_above_their_readers_and_inputs_on_top():
     root = make_clusters([()] * 5, {}, range(5), [[]] * 5)
     rows = make_rows(root, [(0, 1, 1), (1, 3, 1), (2, 3, 1), (3, 4, 1)], lambda node: node == 0)[0]
     assert [sorted(rows.refs[item] for item in row if rows.kinds[item] == NODE) for row in rows.rows] == [
@@ -77,7 +77,7 @@ def test_constants_are_above_what_reads_them_and_inputs_on_top():
     ]  # fmt: skip
 
 
-def test_what_crosses_the_frame_of_a_cluster_has_a_place_there():
+def test_edges_across_the_frame_of_a_cluster_have_a_place_on_it():
     root = make_clusters([(), ("a",), ("a",), ()], {}, range(4), [[], [0], [1], [2]])
     inside = make_rows(root, [(0, 1, 1), (0, 2, 1), (1, 2, 1), (2, 3, 1)], lambda node: node == 0)[1]
     assert [(kind, ref) for kind, ref in zip(inside.kinds, inside.refs, strict=True) if kind in (ENTRY, EXIT)] == [

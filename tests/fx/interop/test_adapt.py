@@ -212,7 +212,7 @@ def test_a_program_inside_that_is_not_recompiled_is_out_of_date() -> None:
 
 
 @pytest.mark.parametrize("form", [lambda p: p, lambda p: (p, True), lambda p: PassResult(p, True), lambda p: None])
-def test_whatever_torch_fx_takes_as_a_result_is_taken(form: Any) -> None:
+def test_all_results_that_torch_fx_accepts_are_accepted(form: Any) -> None:
     original = program()
     assert adapt(lambda graph_module: form(subtract(graph_module)))(original) is original
     assert "x - 1" in original.code
@@ -307,7 +307,7 @@ def test_a_pass_that_returns_no_program_is_refused(result: Any) -> None:
     assert f"an object of class {type(result).__name__}" in str(caught.value)
 
 
-def test_a_pass_that_leaves_what_cannot_be_converted_changes_nothing() -> None:
+def test_a_pass_with_an_unconvertible_result_changes_nothing() -> None:
     def writes_no_code(graph_module: torch.fx.GraphModule) -> None:
         def transform(body: list[str]) -> list[str]:
             raise KeyError("not this body")
@@ -362,7 +362,7 @@ def test_inputs_that_a_pass_adds_behind_a_computation_are_inputs() -> None:
     torch.testing.assert_close(fx.Interpreter(original).run(X, 2), expected)
 
 
-def test_what_is_no_pass_is_refused() -> None:
+def test_objects_that_are_no_pass_are_refused() -> None:
     with pytest.raises(fx.PassError, match=r"adapt takes a pass, not an object of class int"):
         adapt(3)  # type: ignore[arg-type]
     with pytest.raises(fx.PassError, match=r"adapt takes a pass, not an object of class ReLU"):
@@ -383,7 +383,7 @@ def test_a_program_that_torch_fx_cannot_hold_is_refused_by_the_pass() -> None:
         adapt(lambda graph_module: graph_module)(program)
 
 
-def test_a_program_whose_code_somebody_else_writes_is_refused_by_the_pass() -> None:
+def test_a_program_with_a_foreign_code_generator_is_refused_by_the_pass() -> None:
     class OwnCode(CodeGen):
         pass
 
@@ -394,7 +394,7 @@ def test_a_program_whose_code_somebody_else_writes_is_refused_by_the_pass() -> N
     assert "writes its code with" in str(caught.value)
 
 
-def test_torch_fx_captures_after_a_pass_that_captured_again_what_is_specialized_on_none() -> None:
+def test_torch_fx_captures_after_a_pass_that_recaptured_a_program_specialized_on_none() -> None:
     """torch.fx itself does not: in its 2.13 every later capture in the process raises a KeyError."""
 
     def again(graph_module: torch.fx.GraphModule) -> torch.fx.GraphModule:

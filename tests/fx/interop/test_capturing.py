@@ -66,7 +66,7 @@ class Branching(nn.Module):
         return x if x.sum() > 0 else -x
 
 
-def test_what_symbolic_tracing_takes_is_captured_by_it_and_nothing_is_exported(monkeypatch: Any) -> None:
+def test_traceable_models_are_captured_symbolically_without_an_export(monkeypatch: Any) -> None:
     monkeypatch.setattr(exporting, "torch_export", None)
     program = fx.capture(nn.Sequential(nn.Linear(4, 4)), (X,))
     record = program.meta["capture"]
@@ -182,7 +182,7 @@ def test_arguments_by_name_and_of_any_structure_are_exported() -> None:
     assert torch.equal(guided(*other, scale=torch.ones(4))["sum"], model(*other, scale=torch.ones(4))["sum"])
 
 
-def test_what_every_way_refuses_raises_one_error_with_each_cause_the_line_and_what_to_do() -> None:
+def test_a_model_that_every_way_refuses_raises_one_error_with_each_cause_the_line_and_a_remedy() -> None:
     with pytest.raises(CaptureError) as caught:
         fx.capture(Branching(), (X,))
     first, where, *rest = str(caught.value).splitlines()
@@ -212,7 +212,7 @@ class Cache(Record):
 
 
 @pytest.mark.parametrize("kind, advice", [(Record, "register the class of the output"), (Cache, "use_cache=False")])
-def test_an_output_of_a_class_that_export_does_not_know_says_what_to_add(kind: type[Record], advice: str) -> None:
+def test_the_error_for_an_unregistered_output_class_names_the_remedy(kind: type[Record], advice: str) -> None:
     class Recording(nn.Module):
         def forward(self, x: Any) -> Any:
             return kind(x + len(range(x.shape[1])))
@@ -314,7 +314,7 @@ def test_exporting_prints_and_logs_nothing(capsys: Any) -> None:
     ],
     ids=["no inputs", "a function"],
 )
-def test_what_cannot_be_exported_at_all_says_why(model: Any, args: Any, why: str) -> None:
+def test_the_error_for_an_unexportable_model_names_the_cause(model: Any, args: Any, why: str) -> None:
     with pytest.raises(CaptureError, match=why):
         fx.capture(model, args)
 
@@ -340,7 +340,7 @@ def test_programs_of_one_export_have_the_tensors_of_the_copy_that_they_are_for()
     assert program.get_buffer("lifted_tensor_0") is not again.get_buffer("lifted_tensor_0")
 
 
-def test_what_was_done_stays_with_the_program_in_copies_and_pickles() -> None:
+def test_the_record_of_the_capture_stays_in_copies_and_pickles() -> None:
     program = fx.capture(PerColumn(), (X,))
     assert pickle.loads(pickle.dumps(program)).meta["capture"] == program.meta["capture"]
 

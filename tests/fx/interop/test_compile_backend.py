@@ -54,7 +54,7 @@ def test_compiled_model_computes_and_learns_like_eager() -> None:
     assert any("torch.relu(model(value))" in line for line in lines)
 
 
-def test_the_example_computes_what_eager_does() -> None:
+def test_the_example_equals_eager() -> None:
     example = runpy.run_path(str(EXAMPLE))
     x, y = torch.linspace(0.0, 1.0, 5), torch.linspace(3.0, -1.0, 5)
     assert torch.equal(example["distance"](x, y), ((x - y) ** 2).sum().sqrt())
@@ -213,7 +213,7 @@ def test_values_that_change_all_the_time_become_inputs_again() -> None:
     assert fused.norms == [0] * 9 + [1]
 
 
-def test_what_passes_do_not_work_with_stays_an_input() -> None:
+def test_parameters_that_passes_cannot_use_stay_inputs() -> None:
     recorded: list[str] = []
     model, x = conv_net().requires_grad_(False), torch.randn(2, 2, 3, 3)
     backends: list[Any] = []
@@ -267,7 +267,7 @@ class Drop:
         program.recompile()
 
 
-def test_a_pass_that_takes_away_an_input_is_told_what_dynamo_gives() -> None:
+def test_the_error_for_a_removed_input_lists_the_inputs_of_dynamo() -> None:
     theirs = torch.fx.symbolic_trace(lambda x, unused, weight: x * weight)
     weight = torch.nn.Parameter(torch.ones(1), requires_grad=False)
     torch._dynamo.mark_static_address(weight)

@@ -63,7 +63,7 @@ def exported() -> tuple[Everything, Any]:
 
 
 @pytest.mark.parametrize("decomposed", [False, True], ids=["as exported", "decomposed"])
-def test_a_model_in_training_computes_writes_and_checks_what_it_did(decomposed: bool) -> None:
+def test_a_model_in_training_keeps_its_results_writes_and_checks(decomposed: bool) -> None:
     model, program = exported()
     eager = copy.deepcopy(model)
     ours = from_export(program.run_decompositions({}) if decomposed else program)
@@ -114,7 +114,7 @@ def test_nodes_know_the_lines_they_came_from() -> None:
 
 
 @pytest.mark.parametrize("name", ["mlp", "functional_convnet", "two_heads", "resnet_tiny"])
-def test_models_of_the_zoo_compute_what_they_did_at_any_batch_size(name: str) -> None:
+def test_models_of_the_zoo_are_unchanged_at_any_batch_size(name: str) -> None:
     entry = get_model(name)
     model, args = entry.build(), entry.example_inputs(batch=2)
     batch = Dim("batch")
@@ -304,7 +304,7 @@ def test_gradients_and_tokens_are_refused() -> None:
         from_export(program)
 
 
-def test_what_is_no_exported_program_is_refused() -> None:
+def test_objects_that_are_no_exported_program_are_refused() -> None:
     with pytest.raises(InteropError, match=r"from_export takes a torch.export.ExportedProgram, not Linear"):
         from_export(nn.Linear(1, 1))  # type: ignore[arg-type]
 

@@ -101,7 +101,7 @@ def test_hooks_are_kept(conversion: Any) -> None:
     assert torch.equal(original(X), torch.zeros(2, 3))
 
 
-def test_what_the_user_put_on_a_program_is_kept(conversion: Any) -> None:
+def test_attributes_of_the_user_on_a_program_are_kept(conversion: Any) -> None:
     library, convert, _ = conversion
     original = captured(library)
     original.note, original.meta["author"] = ["mine"], "me"

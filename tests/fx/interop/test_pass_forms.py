@@ -92,7 +92,7 @@ EVERY = [*OF_ATEN, in_functions]
 
 @pytest.mark.parametrize("pass_", EVERY, ids=lambda one: getattr(one, "__name__", "class"))
 @pytest.mark.parametrize("form", ["functional", "aten"])
-def test_a_pass_finds_what_it_mentions_and_leaves_the_program_in_its_form(pass_: Any, form: Any) -> None:
+def test_a_pass_finds_its_operations_and_leaves_the_program_in_its_form(pass_: Any, form: Any) -> None:
     assert form_of(pass_) == ("functional" if pass_ is in_functions else "aten")
     program = exported(form)
     linear = next(node for node in program.graph.nodes if node.name == "linear")
@@ -127,7 +127,7 @@ def test_a_pass_that_raises_leaves_the_program() -> None:
     assert (program.graph.revision, program.code) == (revision, code)
 
 
-def test_what_was_captured_symbolically_is_given_as_it_is() -> None:
+def test_a_symbolic_capture_is_passed_unchanged() -> None:
     program = fx.symbolic_trace(lambda x: torch.relu(x))
     code = program.code
     assert adapt(in_aten)(program).code == code

@@ -70,7 +70,7 @@ def test_a_stage_shares_parameters_with_the_program_under_their_paths():
     assert second.module.get_parameter("1.weight") is program.get_parameter("1.weight")
 
 
-def test_what_costs_most_is_alone_and_measured_seconds_take_the_place_of_estimates():
+def test_the_costliest_layer_is_alone_and_measured_seconds_replace_estimates():
     program = fx.symbolic_trace(layers(*[16] * 5))
     x = torch.ones(2, 16)
     nodes = {node.name: node for node in program.graph.nodes}
@@ -92,7 +92,7 @@ def test_beside_a_stage_that_costs_most_the_others_are_even():
     assert sorted(stage.cost for stage in stages) == [2.0, 3.0, 9.0]
 
 
-def test_what_a_later_stage_needs_is_handed_on_by_those_between():
+def test_values_for_a_later_stage_pass_through_the_stages_between():
     def function(x, y):
         z = torch.relu(x)
         for _ in range(4):
@@ -171,7 +171,7 @@ def test_gradients_count_where_they_are_requested():
     assert costs[1] > 1.5 * costs[0]
 
 
-def test_memory_decides_among_divisions_that_cost_the_same_and_what_is_sent_among_those():
+def test_ties_in_cost_are_broken_by_memory_then_by_bytes_sent():
     program = fx.symbolic_trace(lambda x: x.exp().sum(1).repeat(1, 64).neg())
     nodes = {node.name: node for node in program.graph.nodes}
     slow = dict.fromkeys((nodes["exp"], nodes["repeat"]), 1.0)
@@ -259,7 +259,7 @@ def test_modules_that_share_parameters_stay_in_one_stage():
     assert "after the pass canonicalize" in message
 
 
-def test_what_is_written_to_is_not_sent_before_the_write():
+def test_a_value_is_not_sent_before_a_write_to_it():
     def function(x):
         y = torch.sin(x)
         z = y.view(-1)
@@ -370,7 +370,7 @@ def test_a_backward_that_is_no_flag_is_refused():
     assert "backward of split_into_stages is True or False, not a str" in message
 
 
-def test_a_dict_is_not_what_pipelines_return():
+def test_a_program_that_returns_a_dict_is_refused():
     message = refused(lambda x: {"mean": x.mean(), "all": x}, 1, torch.ones(2))
     assert "the last stage of a pipeline returns a tensor, or a tuple of tensors" in message
     assert "tuple(values.values())" in message

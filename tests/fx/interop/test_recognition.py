@@ -113,7 +113,7 @@ def test_passes_of_the_libraries_themselves_are_known() -> None:
     assert not is_for_torch(fx.passes.PassPipeline([adapt(split_module)]))
 
 
-def test_a_function_that_refers_to_what_is_not_there_yet_is_no_obstacle() -> None:
+def test_a_function_may_refer_to_names_that_are_not_defined_yet() -> None:
     def own(gm: Any) -> Any:
         return later(gm)
 

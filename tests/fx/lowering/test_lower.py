@@ -52,7 +52,7 @@ def test_parts_become_modules_of_the_backend_and_the_rest_stays_python(model: nn
     assert torch.equal(program(x), model(x))
 
 
-def test_what_stays_in_python_is_written_as_it_was() -> None:
+def test_code_that_stays_in_python_is_unchanged() -> None:
     def forward(self: Any, x: Tensor) -> Tensor:
         y = F.relu(self.layer(x.view(x.size(0), -1)))
         return self.unused(self.norm(y).softmax(1) @ y.t())
@@ -102,7 +102,7 @@ def test_the_pass_refuses_a_program_that_refuses_its_own_data() -> None:
     assert error.value.__cause__ is None  # else it would be a fault of the pass
 
 
-def test_what_depends_on_no_input_is_not_lowered() -> None:
+def test_operations_that_depend_on_no_input_are_not_lowered() -> None:
     weight = nn.Parameter(torch.randn(3))
     constant = Calling(lambda self, x: torch.cumsum(x, 0) + torch.relu(self.weight), weight=weight)
     coverage = fx.lower(fx.symbolic_trace(constant), Toy(), dry_run=True)
@@ -117,7 +117,7 @@ def test_constants_are_shared_with_the_captured_module(model: nn.Module) -> None
     assert toy.built[0].steps[0][1][1] is model.first.weight
 
 
-def test_a_program_of_which_nothing_is_taken_is_returned_itself() -> None:
+def test_a_program_without_lowered_parts_is_returned_itself() -> None:
     program = fx.symbolic_trace(lambda x: torch.cumsum(x, 0))
     line = next(node.source.line for node in program.graph.nodes if node.source is not None)
     with pytest.warns(LoweringWarning) as caught:
@@ -136,14 +136,14 @@ def test_a_warning_has_the_first_reasons() -> None:
     assert len(program.meta["lowering"].refused) == 8
 
 
-def test_parts_none_of_which_is_built_are_warned_of(model: nn.Module) -> None:
+def test_a_lowering_that_builds_no_part_warns(model: nn.Module) -> None:
     with pytest.warns(LoweringWarning, match="not built, no space"):
         lowered = fx.lower(fx.symbolic_trace(model), Broken(RuntimeError("no space")), on_failure="eager")
     x = torch.randn(3, 4)
     assert torch.equal(lowered(x), model(x))
 
 
-def test_what_was_lowered_before_stays_on_record(model: nn.Module) -> None:
+def test_the_record_of_an_earlier_lowering_stays(model: nn.Module) -> None:
     lowered = fx.lower(fx.symbolic_trace(model), Toy())
     coverage = lowered.meta["lowering"]
     with pytest.warns(LoweringWarning):
@@ -239,7 +239,7 @@ def test_example_inputs_of_another_structure_are_refused() -> None:
     assert fx.lower(program, Toy(), ({"a": X, "b": X},), dry_run=True).flop_share is not None
 
 
-def test_what_only_runs_with_elements_is_no_fault_of_the_inputs() -> None:
+def test_operations_that_need_real_elements_are_not_blamed_on_the_inputs() -> None:
     program = fx.symbolic_trace(lambda x: torch.relu(x) + as_list(x)[0][0])
     coverage = fx.lower(program, Toy(), (X,), dry_run=True)
     assert "shapes are not known from where shape propagation fails" in coverage.notes[0]
@@ -464,7 +464,7 @@ def test_a_converter_that_returns_nothing_is_an_error() -> None:
         fx.lower(fx.symbolic_trace(lambda x: torch.sin(x)), Failing())
 
 
-def test_what_cannot_be_built_may_stay_eager_and_the_report_says_so() -> None:
+def test_unbuilt_parts_may_stay_eager_and_are_reported() -> None:
     def function(x: Tensor) -> Tensor:
         return torch.relu(torch.cumsum(torch.cos(x), 0))
 

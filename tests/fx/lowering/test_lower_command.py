@@ -112,7 +112,7 @@ def test_options_reach_the_lowering(capsys: pytest.CaptureFixture[str]) -> None:
         ("make", ["--backend", "onedn"], "there is no backend named 'onedn'"),
     ],
 )
-def test_what_cannot_be_done_is_reported_on_one_screen(
+def test_failures_are_reported_on_one_screen(
     name: str, arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     status, out, err = run(capsys, f"models_of_the_command:{name}", *arguments)

@@ -56,7 +56,7 @@ def test_a_size_that_python_uses_is_requested_in_python() -> None:
     ]
 
 
-def test_what_is_computed_for_one_side_alone_stays_on_that_side() -> None:
+def test_values_for_one_side_alone_stay_on_that_side() -> None:
     lowered = lower(lambda x: torch.relu(F.dropout(torch.relu(x), training=False)).exp())
     assert body(lowered)[0] == "toy_0 = self.toy_0(x)"
     assert body(lowered)[-2:] == ["exp = toy_0.exp()", "return exp"]
@@ -72,7 +72,7 @@ def test_a_value_that_python_has_and_cannot_hand_over_keeps_its_users_in_python(
     }
 
 
-def test_a_report_has_what_the_backend_says_of_a_region() -> None:
+def test_a_report_has_the_backends_notes_on_a_region() -> None:
     lowered = lower(lambda x: torch.relu(torch.relu(x)))
     (part,) = lowered.meta["lowering"].parts
     assert part.note == "2 steps"

@@ -52,7 +52,7 @@ def test_activations_and_sums_of_own_values_become_functional() -> None:
     assert "inplace = True" not in program.code
 
 
-def test_what_is_written_to_and_used_later_is_the_new_value() -> None:
+def test_later_uses_of_a_written_value_read_the_new_one() -> None:
     def function(x: Tensor) -> tuple[Tensor, Tensor]:
         y = x.neg()
         before = y + 1
@@ -88,11 +88,11 @@ def that_is_kept_in_a_list(x: Tensor) -> list[Tensor]:
 
 
 @pytest.mark.parametrize("function", [of_input, of_a_view, through_a_view])
-def test_writes_that_somebody_sees_stay(function: Any) -> None:
+def test_visible_writes_stay(function: Any) -> None:
     assert functional(function, torch.randn(2, 3))[0] == 0
 
 
-def test_the_program_stays_right_where_a_container_holds_what_is_written_to() -> None:
+def test_a_program_that_writes_to_a_value_in_a_container_stays_right() -> None:
     functional(that_is_kept_in_a_list, torch.randn(4))
 
 

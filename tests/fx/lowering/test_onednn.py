@@ -208,7 +208,7 @@ def moved(self: Any, x: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("call", [used_later, its_own_input, returned, seen_through_a_view, moved])
-def test_sums_are_part_of_a_convolution_whatever_else_needs_the_summand(call: Any, kernels: list[str]) -> None:
+def test_sums_are_part_of_a_convolution_even_if_the_summand_has_other_users(call: Any, kernels: list[str]) -> None:
     module = Calling(call, **{name: nn.Conv2d(3, 3, 3, padding=1) for name in "abc"})
     assert_lowered_same(module.eval(), torch.randn(2, 3, 6, 6))
     assert "_convolution_pointwise.binary" in kernels
@@ -255,7 +255,7 @@ def test_inputs_of_any_layout_and_rank_are_taken(name: str) -> None:
     assert_lowered_same(nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU()), inputs_beside_the_kernels()[name])
 
 
-def test_wrong_inputs_raise_what_pytorch_raises() -> None:
+def test_wrong_inputs_raise_the_error_of_pytorch() -> None:
     module = nn.Sequential(nn.Conv2d(3, 4, 3))
     lowered = lower(module)
     for wrong in (torch.randn(1, 5, 8, 8), torch.randn(1, 3, 2, 8), torch.randn(1, 3, 8, 8, dtype=torch.float64)):
@@ -289,7 +289,7 @@ def test_small_inputs_are_left_to_pytorch(monkeypatch: pytest.MonkeyPatch, kerne
     assert kernels == []
 
 
-def test_any_batch_size_runs_whatever_the_example_was() -> None:
+def test_any_batch_size_runs_for_any_example() -> None:
     model = get_model("resnet_tiny")
     module = model.build()
     lowered = lower(module)
@@ -387,7 +387,7 @@ def test_a_capture_without_leaf_modules_goes_through_the_layers_to_plain_functio
             assert_close(again(x), module(x))
 
 
-def test_lowering_and_the_canonical_form_leave_what_is_lowered_alone() -> None:
+def test_lowering_and_the_canonical_form_leave_lowered_parts_alone() -> None:
     lowered = lower(Block())
     with pytest.warns(fx.LoweringWarning):
         assert fx.lower(lowered) is lowered

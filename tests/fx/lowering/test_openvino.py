@@ -317,7 +317,7 @@ def test_autocast_and_transforms_of_functions_go_through_the_program(calls: list
     assert mapped.shape == (3, 2, 4)
 
 
-def test_inputs_that_are_wrong_raise_what_eager_raises() -> None:
+def test_wrong_inputs_raise_the_error_of_eager() -> None:
     lowered = lower(layer(), torch.randn(2, 4))
     with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
         lowered(torch.randn(2, 5))
@@ -356,7 +356,7 @@ def test_a_result_may_be_an_operand_that_is_one_too() -> None:
         assert_same(lowered, function, torch.rand(size))
 
 
-def test_what_nobody_uses_may_be_lowered() -> None:
+def test_an_unused_operation_may_be_lowered() -> None:
     def function(x: Tensor) -> Tensor:
         F.relu(x)
         return x
@@ -503,7 +503,7 @@ REFUSED: dict[str, tuple[Callable[..., Any], Tensor, str]] = {
 
 
 @pytest.mark.parametrize("what", REFUSED)
-def test_what_would_be_computed_otherwise_is_refused_with_the_reason(what: str) -> None:
+def test_operations_with_other_results_are_refused_with_the_reason(what: str) -> None:
     function, x, reason = REFUSED[what]
     assert re.search(reason, why_refused(function, x))
 
@@ -566,7 +566,7 @@ def test_an_engine_follows_scales_that_are_loaded() -> None:
 # Faults.
 
 
-def test_what_the_importer_does_not_know_is_reported_with_the_line() -> None:
+def test_operations_unknown_to_the_importer_are_reported_with_the_line() -> None:
     converters.register(Converter(torch.logcumsumexp))
     try:
         module, x = (
@@ -615,7 +615,7 @@ def test_an_engine_that_fails_where_eager_does_not_is_an_error(monkeypatch: pyte
     assert lowered(torch.randn(3, 4)).shape == (3, 4)  # an engine that was not asked for
 
 
-def test_what_is_computed_of_constants_alone_is_no_memory_for_results():
+def test_values_of_constants_alone_are_no_memory_for_results():
     image = nn.Parameter(torch.ones(1, 1, 1, 1), requires_grad=False)
     model = Calling(lambda self, x: torch.relu(self.conv(self.image) + x), image=image, conv=nn.Conv2d(1, 1, 1)).eval()
     x = torch.ones(1)

@@ -81,7 +81,7 @@ SMALL += " transformer_encoder_small unet_small gpt2_small vit_small"
 
 
 @pytest.mark.parametrize("name", SMALL.split())
-def test_the_network_of_a_model_computes_what_the_model_does(name: str) -> None:
+def test_the_network_of_a_model_equals_the_model(name: str) -> None:
     module, program, inputs = capture(name)
     lowered = fx.lower(program, ReadBack(), inputs)
     assert [type(child) for child in lowered.children() if isinstance(child, NetworkReference)] == [NetworkReference]
@@ -89,7 +89,7 @@ def test_the_network_of_a_model_computes_what_the_model_does(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", "dlrm_small two_heads shared_convnet".split())
-def test_what_engines_cannot_hold_stays_in_python(name: str) -> None:
+def test_operations_that_engines_cannot_hold_stay_in_python(name: str) -> None:
     module, program, inputs = capture(name)
     lowered = fx.lower(program, ReadBack(), inputs)
     coverage = lowered.meta["lowering"]
@@ -97,7 +97,7 @@ def test_what_engines_cannot_hold_stays_in_python(name: str) -> None:
     assert_same(lowered, module, *inputs)
 
 
-def test_resnet50_computes_what_the_model_does() -> None:
+def test_the_network_of_resnet50_equals_the_model() -> None:
     module = get_model("resnet50").build().eval()
     images = torch.randn(1, 3, 64, 64)
     lowered = fx.lower(fx.symbolic_trace(module), ReadBack(), (images,))
@@ -150,7 +150,7 @@ def test_small_regions_stay_in_python() -> None:
 # Sizes.
 
 
-def test_what_depends_on_a_size_that_varies_stays_in_python() -> None:
+def test_operations_that_depend_on_a_varying_size_stay_in_python() -> None:
     program = net()
     lowered = fx.lower(program, ReadBack(ranges={"x": {0: (1, 5), 2: (4, 8), 3: (8, 12)}}), (IMAGES,), min_size=2)
     assert "adaptive_avg_pool2d: its windows depend on a size that varies" in str(lowered.meta["lowering"])
@@ -329,7 +329,7 @@ def test_a_quantized_model_is_built() -> None:
 
 
 @builds_ahead
-def test_the_configuration_says_what_the_options_do() -> None:
+def test_the_configuration_follows_the_options() -> None:
     lowered = fx.lower(net(), ReadBack(ranges={"x": {0: (1, 4)}}), (IMAGES,))
     trt, network = library.library(), lowered.tensorrt_0.network
     exact = build._configuration(network, ("8.6", "8.9"), 1 << 20, False)
@@ -427,7 +427,7 @@ def test_an_engine_that_fails_to_build_names_the_operation_and_the_backends_word
 
 
 @builds_ahead
-def test_what_fails_to_build_can_stay_in_python() -> None:
+def test_a_region_that_fails_to_build_can_stay_in_python() -> None:
     program = net()
     with pytest.warns(fx.LoweringWarning, match="not built, TensorRT cannot build the engine"):
         lowered = fx.lower(program, TensorRT(targets=("7.5",)), (IMAGES,), on_failure="eager")
@@ -495,7 +495,7 @@ def test_a_user_adds_a_converter(custom: Any) -> None:
     torch.testing.assert_close(lowered(x), twice_more(x))
 
 
-def test_what_the_library_refuses_is_an_error_in_its_words(custom: Any) -> None:
+def test_an_error_of_the_library_is_quoted(custom: Any) -> None:
     custom(lambda network, x: network.add("pooling_nd", x, library.library().PoolingType.MAX, (0, 0)))
     with pytest.raises(LoweringError) as caught:
         fx.lower(fx.symbolic_trace(twice_more), ReadBack(), (torch.ones(2, 3, 4, 4),))

@@ -70,7 +70,7 @@ def test_a_file_that_cannot_be_written_leaves_nothing_behind(tmp_path: Path, mon
 # The cache.
 
 
-def test_a_cache_finds_what_it_keeps(tmp_path: Path) -> None:
+def test_a_cache_finds_its_entries(tmp_path: Path) -> None:
     cache = EngineCache(tmp_path / "engines")
     assert cache.find("key") is None
     cache.keep("key", engine())
@@ -168,7 +168,7 @@ def test_an_engine_is_built_once(tmp_path: Path, built: list[int]) -> None:
 
 
 @builds_ahead
-def test_whatever_makes_another_engine_builds_one(
+def test_options_that_change_the_engine_build_a_new_one(
     tmp_path: Path, built: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cache = EngineCache(tmp_path)

@@ -191,7 +191,7 @@ def traced(function: Callable[..., Any], count: int) -> fx.GraphModule:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_network_computes_what_the_program_does(name: str) -> None:
+def test_a_network_equals_the_program(name: str) -> None:
     function, shapes = CASES[name]
     inputs = inputs_of(CASES[name])
     program = traced(function, len(shapes))
@@ -210,7 +210,7 @@ VARYING = [
 
 
 @pytest.mark.parametrize("name", VARYING)
-def test_a_network_for_varying_batches_computes_what_the_program_does(name: str) -> None:
+def test_a_network_for_varying_batches_equals_the_program(name: str) -> None:
     function, shapes = CASES[name]
     inputs = inputs_of(CASES[name])
     program = traced(function, len(shapes))

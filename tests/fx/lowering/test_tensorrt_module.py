@@ -208,7 +208,7 @@ def test_an_engine_for_another_gpu_is_refused(library: Library) -> None:
         ("runs", "failed\n  why    the words of the library"),
     ],
 )
-def test_what_the_library_refuses_is_an_error_in_its_words(library: Library, flag: str, message: str) -> None:
+def test_an_error_of_the_library_is_quoted_by_the_module(library: Library, flag: str, message: str) -> None:
     setattr(library, flag, False)
     with pytest.raises(LoweringError) as caught:
         TensorRTModule(engine())(torch.ones(2, 3))

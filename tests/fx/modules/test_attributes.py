@@ -17,7 +17,7 @@ def test_an_attribute_is_fetched_by_its_path():
         fetch_attribute(module, "0.none")
 
 
-def test_what_is_not_there_is_distinguished_from_an_attribute_that_is_none():
+def test_a_missing_attribute_differs_from_one_that_is_none():
     module = nn.Sequential(nn.Linear(2, 3, bias=False))
     assert find_attribute(module, "0.bias", MISSING) is None
     assert find_attribute(module, "0.none", MISSING) is MISSING

@@ -87,7 +87,7 @@ def test_many_names_of_one_wish_take_no_longer_each() -> None:
 @pytest.mark.parametrize(
     "text", [*keyword.kwlist, "", "1x", "a b", "a.b", "x\n", "__debug__", "ﬁ", "\N{MATHEMATICAL BOLD SMALL X}", "x;"]
 )
-def test_what_means_something_else_in_source_is_no_identifier(text: str) -> None:
+def test_text_with_another_meaning_in_source_is_no_identifier(text: str) -> None:
     assert not is_identifier(text)
 
 
@@ -119,7 +119,7 @@ def test_snake_case(text: str, expected: str) -> None:
     assert snake_case(text) == expected
 
 
-def test_generated_globals_are_what_they_say() -> None:
+def test_generated_globals_have_the_values_of_their_names() -> None:
     assert GENERATED_GLOBALS["torch"] is torch
     assert GENERATED_GLOBALS["inf"] is inf
     assert isnan(GENERATED_GLOBALS["nan"])

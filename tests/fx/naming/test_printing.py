@@ -64,7 +64,7 @@ def test_the_table_is_aligned(graph: fx.Graph, capsys: pytest.CaptureFixture[str
     ]
 
 
-def test_the_article_of_a_type_is_that_which_is_spoken() -> None:
+def test_the_article_of_a_type_follows_its_pronunciation() -> None:
     an = ["int", "Identity", "_Odd", "AvgPool2d", "object", "output", "Unflatten", "Upsample"]
     a = ["tuple", "UNet", "Union", "uint8", "OneHot", "NoneType", "get_attr"]
     assert [with_article(noun) for noun in an + a] == [*(f"an {noun}" for noun in an), *(f"a {noun}" for noun in a)]

@@ -64,7 +64,7 @@ def test_builtins_are_recognized_by_identity() -> None:
     assert not is_builtin(3)
 
 
-def test_a_function_is_at_home_where_its_module_has_it_and_not_what_imitates_it() -> None:
+def test_a_function_is_at_home_in_its_module_and_an_imitation_has_no_home() -> None:
     assert [home_of(item) for item in (len, torch_path)] == [builtins, sys.modules["fx.naming.targets"]]
     assert home_of(functools.wraps(torch_path)(lambda target: None)) is None
 

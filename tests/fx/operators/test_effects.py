@@ -184,7 +184,7 @@ IMPURE_CALLS: list[tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any], st
 
 
 @pytest.mark.parametrize("target, args, kwargs, reason", IMPURE_CALLS)
-def test_calls_with_an_effect_say_which(target: Any, args: Any, kwargs: Any, reason: str) -> None:
+def test_calls_with_an_effect_name_it(target: Any, args: Any, kwargs: Any, reason: str) -> None:
     node = Nodes().function(target, *args, **kwargs)
     assert reason in (why_impure(node) or "")
     assert node.is_impure() and node.is_impure(impure_random=False)
@@ -270,17 +270,17 @@ METHODS: dict[str | None, str] = {
 @pytest.mark.parametrize(
     "name, reason", [(name, reason) for reason, names in METHODS.items() for name in names.split()]
 )
-def test_methods_say_what_they_do_besides(name: str, reason: str | None) -> None:
+def test_methods_name_their_side_effects(name: str, reason: str | None) -> None:
     assert why_impure(Nodes().method(name, "x")) == reason
 
 
 @pytest.mark.parametrize("name", ["forward_features", "__call__", "__next__", "__enter__"])
-def test_methods_that_nobody_knows_are_effects(name: str) -> None:
+def test_unknown_methods_are_effects(name: str) -> None:
     expected = f"`%node` calls the method `{name}`, which has no operator schema and is not declared pure"
     assert why_impure(Nodes().method(name, "x")) == expected
 
 
-def test_sort_and_add_are_effects_on_what_is_not_surely_a_tensor() -> None:
+def test_sort_and_add_are_effects_unless_the_operand_is_surely_a_tensor() -> None:
     nodes = Nodes()
     numbers = nodes.graph.call_method("tolist", (nodes.x,))
     computed = nodes.graph.call_function(user_function, (nodes.x,))
@@ -359,7 +359,7 @@ def eliminated(function: Callable[..., Any] | nn.Module) -> str:
     return " ".join(node.name for node in program.graph.nodes)
 
 
-def test_dead_in_place_methods_are_kept_with_what_they_need() -> None:
+def test_dead_in_place_methods_are_kept_with_their_operands() -> None:
     def function(x: Any) -> Any:
         y = x * 2
         y.mul_(3)
@@ -432,6 +432,6 @@ def test_writes_that_also_draw_random_numbers_say_so(target: Any, args: Any, kwa
         (torch.ops._c10d_functional.all_reduce.default, False),
     ],
 )
-def test_what_may_change_the_results_of_others_says_so(target: Any, sets_modes: bool) -> None:
+def test_effects_tell_whether_they_set_modes(target: Any, sets_modes: bool) -> None:
     effect = effect_of(Nodes().function(target, "x"))
     assert effect is not None and effect.sets_modes == sets_modes

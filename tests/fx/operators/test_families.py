@@ -70,7 +70,7 @@ def named(row):
 
 @pytest.mark.parametrize("row", UNARY, ids=named)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_results_keep_what_the_table_says(row, dtype):
+def test_results_keep_the_properties_in_the_table(row, dtype):
     value = operand_for(row, shape_for(row), dtype)
     with torch.random.fork_rng():
         result = call(row, value)
@@ -89,7 +89,7 @@ VIEWS = [row for row in operators() if row.is_view]
 
 @pytest.mark.parametrize("row", VIEWS, ids=named)
 @pytest.mark.parametrize("is_contiguous", [True, False])
-def test_what_is_always_a_view_has_the_memory_of_its_operand_and_is_another_tensor(row, is_contiguous):
+def test_views_share_memory_with_their_operand_and_are_new_tensors(row, is_contiguous):
     value = torch.rand(shape_for(row))
     if not is_contiguous and row.function is not torch.Tensor.view:  # which refuses it
         value = value.mT
@@ -124,7 +124,7 @@ def test_a_view_of_all_of_it_is_another_tensor_too(function):
 
 
 @pytest.mark.parametrize("row", [row for row in operators() if row.is_contiguous], ids=named)
-def test_what_is_contiguous_is_so_however_the_operand_lies(row):
+def test_contiguous_results_are_contiguous_for_any_layout_of_the_operand(row):
     value = torch.rand(2, 3, 4).transpose(1, 2)
     assert call(row, value if row.dims is None else torch.rand(4, 2).T).is_contiguous()
 
@@ -143,7 +143,7 @@ ON_NUMBERS = list(operators("activation", "function", "arithmetic"))
 
 
 @pytest.mark.parametrize("row", ON_NUMBERS, ids=named)
-def test_what_rounds_returns_integers_and_nothing_else_does(row):
+def test_only_rounding_functions_return_integers(row):
     value = operand_for(row, (4, 4)) * (1 if row.domain[1] is not None else 3)
     operands = (value, value.T + 0.3) if row.family == "arithmetic" else (value, *arguments_of(row, value))
     with torch.random.fork_rng():
@@ -177,7 +177,7 @@ COMMUTING = [(row, function) for row in operators() if row.commutes for function
 
 
 @pytest.mark.parametrize("row, function", COMMUTING, ids=lambda one: getattr(one, "__name__", ""))
-def test_operands_of_what_commutes_may_be_swapped(row, function):
+def test_operands_of_commutative_functions_may_be_swapped(row, function):
     extremes = torch.tensor([0.0, -0.0, 1.5, -2.0, float("inf"), float("-inf"), float("nan")])
     if row.family == "logic":
         extremes = torch.tensor([True, False])
@@ -189,7 +189,7 @@ TABLES = [row for row in operators("activation", "function") if row.suits_lookup
 
 
 @pytest.mark.parametrize("row", TABLES, ids=named)
-def test_what_a_table_represents_is_finite_and_without_jumps_for_finite_operands(row):
+def test_functions_with_a_lookup_table_are_finite_and_without_jumps(row):
     grid = torch.linspace(-6, 6, 20001, dtype=torch.float64)
     values = call(row, grid)
     jumps = {F.threshold, F.hardshrink}  # jump once, where their threshold is, which is one entry of the table
@@ -201,7 +201,7 @@ IN_PLACE = [(row, written) for row in operators("activation", "function") for wr
 
 
 @pytest.mark.parametrize("row, written", IN_PLACE, ids=lambda one: one if isinstance(one, str) else "")
-def test_in_place_spellings_write_what_the_operator_returns(row, written):
+def test_in_place_spellings_write_the_result_of_the_operator(row, written):
     if row.draws:
         pytest.skip("draws")
     value = operand_for(row, (2, 4))

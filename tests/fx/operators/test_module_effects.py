@@ -118,7 +118,7 @@ HOOKS = "`%child` calls a module with hooks or a forward of its own"
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, nn.Module) else None,
 )
-def test_modules_with_an_effect_say_which(module: nn.Module, reason: str) -> None:
+def test_modules_with_an_effect_name_it(module: nn.Module, reason: str) -> None:
     node = call(module)
     assert reason in (why_impure(node) or "")
     assert node.is_impure(impure_random=False)

@@ -104,7 +104,7 @@ def test_after_any_number_of_edits_the_program_is_whole() -> None:
     assert expected == (2, 2)
 
 
-def test_edits_say_what_becomes_of_which_line() -> None:
+def test_edits_describe_the_change_and_name_its_line() -> None:
     edits = make_edits(Canonicalize(), symbolic_trace(Net().eval()))
     assert [edit.description for edit in edits] == [
         "features.0 becomes functions",

@@ -121,7 +121,7 @@ def test_repetitions_that_are_left_alone_are_explained(function: Any, reason: st
     assert program.graph.revision == revision
 
 
-def test_what_is_merged_is_explained_as_well() -> None:
+def test_merged_nodes_are_explained_as_well() -> None:
     program = fx.symbolic_trace(lambda x: torch.relu(x) + torch.relu(x))
     (repetition,) = EliminateCommonSubexpressions().explain(program)
     assert repetition.merged and repetition.reason == "`%relu` takes the place of `%relu_1`"

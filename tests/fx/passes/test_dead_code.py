@@ -78,7 +78,7 @@ def keeper(x: Any) -> Any:
 fx.wrap("keeper")
 
 
-def test_what_stays_unused_is_explained_with_the_users_line() -> None:
+def test_unused_operations_that_stay_are_explained_with_the_users_line() -> None:
     def function(x: Any) -> Any:
         y = x * 2
         y.mul_(3)

@@ -197,7 +197,7 @@ def test_projections_are_merged(exports):
     assert functions(merged).count("linear") == 4 and tuple(merged.q.merged_weight.shape) == (48, 16)
 
 
-def test_what_is_computed_twice_is_computed_once(exports):
+def test_repeated_computations_are_merged(exports):
     program, _, x = exports(Attention)
     assert functions(passed("eliminate-common-subexpressions", program, x)).count("sigmoid") == 1
 
@@ -230,7 +230,7 @@ class Residual(nn.Module):
         return x
 
 
-def test_sums_in_place_of_what_is_known_from_export_alone_are_lowered_too():
+def test_sums_whose_shapes_only_export_knows_are_lowered_too():
     x = torch.randn(2, 8, 6, 6)
     program = fx.passes.RemoveChecks()(fx.capture(Residual().eval(), (x,), how="export"))
     lowered = get_pass("lower")(program)

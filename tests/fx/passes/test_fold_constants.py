@@ -87,7 +87,7 @@ FOLDED: list[tuple[Make, list[str]]] = [
 
 
 @pytest.mark.parametrize("make, expected", FOLDED)
-def test_what_depends_on_no_input_becomes_a_constant(make: Make, expected: list[str]) -> None:
+def test_values_that_depend_on_no_input_become_constants(make: Make, expected: list[str]) -> None:
     program, original = program_of(make), program_of(make)
     saved = list(program.state_dict())
     assert FoldConstants()(program) is program
@@ -150,7 +150,7 @@ REFUSED: list[tuple[Make, str]] = [
 
 
 @pytest.mark.parametrize("make, reason", REFUSED)
-def test_what_is_left_alone_is_explained(make: Make, reason: str) -> None:
+def test_unfolded_values_are_explained(make: Make, reason: str) -> None:
     program = program_of(make)
     foldings = FoldConstants().explain(program)
     assert next(folding.reason for folding in foldings if not folding.folded) == reason
@@ -159,7 +159,7 @@ def test_what_is_left_alone_is_explained(make: Make, reason: str) -> None:
     assert nodes_of(program) == before
 
 
-def test_what_the_program_writes_to_is_not_constant() -> None:
+def test_written_values_are_not_constant() -> None:
     def make(graph: fx.Graph, x: fx.Node) -> fx.Node:
         count = graph.get_attr("count")
         graph.call_method("add_", (count, 1))
@@ -171,7 +171,7 @@ def test_what_the_program_writes_to_is_not_constant() -> None:
     assert [float(program(torch.zeros(3))[0]) for _ in range(2)] == [2.0, 4.0]
 
 
-def test_freezing_folds_what_depends_on_trained_parameters() -> None:
+def test_freezing_folds_values_that_depend_on_trained_parameters() -> None:
     make = plus(call("t", fetch("weight")))
     program = FoldConstants(freeze=True)(program_of(make))
     assert nodes_of(program) == ["_folded_0", "add"]

@@ -156,7 +156,7 @@ def test_a_bias_that_is_not_that_of_such_a_module_keeps_the_function(bias: torch
     assert make_edits(FoldIntoModules(), program) == []
 
 
-def test_what_module_classes_refuse_stays_a_function() -> None:
+def test_a_call_that_the_module_class_refuses_stays_a_function() -> None:
     graph = Graph()
     call = graph.call_function(F.conv2d, (graph.placeholder("x"), graph.get_attr("a.weight")), {"groups": 3})
     graph.output(call)

@@ -47,7 +47,7 @@ METHODS = {
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_what_writes_to_a_value_of_its_own_returns_a_new_one(name: str) -> None:
+def test_a_write_to_an_own_value_becomes_a_new_value(name: str) -> None:
     def function(x: Tensor) -> Tensor:
         return METHODS[name](x.neg()) + 1
 
@@ -55,7 +55,7 @@ def test_what_writes_to_a_value_of_its_own_returns_a_new_one(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_what_was_written_to_is_the_new_value_afterwards(name: str) -> None:
+def test_later_uses_of_a_written_value_read_the_new_one(name: str) -> None:
     def function(x: Tensor) -> tuple[Tensor, Tensor]:
         y = x.neg()
         before = y + 1
@@ -65,7 +65,7 @@ def test_what_was_written_to_is_the_new_value_afterwards(name: str) -> None:
     assert writes(functional(function, torch.rand(3))) == 0
 
 
-def test_one_write_after_the_other_is_each_seen_by_what_comes_next() -> None:
+def test_each_of_several_writes_is_seen_by_later_reads() -> None:
     def function(x: Tensor) -> tuple[Tensor, ...]:
         y = x.neg()
         z = y.mul_(2)
@@ -104,7 +104,7 @@ def through_a_view(x: Tensor) -> Tensor:
         Calling(lambda m, x: m.count.mul_(x[0]) + x, count=torch.zeros(3)),
     ],
 )
-def test_writes_that_somebody_sees_stay(function: Any) -> None:
+def test_visible_writes_stay(function: Any) -> None:
     assert writes(functional(function, torch.randn(2, 3))) == 1
 
 
@@ -117,6 +117,6 @@ def test_a_view_that_nothing_reads_afterwards_is_no_obstacle() -> None:
     assert writes(functional(function, torch.randn(2, 3))) == 0
 
 
-def test_operations_whose_dtype_would_be_another_stay() -> None:
+def test_operations_that_would_change_the_dtype_stay() -> None:
     program = canonical_form(fx.symbolic_trace(lambda x: x.neg().mul_(2))).graph_module
     assert make_functional(program, lambda node: False) == [] and writes(program) == 1

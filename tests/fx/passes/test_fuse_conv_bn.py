@@ -89,7 +89,7 @@ def test_function_layers_get_new_attributes_with_readable_names() -> None:
     assert [node.target for node in program.graph.find_nodes(op="get_attr")] == list(program.state_dict())
 
 
-def test_new_attributes_do_not_replace_what_is_there() -> None:
+def test_new_attributes_do_not_replace_existing_ones() -> None:
     model = Calling(
         lambda m, x: m.bn(F.conv2d(x, m.weight)) * m.fused_weight,
         weight=nn.Parameter(torch.randn(3, 2, 1, 1)),

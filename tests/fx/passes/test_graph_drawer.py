@@ -103,7 +103,7 @@ def test_graphviz_draws_it(tmp_path) -> None:
     assert graph.create_png().startswith(b"\x89PNG")
 
 
-def test_what_needs_pydot_says_so(monkeypatch) -> None:
+def test_methods_that_need_pydot_name_it(monkeypatch) -> None:
     graph = FxGraphDrawer(fx.symbolic_trace(Net()), "net").get_dot_graph()
     monkeypatch.setitem(sys.modules, "pydot", None)
     with pytest.raises(DrawingError) as caught:

@@ -153,12 +153,12 @@ def test_writes_to_the_state_are_seen() -> None:
 
 
 @pytest.mark.parametrize("other", [writes_to_a_copy, lambda x: torch.nn.functional.relu(x + 1, inplace=True)])
-def test_writes_to_what_the_program_made_itself_do_not_count(other: Any) -> None:
+def test_writes_to_the_programs_own_values_do_not_count(other: Any) -> None:
     assert interface(other).writes == {}
     assert writes_are_kept(interface(other), interface(writes_nothing)) is None
 
 
-def test_what_may_be_written_to_is_given_the_benefit_of_the_doubt() -> None:
+def test_possible_writes_get_the_benefit_of_the_doubt() -> None:
     def unknown(x: Tensor) -> Tensor:
         return opaque(x) + 1
 
@@ -260,6 +260,6 @@ def test_tensors_that_torch_does_not_count_are_taken_as_they_are() -> None:
         ProgramSnapshot.of(fx.symbolic_trace(nn.Sequential(module)))
 
 
-def test_a_write_to_what_only_has_the_name_of_a_view_is_not_one_to_the_input() -> None:
+def test_a_write_to_a_copy_with_the_name_of_a_view_is_not_one_to_the_input() -> None:
     assert interface(lambda x: x.unfold(0, 1, 1).add_(1)).writes.keys() == {"input 'x'"}
     assert interface(lambda x: nn.functional.unfold(x, 1).add_(1)).writes == {}

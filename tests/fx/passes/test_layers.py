@@ -107,7 +107,7 @@ def flags(program: fx.GraphModule) -> list[str]:
     return [str(node.target) for node in program.graph.find_nodes(op="get_attr")]
 
 
-def test_checks_of_the_mode_of_a_layer_go_with_it_and_those_of_what_is_around_it_stay() -> None:
+def test_checks_of_a_layers_mode_are_removed_with_it_and_those_of_the_outer_modules_stay() -> None:
     model, x = Freezing().eval(), torch.linspace(-1, 1, 32).reshape(1, 2, 4, 4)
     program = fx.symbolic_trace(model)
     layers = ["a", "b", "block", "block.norm", "conv"]
@@ -121,7 +121,7 @@ def test_checks_of_the_mode_of_a_layer_go_with_it_and_those_of_what_is_around_it
         changed(x)
 
 
-def test_layers_whose_mode_the_program_computes_with_are_left_alone() -> None:
+def test_layers_whose_mode_the_program_reads_are_left_alone() -> None:
     program = fx.symbolic_trace(Freezing().eval())
     [flag] = program.graph.find_nodes(op="get_attr", target="block.norm.training")
     [output] = program.graph.find_nodes(op="output")

@@ -308,7 +308,7 @@ def test_results_that_are_returned_are_left_alone() -> None:
         (lambda y: torch.ops.aten.view.default(y, [36]), "view_default"),
     ],
 )
-def test_results_whose_layout_may_matter_are_left_alone(use: Callable[[Any], Any], name: str) -> None:
+def test_layers_whose_result_layout_may_matter_are_left_alone(use: Callable[[Any], Any], name: str) -> None:
     program = fx.symbolic_trace(linears(lambda m, x: (torch.add(use(m.a(x)), 1), m.b(x).sum()), 6, 6))
     assert_left_alone(program, a=f"`%{name}` may depend on how its result lies in memory")
 

@@ -136,7 +136,7 @@ def test_values_that_need_quotes_are_written_with_them() -> None:
         ("", "the name of a pass is expected here, not the end\n"),
     ],
 )
-def test_what_does_not_fit_is_refused_with_its_place(text: str, message: str) -> None:
+def test_invalid_text_is_refused_with_its_position(text: str, message: str) -> None:
     with pytest.raises(PassError) as caught:
         parse_pipeline(text)
     assert str(caught.value).startswith(message)
@@ -183,7 +183,7 @@ def test_a_type_that_is_imported_for_checking_only_is_named() -> None:
         options_of(Local)
 
 
-def test_options_that_the_pass_itself_refuses_are_shown_with_what_it_raised() -> None:
+def test_options_that_the_pass_itself_refuses_are_shown_with_its_error() -> None:
     with pytest.raises(PassError) as caught:
         parse_pipeline("tune,picky{limit=-1}")
     assert str(caught.value) == (

@@ -71,7 +71,7 @@ def test_a_fetch_is_waited_for_just_before_its_first_use():
     assert operations(overlapped(model)) == ["start_on_thread", "sin", "cos", "wait_for", "add"]
 
 
-def test_what_computes_the_arguments_of_a_fetch_moves_up_with_its_start():
+def test_producers_of_the_arguments_of_a_fetch_move_up_with_its_start():
     def model(x, ids):
         y = torch.sin(x)
         y = torch.cos(y)
@@ -89,7 +89,7 @@ def test_what_computes_the_arguments_of_a_fetch_moves_up_with_its_start():
     assert not make_edits(OverlapCommunication(memory=100.0), program)
 
 
-def test_arguments_stay_behind_what_writes_to_them_draws_or_sets_modes():
+def test_arguments_stay_after_writes_to_them_random_draws_and_mode_changes():
     def model(x, ids):
         y = torch.sin(x)
         ids.add_(1)
@@ -123,7 +123,7 @@ def test_a_start_does_not_wait_for_the_arguments_of_a_later_one():
     assert operations(overlapped(model, memory=100.0))[:4] == ["sin", "start_on_thread", "cos", "start_on_thread_1"]
 
 
-def test_what_is_written_while_a_fetch_would_run_is_not_passed():
+def test_a_fetch_does_not_overlap_a_write_to_its_argument():
     def model(x):
         y = torch.sin(x)
         y.mul_(2)
@@ -209,7 +209,7 @@ def test_the_next_starts_as_soon_as_the_first_is_there_where_no_more_may_run_at_
     ]  # fmt: skip
 
 
-def test_a_start_passes_no_wait_for_what_it_needs_or_has_effects_with():
+def test_a_start_passes_no_wait_for_its_operands_or_for_related_effects():
     def chained(x):
         return fetch("a", fetch("b", x)) + fetch("c", x)
 
@@ -255,7 +255,7 @@ def test_an_error_surfaces_at_the_wait_and_names_the_users_line():
     assert wait.source.line == model.__code__.co_firstlineno + 2
 
 
-def test_a_server_that_answers_twice_changes_nothing_of_what_was_answered_first():
+def test_a_second_answer_of_a_server_does_not_change_the_first():
     """Answers are those of futures, which take one."""
     ignored = []
 
@@ -291,7 +291,7 @@ def test_a_server_that_answers_twice_changes_nothing_of_what_was_answered_first(
     assert len(ignored) == 2
 
 
-def test_what_runs_on_a_thread_is_in_the_modes_of_the_thread_that_started_it():
+def test_a_call_on_a_thread_has_the_modes_of_the_starting_thread():
     program = overlapped(lambda x: torch.sin(x) + fetch("server", x))
     x = torch.ones(2, requires_grad=True)
     assert program(x).requires_grad
@@ -319,7 +319,7 @@ def test_a_forked_process_has_threads_of_its_own():
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
-def test_gradients_flow_through_what_ran_on_a_thread():
+def test_gradients_flow_through_calls_on_a_thread():
     program = overlapped(lambda x: torch.sin(x) * fetch("server", x))
     x = torch.ones(2, requires_grad=True)
     program(x).sum().backward()
@@ -343,7 +343,7 @@ def test_it_may_stop_after_any_edit():
         assert len(edits) <= fuel and torch.equal(program(x), model(x))
 
 
-def test_explain_says_what_runs_beside_each_call_and_changes_nothing():
+def test_explain_lists_the_work_beside_each_call_and_changes_nothing():
     def model(x):
         y = torch.sin(x)
         return y + fetch("server", x)
@@ -407,7 +407,7 @@ def test_collectives_start_when_their_input_is_there_and_are_waited_for_when_the
     assert not make_edits(OverlapCommunication(), program)
 
 
-def test_what_is_not_moved_keeps_its_place_among_the_halves_of_others():
+def test_unmoved_calls_keep_their_order_among_starts_and_waits():
     """A rank that waited for one reduction before it starts another one, as it did not, could wait forever."""
     all_reduce, wait_tensor = (
         getattr(torch.ops._c10d_functional, name).default for name in ("all_reduce", "wait_tensor")

@@ -55,7 +55,7 @@ def test_the_schedule_depends_on_the_program_alone_and_nothing_is_left_to_overla
 
 @settings(deadline=None)
 @given(programs(), LIMITS)
-def test_what_is_held_stays_below_the_factor_of_what_the_original_held(program, pass_):
+def test_live_memory_stays_below_the_factor_times_the_originals(program, pass_):
     nodes = list(program.graph.nodes)
     original = max(live_bytes(nodes, sizes_of(nodes)).values())
     pass_(program)

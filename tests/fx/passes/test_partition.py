@@ -73,7 +73,7 @@ def test_a_region_waits_for_one_that_it_feeds() -> None:
     assert regions_of(function, "relu sin neg add") == ["relu neg add", "sin"]
 
 
-def test_writes_divide_what_they_must_not_change_places_with() -> None:
+def test_writes_separate_nodes_that_must_not_cross_them() -> None:
     def function(x: Tensor) -> Tensor:
         before = x + 1
         x.add_(5)

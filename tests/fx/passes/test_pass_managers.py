@@ -159,7 +159,7 @@ def test_a_node_that_calls_nothing_has_no_target() -> None:
         tools_common.get_node_target({}, x)
 
 
-def test_a_partitioner_is_given_what_can_be_asked() -> None:
+def test_a_partitioner_needs_an_operator_support_object() -> None:
     with pytest.raises(PassError, match=r"has a method is_node_supported[\s\S]*create_op_support"):
         CapabilityBasedPartitioner(program(), lambda modules, node: True)
 

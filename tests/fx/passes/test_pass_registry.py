@@ -111,13 +111,13 @@ def test_a_miss_lists_the_nearest_names(miss: str) -> None:
     assert "did you mean 'fuse-conv-bn'" in str(caught.value)
 
 
-def test_a_miss_far_from_everything_lists_what_there_is() -> None:
+def test_a_miss_without_similar_names_lists_all_names() -> None:
     with pytest.raises(PassError) as caught:
         get_pass("zzzz")
     assert "known passes: " in str(caught.value) and "remove-checks" in str(caught.value)
 
 
-def test_names_are_worked_out_for_what_has_none() -> None:
+def test_names_are_derived_for_passes_without_one() -> None:
     class FuseLinearBN:
         pass
 
@@ -132,6 +132,6 @@ def test_names_are_worked_out_for_what_has_none() -> None:
 
 
 @pytest.mark.parametrize("junk", [3, "x", torch.nn.ReLU()])
-def test_what_is_no_pass_is_not_registered(junk: object) -> None:
+def test_objects_that_are_no_pass_are_not_registered(junk: object) -> None:
     with pytest.raises(PassError, match="is not a pass"):
         register_pass(junk)  # type: ignore[type-var]

@@ -28,7 +28,7 @@ def first_call(graph_module: fx.GraphModule) -> fx.Node:
     return graph_module.graph.find_nodes(op="call_function")[0]
 
 
-def test_a_pass_that_raises_is_named_with_what_it_raised() -> None:
+def test_a_pass_that_raises_is_named_with_its_error() -> None:
     def stumbles(graph_module: fx.GraphModule) -> None:
         raise KeyError("conv\nof another")
 
@@ -95,7 +95,7 @@ class PassResult:
         ),
     ],
 )
-def test_a_pass_that_returns_no_program_is_told_what_to_return(returned: Any, what: str, remedy: str) -> None:
+def test_the_error_for_a_pass_without_a_program_names_the_return_value(returned: Any, what: str, remedy: str) -> None:
     message = refused(lambda graph_module: returned)
     assert message.startswith(f"pass '<lambda>' (2 of 2) returned {what}, which is not a program\n  value  ")
     assert message.endswith(f"  try    {remedy}")
@@ -113,7 +113,7 @@ def test_a_pass_that_does_not_recompile_is_told_so() -> None:
     )
 
 
-def test_a_pass_that_does_not_recompile_a_program_inside_is_told_which() -> None:
+def test_the_error_for_a_stale_nested_program_names_it() -> None:
     def forgets(graph_module: fx.GraphModule) -> None:
         first_call(graph_module.inner).target = torch.tanh  # type: ignore[arg-type]
 
@@ -188,7 +188,7 @@ def test_a_changed_signature_is_refused() -> None:
     )
 
 
-def test_a_pass_may_change_what_it_says_it_may() -> None:
+def test_a_pass_may_make_its_declared_changes() -> None:
     @dataclass(frozen=True)
     class DropsAnInput:
         name: ClassVar[str] = "drops-an-input"
@@ -278,7 +278,7 @@ def test_a_program_that_was_not_recompiled_is_refused_before_any_pass() -> None:
         PassPipeline([change_nothing]).run(program)
 
 
-def test_what_is_no_program_is_refused() -> None:
+def test_objects_that_are_no_program_are_refused() -> None:
     with pytest.raises(PassError) as caught:
         PassPipeline([change_nothing]).run(nn.ReLU())  # type: ignore[arg-type]
     what, where, value, remedy = str(caught.value).splitlines()
@@ -299,7 +299,7 @@ def test_a_program_of_torch_fx_is_to_be_converted_first() -> None:
 
 
 @pytest.mark.parametrize("given", [3, [None], nn.ReLU()], ids=repr)
-def test_what_is_no_pass_is_refused(given: Any) -> None:
+def test_objects_that_are_no_pass_are_refused(given: Any) -> None:
     with pytest.raises(
         PassError, match=r"an? (int|NoneType|ReLU) is not a pass\n(.|\n)*give a function from GraphModule"
     ):
@@ -360,7 +360,7 @@ _NO_PASSES = [
 
 
 @pytest.mark.parametrize("number", range(len(_NO_PASSES)))
-def test_whatever_is_no_pass_is_refused(number: int) -> None:
+def test_arbitrary_objects_that_are_no_pass_are_refused(number: int) -> None:
     with pytest.raises(PassError):
         PassPipeline(_NO_PASSES[number])  # type: ignore[arg-type]
 

@@ -112,7 +112,7 @@ def test_a_program_that_was_traced_again_keeps_its_origins() -> None:
     assert [node.origins for node in traced_again.graph.nodes] == [(node.name,) for node in program.graph.nodes]
 
 
-def test_what_a_pass_adds_before_the_output_comes_from_what_it_is_applied_to() -> None:
+def test_a_node_added_before_the_output_originates_from_its_operand() -> None:
     program = PassPipeline([double_the_result])(captured())
     (product,) = program.graph.find_nodes(op="call_function", target=operator.mul)
     assert product.origins == ("relu_2",)
@@ -132,7 +132,7 @@ def test_origins_of_several_passes_lead_to_the_captured_program() -> None:
     }
 
 
-def test_a_node_connected_with_nothing_comes_from_what_is_before_it() -> None:
+def test_an_unconnected_node_originates_from_the_node_before_it() -> None:
     graph = fx.Graph()
     line = SourceLocation.of("net.py", 3, "forward")
     with graph.inserting_before():
@@ -166,7 +166,7 @@ class Chain(nn.Module):
         return torch.exp(x)
 
 
-def test_what_is_read_in_the_place_of_another_node_represents_that() -> None:
+def test_a_node_read_in_place_of_another_represents_it() -> None:
     program = fx.symbolic_trace(Chain())
     record_origins(program.graph)
     earlier = EarlierNode.all_of(program.graph)
@@ -183,7 +183,7 @@ def test_what_is_read_in_the_place_of_another_node_represents_that() -> None:
     assert [(node.origins, node.source) for node in (zero, largest)] == [(("relu",), line)] * 2
 
 
-def test_what_is_put_between_two_nodes_represents_the_first_of_them() -> None:
+def test_a_node_between_two_nodes_represents_the_first() -> None:
     program = fx.symbolic_trace(Chain())
     record_origins(program.graph)
     earlier = EarlierNode.all_of(program.graph)
@@ -196,7 +196,7 @@ def test_what_is_put_between_two_nodes_represents_the_first_of_them() -> None:
     assert (scaled.origins, relu.origins) == (("relu",), ("relu",))
 
 
-def test_a_node_that_was_there_also_represents_what_is_gone_where_it_is_read() -> None:
+def test_an_old_node_also_represents_the_removed_node_it_replaces() -> None:
     program = fx.symbolic_trace(Chain())
     record_origins(program.graph)
     earlier = EarlierNode.all_of(program.graph)

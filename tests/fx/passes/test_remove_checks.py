@@ -23,7 +23,7 @@ class Checked(nn.Module):
         return x * rows
 
 
-def test_checks_go_with_what_only_they_used() -> None:
+def test_checks_are_removed_with_the_values_that_only_they_used() -> None:
     program = fx.symbolic_trace(Checked())
     assert {"check", "_assert"} <= set(names(program).split())
     assert RemoveChecks()(program) is program
@@ -40,7 +40,7 @@ def test_inputs_that_break_a_check_are_no_longer_refused() -> None:
     assert program(torch.ones(1, 1, 1)).item() == 1
 
 
-def test_what_has_an_effect_stays_though_only_a_check_used_it() -> None:
+def test_operations_with_an_effect_stay_even_if_only_a_check_used_them() -> None:
     graph = fx.Graph()
     x = graph.placeholder("x")
     graph.call_function(torch._assert, (graph.call_function(torch.rand, (2,)), "random"))

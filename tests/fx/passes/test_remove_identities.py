@@ -108,7 +108,7 @@ CASTS: dict[str, Callable[[Any], Any]] = {
 
 
 @pytest.mark.parametrize("function", [pytest.param(function, id=name) for name, function in CASTS.items()])
-def test_casts_to_what_a_tensor_is_already_are_dropped(function: Callable[[Any], Any]) -> None:
+def test_casts_that_return_the_tensor_itself_are_dropped(function: Callable[[Any], Any]) -> None:
     x = torch.randn(2)
     assert function(x) is x
     program = captured(function, x=(2,))
@@ -207,7 +207,7 @@ def test_subclasses_are_left_alone() -> None:
     assert_left_alone(program, "its class `Doubling` is not one of torch's own")
 
 
-def test_what_is_no_identity_for_every_input_is_no_candidate() -> None:
+def test_operations_that_are_identities_for_some_inputs_only_are_no_candidates() -> None:
     def function(x: Any) -> Any:
         y = (x + 0) * 1
         return y.contiguous().reshape(2, 2).transpose(0, 1).transpose(0, 1).detach().clone()
@@ -221,7 +221,7 @@ def test_what_is_no_identity_for_every_input_is_no_candidate() -> None:
 # What the program is afterwards.
 
 
-def test_aliases_and_writes_stay_what_they_were() -> None:
+def test_aliases_and_writes_are_kept() -> None:
     def function(x: Any) -> Any:
         y = F.dropout(x, training=False)
         y.add_(1)
@@ -285,7 +285,7 @@ def test_explanations_are_frozen_records_with_the_users_line() -> None:
         first.removed = False  # type: ignore[misc]
 
 
-def test_edits_say_what_is_dropped() -> None:
+def test_edits_name_the_dropped_operation() -> None:
     program = captured(lambda x: F.dropout(x, training=False) + 1)
     assert [edit.description for edit in RemoveIdentities().rewrites(program)] == ["dropout, which returns x"]
 

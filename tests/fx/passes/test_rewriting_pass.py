@@ -73,7 +73,7 @@ def test_program_is_recompiled_only_if_its_graph_changed() -> None:
     assert program.code is code
 
 
-def test_new_nodes_have_the_origin_and_the_line_of_what_they_replace() -> None:
+def test_new_nodes_have_the_origin_and_the_line_of_the_nodes_they_replace() -> None:
     program = fx.symbolic_trace(chain)
     line = program.graph.find_nodes(op="call_function")[0].source
     NegateEachRelu()(program)

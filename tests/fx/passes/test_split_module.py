@@ -220,7 +220,7 @@ def test_partitions_keep_the_order_of_the_program_if_asked_to() -> None:
 
 
 @pytest.mark.parametrize("keep_original_order", [False, True])
-def test_a_partition_waits_for_what_it_uses_though_it_begins_earlier(keep_original_order: bool) -> None:
+def test_a_partition_waits_for_its_operands_even_if_it_begins_earlier(keep_original_order: bool) -> None:
     def function(x: Tensor) -> Tensor:
         first, second = torch.relu(x), torch.neg(x)
         return first + second
@@ -239,7 +239,7 @@ def written_between(x: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("keep_original_order", [False, True])
-def test_partitions_in_which_a_write_would_pass_a_read_are_refused(keep_original_order: bool) -> None:
+def test_partitions_that_move_a_write_over_a_read_are_refused(keep_original_order: bool) -> None:
     program = fx.symbolic_trace(written_between)
     with pytest.raises(PassError) as caught:
         split_module(program, None, by_name(mul=0, add=1, add_=0, add_1=1), keep_original_order=keep_original_order)
@@ -380,7 +380,7 @@ def test_names_of_attributes_that_stay_outside_are_refused() -> None:
     assert split_module(program, None, by_name(add=0, mul=1), partition_affix="part")(torch.ones(2))[1].sum() == 2
 
 
-def test_errors_of_the_callback_say_which_node_it_was_asked_about() -> None:
+def test_errors_of_the_callback_name_its_node() -> None:
     with pytest.raises(KeyError) as caught:
         split_module(fx.symbolic_trace(lambda x: x + 1), None, by_name())
     assert caught.value.__notes__[0].startswith("while split_callback was called on %add : ")

@@ -84,7 +84,7 @@ def test_functions_of_one_value_are_looked_up(activation):
     assert set(functions(program)) <= {"quantize", "lookup"}
 
 
-def test_what_follows_the_last_layer_works_on_its_float_values():
+def test_operations_after_the_last_layer_use_its_float_values():
     program = quantized(nn.Sequential(nn.Linear(8, 8), nn.SELU(), nn.Flatten()), torch.randn(32, 8))
     assert functions(program) == ["quantize", "selu", "flatten"]
     assert "selu(input = _0, inplace = True)" in program.code
@@ -116,7 +116,7 @@ def test_a_sum_and_its_relu_stay_whole():
 
 
 @pytest.mark.parametrize("also_read, layers", [(False, 2), (True, 0)])
-def test_what_writes_to_a_part_of_a_value_returns_a_new_one_if_nothing_else_reads_the_value(also_read, layers):
+def test_a_write_to_a_part_of_a_value_without_other_readers_becomes_a_new_value(also_read, layers):
     def chomp(model, x):
         out = model.one(x)
         result = model.two(F.relu(out[..., :-2], inplace=True))
@@ -244,7 +244,7 @@ def test_larger_integers_than_a_program_says_that_it_is_given_are_computed_right
         assert torch.allclose(program(value), meaning(value), atol=1e-4)
 
 
-def test_what_is_skipped_works_on_float_values():
+def test_skipped_layers_work_on_float_values():
     scheme = QuantizationScheme().skip(node="_2")
     model = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 8))
     program = quantized(model, torch.randn(32, 8), scheme=scheme)

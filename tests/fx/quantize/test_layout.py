@@ -63,12 +63,12 @@ def test_results_that_go_from_layer_to_layer_keep_their_channels_last(name):
     assert len(laid_out) == {"resnet_tiny": 0, "learning_to_paint_actor_small": 3}[name]
 
 
-def test_programs_whose_channels_come_last_keep_them_last():
+def test_programs_with_channels_last_keep_them_last():
     program = of_images(lambda x: x, nn.Conv2d(3, 3, 3)).to(memory_format=torch.channels_last)
     inputs = images().to(memory_format=torch.channels_last)
     assert convert(calibrated(program, inputs))(inputs).stride() == program(inputs).stride()
 
 
-def test_what_lays_out_a_result_has_a_name_of_its_own():
+def test_the_layout_node_of_a_result_has_a_unique_name():
     converted = convert(calibrated(of_images(lambda x: (x.contiguous(), x.contiguous())[1], nn.Identity()), images()))
     assert "first_contiguous" in {node.name for node in converted.graph.nodes}

@@ -34,7 +34,7 @@ def test_noise_is_reported_for_each_operation(program, data):
     assert "test_numerics.py" in str(by_node["two"].where)
 
 
-def test_what_is_not_quantized_has_no_noise(program, data):
+def test_unquantized_layers_have_no_noise(program, data):
     scheme = QuantizationScheme(Choice(precision="float"))
     assert {entry.sqnr_db for entry in noise(program, data, scheme)} == {math.inf}
 

@@ -63,7 +63,7 @@ def test_statistics_that_a_program_updates_in_every_mode_are_refused(function):
     assert "capture the model after model.eval()" in str(caught.value)
 
 
-def test_a_program_whose_batch_norm_follows_its_mode_is_prepared_in_evaluation_mode():
+def test_a_batch_norm_that_follows_the_mode_is_prepared_in_evaluation_mode():
     program, x = functional(always=False), torch.randn(4, 8)
     assert torch.allclose(prepare(program)(x), program(x), atol=1e-5)
 
@@ -105,7 +105,7 @@ WRITES = {
 
 @pytest.mark.parametrize("training", [False, True])
 @pytest.mark.parametrize("name", WRITES)
-def test_what_writes_in_place_between_layers_is_no_obstacle(name, training):
+def test_in_place_writes_between_layers_are_no_obstacle(name, training):
     torch.manual_seed(0)
     model = Dense(WRITES[name]).eval()
     data = torch.randn(4, 4, 6, 6)

@@ -119,7 +119,7 @@ PROGRAMS = {
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_what_was_trained_is_what_is_converted(name):
+def test_the_converted_program_equals_the_trained_one(name):
     torch.manual_seed(0)
     make, shape, scheme = PROGRAMS[name]
     data = torch.randn(shape)
@@ -330,7 +330,7 @@ def test_a_trained_model_is_loaded_by_its_own_names():
     assert all(name.startswith("observers.") for name in loading.missing_keys)
 
 
-def test_training_recovers_what_a_coarse_scheme_loses():
+def test_training_recovers_the_loss_of_a_coarse_scheme():
     torch.manual_seed(0)
     data = torch.randn(256, 8)
     wanted = (data[:, :4].prod(1) + data[:, 4:].prod(1) > 0).long()
@@ -375,12 +375,12 @@ def test_before_any_training_there_are_no_ranges():
 
 
 @pytest.mark.parametrize("function", [freeze_observers, freeze_batch_norm])
-def test_only_what_is_trained_is_frozen(function):
+def test_freezing_refuses_programs_that_are_not_in_training(function):
     with pytest.raises(QuantizationError, match=r"not in quantization-aware training(.|\n)*prepare_qat"):
         function(prepare(fx.symbolic_trace(nn.Linear(2, 2))))
 
 
-def test_what_is_prepared_is_not_prepared_again():
+def test_a_prepared_program_is_not_prepared_again():
     with pytest.raises(QuantizationError, match="prepared for quantization already"):
         prepare_qat(prepare(fx.symbolic_trace(nn.Linear(2, 2))))
 

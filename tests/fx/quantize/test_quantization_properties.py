@@ -130,7 +130,7 @@ def test_random_programs_on_integers_are_their_reference_form(steps, scheme, see
 @example([("conv", 0, 0), ("conv", 1, 0), ("relu", 1, 0), ("relu6", 3, 0), ("norm", 0, 0)], MIN_MAX, 0)
 @example([("conv", 0, 0), ("conv", 1, 0), ("norm", 1, 0), ("conv", 0, 0), ("conv", 0, 0)], MIN_MAX, 0)
 @example([("conv", 0, 0), ("norm", 1, 0), ("norm", 0, 0), ("conv", 0, 0), ("relu", 1, 0)], MIN_MAX, 0)
-def test_random_programs_in_training_are_what_becomes_of_them(steps, scheme, seed):
+def test_random_programs_in_training_match_their_converted_form(steps, scheme, seed):
     torch.manual_seed(seed)
     model = Random(steps)
     program = prepare_qat(fx.symbolic_trace(model), scheme).train()

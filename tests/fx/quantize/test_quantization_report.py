@@ -54,7 +54,7 @@ LEFT = {
 
 
 @pytest.mark.parametrize("name", LEFT)
-def test_what_multiplies_by_matrices_of_its_own_is_a_layer_on_float_values(name):
+def test_an_unquantized_product_with_own_matrices_is_a_float_layer(name):
     model, reason, elements = LEFT[name]
     summary = reported(model)
     assert (summary.layers, summary.float_layers) == (1, 1)
@@ -108,7 +108,7 @@ SMALL = {
 
 
 @pytest.mark.parametrize("name", SMALL)
-def test_what_only_reads_state_is_no_layer_but_reported(name):
+def test_operations_that_only_read_state_are_no_layers_but_reported(name):
     function, layer, elements = SMALL[name]
     summary = reported(besides(function, one=layer))
     assert (summary.layers, summary.float_layers, summary.share_of_operations) == (1, 0, 1.0)
@@ -128,7 +128,7 @@ def test_state_that_two_operations_read_counts_once():
     assert sum(remainder.bytes_of_state for remainder in summary.remainders) == 256 and summary.float_layers == 2
 
 
-def test_work_that_nobody_can_count_is_not_known():
+def test_work_that_cannot_be_counted_is_unknown():
     summary = reported(besides(lambda m, x: looked_up_elsewhere(x)))
     assert summary.share_of_operations is None
     (remainder,) = [remainder for remainder in summary.remainders if remainder.operations is None]
@@ -136,14 +136,14 @@ def test_work_that_nobody_can_count_is_not_known():
     assert ", operations not counted; " in str(summary) and "(operations not counted)" in str(summary)
 
 
-def test_work_for_which_there_is_no_formula_is_not_known():
+def test_work_without_a_formula_is_unknown():
     summary = reported(besides(lambda m, x: m.one(x, x), one=nn.Bilinear(8, 8, 2)))
     (remainder,) = summary.remainders
     assert (summary.float_layers, summary.share_of_operations) == (1, None)
     assert (remainder.bytes_of_state, remainder.operations) == (4 * (8 * 8 * 2 + 2), None)
 
 
-def test_work_of_own_functions_is_what_torch_does_in_them():
+def test_work_of_own_functions_is_counted_inside_them():
     summary = reported(besides(lambda m, x: normalized_elsewhere(x)))
     assert [remainder.operations for remainder in summary.remainders if "elsewhere" in remainder.node] == [0]
     assert summary.share_of_operations is not None
@@ -183,7 +183,7 @@ def test_layers_in_bfloat16_are_reported():
     assert (summary.float_layers, remainder.reason, remainder.bytes_of_state) == (1, "the scheme says bfloat16", 2 * 72)
 
 
-def test_the_report_of_a_program_that_ran_says_on_which_kernels():
+def test_the_report_of_a_program_that_ran_names_its_kernels():
     data = torch.randn(4, 8)
     program = convert(calibrated(nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 4)), data))
     assert report(program).kernels == {} and " on " not in str(report(program))

@@ -33,7 +33,7 @@ def test_data_that_is_no_scheme_is_refused(data):
 @pytest.mark.parametrize(
     "skipped", [{"node": "head"}, {"module": "head"}, {"node": "h*", "operator": "linear"}, {"module": "he?d"}]
 )
-def test_what_is_skipped_is_not_observed(skipped):
+def test_skipped_layers_are_not_observed(skipped):
     scheme = QuantizationScheme().skip(**skipped)
     assert observed(prepare(two_layers(), scheme)) == ["x"]
 

@@ -58,7 +58,7 @@ def test_the_pass_runs_programs_whose_arguments_can_be_given_by_name_only():
     assert any(isinstance(module, QuantizedLayer) for module in quantized.modules())
 
 
-def test_what_stays_in_float_reads_values_before_they_are_rounded():
+def test_float_operations_read_unrounded_values():
     model = Calling(lambda m, x: (m.linear(x), x.t(), torch.sin(x)), linear=nn.Linear(8, 8))
     program = fx.symbolic_trace(model.eval())
     quantized = Quantize().with_data(data())(program)
@@ -69,7 +69,7 @@ def test_what_stays_in_float_reads_values_before_they_are_rounded():
     assert torch.equal(sine, torch.sin(x))
 
 
-def test_without_data_the_pass_says_what_to_do():
+def test_without_data_the_error_of_the_pass_names_a_remedy():
     with pytest.raises(PassError, match=r"needs data to find the ranges(.|\n)*with_data"):
         Quantize()(program())
 
@@ -149,7 +149,7 @@ def test_data_that_the_program_writes_to_stays_as_it_is():
     )
 
 
-def test_a_program_that_raises_on_what_quantization_makes_of_its_values_is_refused():
+def test_a_program_that_raises_on_quantized_values_is_refused():
     def compute(model, x):
         y = model.one(x)
         torch._assert(y.unique().numel() > 256, "more values than 8 bits have")

@@ -64,7 +64,7 @@ def test_arithmetic_on_integers_is_one_step_off_at_most(function, exact):
         assert (quantized.int() - quantize(in_float, scales[2], zeros[2], highest).int()).abs().max() <= 1
 
 
-def test_integers_stay_what_they_are_there_and_back():
+def test_integers_survive_a_round_trip():
     quantized = torch.arange(256, dtype=torch.uint8)
     assert torch.equal(quantize(dequantize(quantized, 0.037, 91), 0.037, 91), quantized)
 

@@ -59,7 +59,7 @@ def results(layer, input):
 
 @pytest.mark.parametrize("kind", ["linear", "conv1", "conv2", "conv3"])
 @pytest.mark.parametrize("is_exact", [True, False])
-def test_each_kernel_gives_what_the_reference_does_also_in_halves(kind, is_exact, monkeypatch):
+def test_each_kernel_matches_the_reference_also_in_halves(kind, is_exact, monkeypatch):
     layer, input = layer_and_input(kind)
     expected = layer._reference(dequantize(input, 0.1, 101))
     kernel_names = set()
@@ -170,7 +170,7 @@ def test_an_input_highest_that_is_no_integer_is_refused():
         layer(input, 0.1, 3, input_highest="127")
 
 
-def test_what_no_kernel_computes_right_is_computed_by_the_reference(monkeypatch):
+def test_a_layer_without_a_correct_kernel_runs_on_the_reference(monkeypatch):
     kernel = available_kernel()
 
     def pack(data, shape):
@@ -228,7 +228,7 @@ def test_the_fastest_way_that_is_right_is_taken_and_remembered(monkeypatch):
     assert trials.KernelChoices().fastest("problem", lambda: ways[:1]) == "slow"
 
 
-def test_a_short_way_whose_first_call_takes_long_is_tried_again(monkeypatch):
+def test_a_fast_path_with_a_slow_first_call_is_tried_again(monkeypatch):
     clock = [0.0]
     monkeypatch.setattr(trials, "_seconds", lambda run: run())
 

@@ -39,7 +39,7 @@ def assert_like_its_reference(layer, shape, draw):
 
 
 @pytest.mark.parametrize("seed", range(25))
-def test_linear_on_integers_is_what_its_reference_says(seed):
+def test_linear_on_integers_matches_its_reference(seed):
     draw = random.Random(seed)
     torch.manual_seed(seed)
     inputs, outputs = draw.randint(1, 70), draw.randint(1, 40)
@@ -48,7 +48,7 @@ def test_linear_on_integers_is_what_its_reference_says(seed):
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_convolution_on_integers_is_what_its_reference_says(seed):
+def test_convolution_on_integers_matches_its_reference(seed):
     draw = random.Random(seed)
     torch.manual_seed(seed)
     dims, groups = 1 + seed % 3, draw.choice([1, 1, 2, 4])

@@ -138,7 +138,7 @@ def test_pools_of_all_dimensions_stay_quantized(dims):
         assert len(functions(program)) == 1 and report(program).remainders == ()
 
 
-def test_averages_are_of_what_integers_represent():
+def test_averages_are_of_the_represented_values():
     quantized = torch.randint(0, 256, (2, 3, 6, 6), dtype=torch.uint8)
     in_float, settings = dequantize(quantized, 0.1, 100), {"input_scale": 0.1, "input_zero_point": 100}
     target = {"scale": 0.05, "zero_point": 90, "highest": 200}
@@ -157,7 +157,7 @@ def test_averages_are_of_what_integers_represent():
     "shapes",
     [((3, 4), (4, 5)), ((2, 3, 4), (2, 4, 5)), ((2, 1, 3, 4), (5, 4, 3)), ((4,), (4, 3)), ((0, 4), (4, 3))],
 )
-def test_products_are_those_of_what_integers_represent(shapes):
+def test_products_are_of_the_represented_values(shapes):
     left, right = (torch.randint(0, 256, shape, dtype=torch.uint8) for shape in shapes)
     expected = dequantize(left, 0.1, 200) @ dequantize(right, 0.2, 7)
     output = matmul(left, right, 0.1, 200, 0.2, 7)

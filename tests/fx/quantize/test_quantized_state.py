@@ -236,7 +236,7 @@ def test_a_program_without_scales_has_none_in_its_state(data):
 
 
 @torch.no_grad()
-def test_a_loaded_state_is_that_of_what_torch_compiles(data):
+def test_torch_compile_uses_a_loaded_state(data):
     source, target = (convert(calibrated(nn.Sequential(nn.Flatten(), nn.Linear(192, 4)), data * s)) for s in (1, 0.1))
     compiled = torch.compile(target, backend="eager")
     assert not torch.allclose(compiled(data), source(data), atol=0.1)

@@ -201,7 +201,7 @@ def test_converted_programs_are_copied_pickled_saved_and_printed(tmp_path):
 
 @pytest.mark.filterwarnings("ignore")
 @torch.no_grad()
-def test_what_records_a_program_gets_it_on_float_values():
+def test_tracing_exporting_and_compiling_record_the_program_on_float_values():
     program, meaning = converted(Tagger().eval(), WORDS)
     expected = meaning(WORDS)
     traced = torch.jit.trace(program, WORDS)(WORDS)
@@ -297,7 +297,7 @@ def test_inputs_and_states_of_other_sizes_are_refused_as_torch_does():
             program(*inputs)
 
 
-def test_what_represents_a_module_knows_its_place_in_the_program():
+def test_the_node_of_a_module_keeps_its_source_line_and_module_path():
     model = Tagger().eval()
     program = prepare(fx.symbolic_trace(model))
     node = next(node for node in program.graph.nodes if node.target is recurrent)

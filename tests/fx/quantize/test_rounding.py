@@ -97,7 +97,7 @@ def test_layers_that_read_float_values_read_them_before_they_are_rounded(precisi
         assert len(x.users) == 2 and len(program.graph.find_nodes(op="call_function", target=fx.quantize.quantize)) == 1
 
 
-def test_parameters_that_are_reshaped_are_trained_and_rounded_as_what_is_folded_of_them():
+def test_reshaped_parameters_are_trained_and_rounded_in_their_folded_form():
     def scale(model, x):  # as a ConvNeXt does what a block computes
         x = model.one(x)
         return model.two(F.gelu(model.one(x)).mul(model.gamma.reshape(1, -1, 1, 1)) + x)

@@ -47,7 +47,7 @@ SIZES = [
 
 
 @pytest.mark.parametrize("dims", thorough_except((2,), (1, 2, 3)))
-def test_kernels_compute_what_the_reference_does(dims):
+def test_kernels_match_the_reference(dims):
     generator = torch.Generator().manual_seed(0)
     for number, (size, stride, padding, more, dilation, groups) in enumerate(SIZES[dims - 1 :: dims**2]):
         model = KINDS[dims - 1](

@@ -40,7 +40,7 @@ def test_times_of_one_operation_are_beside_those_of_the_first_contender(monkeypa
     assert " ".join(row.split()) == expected_row
 
 
-def test_what_stays_behind_is_given_for_a_thousand_after_the_warm_up(monkeypatch, capsys):
+def test_growth_is_given_per_thousand_jobs_after_the_warm_up(monkeypatch, capsys):
     done = []
     monkeypatch.setattr(growth, "JOBS", {"jobs": (done.append, 20, 10)})
     monkeypatch.setattr(growth, "counts", lambda: {"MiB": 3.0 * sum(done), "objects": 7})

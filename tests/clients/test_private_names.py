@@ -243,7 +243,7 @@ def test_a_name_that_the_page_misses_is_torch_fx_s_own(path: str) -> None:
 
 
 @pytest.mark.parametrize("instead", [instead for _, instead in rows("Not here")])
-def test_what_the_page_offers_instead_is_there(instead: str) -> None:
+def test_replacements_named_on_the_page_exist(instead: str) -> None:
     for path in re.findall(r"`fx\.([\w.]+)", instead):
         find("fx", path)
 

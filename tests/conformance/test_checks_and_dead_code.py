@@ -144,7 +144,7 @@ def test_pure_nodes_are_removed(library: ModuleType, create) -> None:
     assert names(graph) == "x output"
 
 
-def test_caller_decides_what_is_impure(library: ModuleType) -> None:
+def test_the_caller_decides_which_nodes_are_impure(library: ModuleType) -> None:
     graph = chain(library)
     x, *_, output = graph.nodes
     with graph.inserting_before(output):
@@ -257,7 +257,7 @@ def test_functions_that_are_kept_there_are_kept_here() -> None:
         assert our_verdict(function, True), function
 
 
-def test_what_is_kept_here_alone_has_a_reason() -> None:
+def test_operators_kept_by_fx_alone_have_a_reason() -> None:
     only_here = {
         str(overload) for overload in operators() if our_verdict(overload, False) and not their_verdict(overload, False)
     }

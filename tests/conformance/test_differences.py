@@ -244,7 +244,7 @@ def declared_nowhere(x):
     ],
     ids=["in-place method", "in-place function", "out argument", "unknown function"],
 )
-def test_dead_code_elimination_keeps_what_may_have_an_effect(create) -> None:
+def test_dead_code_elimination_keeps_nodes_with_a_possible_effect(create) -> None:
     removed = {}
     for library in (THEIRS, OURS):
         graph = library.Graph()

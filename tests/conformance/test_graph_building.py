@@ -59,7 +59,7 @@ def test_create_node_takes_missing_arguments_as_empty(library: ModuleType) -> No
     assert graph.create_node("call_function", torch.ones, (2,), {}, "named", torch.Tensor).name == "named"
 
 
-def test_create_node_refuses_what_is_no_node(library: ModuleType) -> None:
+def test_create_node_refuses_invalid_nodes(library: ModuleType) -> None:
     graph = library.Graph()
     with refuses(library, AssertionError):
         graph.create_node("call_function", torch.ones, [2])

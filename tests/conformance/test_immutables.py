@@ -22,7 +22,7 @@ def test_arguments_of_a_node_refuse_to_change(library: ModuleType) -> None:
         node.args[0] = 1
 
 
-def test_they_equal_hash_and_print_like_what_they_hold(library: ModuleType) -> None:
+def test_they_equal_hash_and_print_like_their_plain_containers(library: ModuleType) -> None:
     items, mapping = library.immutable_collections.immutable_list, library.immutable_collections.immutable_dict
     assert items([1, 2]) == [1, 2]
     assert mapping(a=1) == {"a": 1}

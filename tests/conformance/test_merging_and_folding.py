@@ -64,7 +64,7 @@ TOLD_APART = [
 
 
 @pytest.mark.parametrize("function", TOLD_APART)
-def test_torch_fx_merges_what_is_not_the_same(function: Any) -> None:
+def test_torch_fx_merges_different_values(function: Any) -> None:
     assert count(merged(torch.fx, function)) < count(torch.fx.symbolic_trace(function))
     program = merged(fx, function)
     assert count(program) == count(fx.symbolic_trace(function))
@@ -123,7 +123,7 @@ def test_torch_fx_folds_random_numbers() -> None:
     assert count(theirs) == 1 and count(ours) == 2
 
 
-def test_torch_fx_folds_what_the_program_writes_to() -> None:
+def test_torch_fx_folds_written_values() -> None:
     theirs, ours, model = folded(torch.fx, Counting()), folded(fx, Counting()), Counting()
     results = [[program(torch.ones(2)) for _ in range(2)] for program in (theirs, ours, model)]
     assert all(map(torch.equal, results[1], results[2]))

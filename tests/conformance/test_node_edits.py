@@ -84,7 +84,7 @@ def test_arguments_are_frozen_at_every_depth(library: ModuleType, graph) -> None
     assert node.args == arguments
 
 
-def test_what_was_given_is_not_aliased(graph) -> None:
+def test_argument_lists_are_not_aliased(graph) -> None:
     x, y, *_ = graph.nodes
     inputs = [x]
     node = graph.call_function(torch.cat, (inputs,))

@@ -264,7 +264,7 @@ def test_keys_may_be_decided_in_keys(library: ModuleType) -> None:
     assert targets(Known().trace(expand)) == ["options", "getitem", "getitem", "add", "output"]
 
 
-def test_fresh_names_avoid_what_the_root_has(library: ModuleType) -> None:
+def test_fresh_names_avoid_attributes_of_the_root(library: ModuleType) -> None:
     tracer = library.Tracer()
     tracer.trace(Net())
     assert tracer.get_fresh_qualname("extra") == "extra0"

@@ -211,7 +211,7 @@ def test_torch_save_keeps_the_program(traced: fx.GraphModule, x: torch.Tensor, n
     assert not loaded.training
 
 
-def test_copies_do_not_trace_and_share_what_they_should(
+def test_copies_do_not_trace_and_share_the_right_objects(
     traced: fx.GraphModule, x: torch.Tensor, no_tracing: None
 ) -> None:
     traced.eval()
@@ -305,7 +305,7 @@ def test_root_of_another_kind_is_refused() -> None:
         fx.GraphModule([], fx.Graph())  # type: ignore[arg-type]
 
 
-def test_what_the_root_lacks_is_named() -> None:
+def test_attributes_missing_in_the_root_are_named() -> None:
     graph = fx.Graph()
     graph.output(graph.get_attr("layer.weight"))
     with pytest.raises(fx.GraphError, match="refers to 'layer', which the root module does not have"):

@@ -113,7 +113,7 @@ def test_boxed_inputs_are_the_parts_of_structures() -> None:
     assert interpreter.boxed_run(traced.graph.process_inputs(*nested)) == {"sum": 3}
 
 
-def test_a_transformer_changes_what_it_overrides_and_keeps_the_rest() -> None:
+def test_a_transformer_changes_overridden_calls_and_keeps_the_rest() -> None:
     class Small(nn.Module):
         def __init__(self) -> None:
             super().__init__()

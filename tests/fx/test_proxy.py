@@ -143,7 +143,7 @@ def passes_a_set(x: Any) -> Any:
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
-def test_a_value_used_as_a_real_one_is_an_error_that_says_what_where_and_what_to_do(
+def test_a_traced_value_used_as_a_real_one_is_an_error_with_its_line_and_a_remedy(
     program: Callable[..., Any], what: str, value: str
 ) -> None:
     with pytest.raises(fx.TraceError) as info:

@@ -58,7 +58,7 @@ def test_a_wrapped_builtin_is_one_node_and_the_module_is_left_without_it() -> No
     assert torch.equal(traced(torch.ones(3)), torch.full((3,), 3.0))
 
 
-def test_a_function_of_another_module_is_one_node_wherever_it_is_called() -> None:
+def test_a_wrapped_function_of_another_module_is_one_node_at_every_call() -> None:
     assert targets(fx.symbolic_trace(lambda x: elsewhere.far(x))) == [elsewhere.far]
     assert targets(fx.symbolic_trace(lambda x: elsewhere.calls_far(x))) == [elsewhere.far]
 
@@ -133,7 +133,7 @@ def test_wrapping_inside_a_function_is_refused() -> None:
     assert isinstance(info.value, fx.TraceError)
 
 
-def test_wrapping_what_is_no_function_is_refused() -> None:
+def test_wrapping_an_object_that_is_no_function_is_refused() -> None:
     with pytest.raises(RuntimeError, match="takes a function or the name of one, not 3"):
         fx.wrap(3)  # type: ignore[type-var]
 

@@ -39,7 +39,7 @@ def test_a_captured_model_is_moved_and_folded_on_the_gpu():
     torch.testing.assert_close(folded(images), wanted, rtol=1e-2, atol=1e-2)  # in TF32
 
 
-def test_an_estimate_is_beside_what_the_gpu_takes():
+def test_an_estimate_is_reported_beside_the_time_on_the_gpu():
     table = get_table("simulation")
     row = next(row for row in table.rows(Scale(rounds=5)) if row.name == "resnet50, GPU, batch 32")
     numbers = table.numbers(row.measure())

@@ -29,7 +29,7 @@ def lowered(name, batch=2, **options):
     ],
 )
 @torch.no_grad()
-def test_engines_compute_what_the_model_does(name):
+def test_engines_equal_the_model(name):
     module, program, inputs = lowered(name)
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     torch.testing.assert_close(program(*inputs), module(*inputs), rtol=1e-3, atol=1e-4)

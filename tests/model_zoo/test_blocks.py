@@ -50,7 +50,7 @@ def test_each_call_yields_inputs_of_its_own_with_the_same_values():
         assert not any(left is right for left, right in zip(inputs, BLOCKS[name][1], strict=True))
 
 
-def test_a_block_says_what_it_is_in_one_line():
+def test_a_block_has_a_one_line_description():
     for name, (build, _) in BLOCKS.items():
         text = type(build()).forward.__doc__
         assert text is not None, name

@@ -18,7 +18,7 @@ def test_attention_is_torchs_scaled_dot_product_attention():
     torch.testing.assert_close(attention(x, padding), expected)
 
 
-def test_padding_does_not_change_what_the_encoder_answers():
+def test_padding_does_not_change_the_output_of_the_encoder():
     model = get_model("transformer_encoder_small").build()
     tokens = torch.tensor([[3, 1, 4, 1, 5, 0, 0, 0]])
     torch.testing.assert_close(model(tokens), model(tokens[:, :5]))

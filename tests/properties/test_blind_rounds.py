@@ -63,7 +63,7 @@ def test_a_round_has_as_many_rows_as_its_figures_say() -> None:
 
 
 @pytest.mark.parametrize("row", WRONG, ids=[row.name for row in WRONG])
-def test_a_wrong_pass_of_a_round_says_what_is_wrong_and_which_laws_show_it(row: Wrong) -> None:
+def test_a_wrong_pass_of_a_round_names_its_fault_and_the_laws_that_show_it(row: Wrong) -> None:
     assert row.wrong.endswith(".") and row.kind
     assert row.laws and {*row.laws} <= {law.name for law in TABLE}
 
@@ -98,7 +98,7 @@ def test_a_known_pass_of_a_round_is_judged_rightly(name: str) -> None:
     assert tried.caught if isinstance(ROUNDS[name], Wrong) else not tried.law, tried.message
 
 
-def test_the_page_tells_first_tries_from_what_was_seen() -> None:
+def test_the_page_separates_first_tries_from_later_results() -> None:
     counts = {"seed": 0, "programs": 200, "changed": 3, "seconds": 1.0, "message": ""}
     caught, unjudged, flagged = "max_values_to_amax", "fuse_glu", "relu_into_sum"
     text = page.table(

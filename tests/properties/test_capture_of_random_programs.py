@@ -51,7 +51,7 @@ def assert_same_run(program: Program, one: nn.Module, other: nn.Module) -> None:
 
 @without_deadline
 @given(programs())
-def test_a_captured_program_does_what_eager_does(program: Program) -> None:
+def test_a_captured_program_equals_eager(program: Program) -> None:
     captured = fx.symbolic_trace(program.build(), program.concrete_args)
     captured.graph.lint()
     assert_same_run(program, program.build(), captured)

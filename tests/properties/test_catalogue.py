@@ -49,7 +49,7 @@ def test_a_wrong_pass_breaks_its_law_on_its_witness(row: Wrong) -> None:
 
 
 @named(list(WRONG.values()))
-def test_a_wrong_pass_says_what_is_wrong(row: Wrong) -> None:
+def test_a_wrong_pass_describes_its_fault(row: Wrong) -> None:
     assert row.wrong.endswith(".")
     assert row.model or set(row.laws) <= set(EVIDENCE) or not row.programs
 

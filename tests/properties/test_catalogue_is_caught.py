@@ -53,7 +53,7 @@ def test_a_right_pass_is_not_flagged(name: str) -> None:
         ("number_filled_in",), ["squeeze_and_unsqueeze", "interpolate_without_corners", "number_filled_in"]
     ),
 )
-def test_nothing_can_go_from_what_is_shown_of_a_wrong_pass(name: str) -> None:
+def test_the_program_shown_for_a_wrong_pass_is_minimal(name: str) -> None:
     counterexample_text = counterexample(WRONG[name])
     assert counterexample_text is not None
     law, mode, source = counterexample_text

@@ -78,7 +78,7 @@ def _program(way: str, **more: Any) -> trial.Record:
     return {"way": way, "why": [], "nodes": 3, "seconds": 0.0123, "batch 2": "same", "batch 3": "same", **more}
 
 
-def test_the_page_counts_what_came_in_and_says_why_the_others_did_not(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_page_counts_the_included_models_and_explains_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run, "version", lambda name: "1.0")
     names = ("made.here-1", "fixed", "exported", "wrong", "out")
     models = [LibraryModel("timm", "made", name, model_of(nn.ReLU).build) for name in names]

@@ -35,14 +35,14 @@ def report_of(function: Any, *args: Any, **options: Any) -> MemoryReport:
     "name",
     "dlrm_small lstm_classifier_small mlp resnet_tiny transformer_encoder_small two_heads unet_small".split(),
 )
-def test_the_peak_is_what_a_run_takes(name: str) -> None:
+def test_the_peak_equals_that_of_a_run(name: str) -> None:
     model = get_model(name)
     program, inputs = fx.symbolic_trace(model.build()), model.example_inputs(batch=2)
     assert activation_memory(program, *inputs).peak == pytest.approx(peak_memory(lambda: program(*inputs)), rel=0.05)
 
 
 @pytest.mark.parametrize("name", ["mlp", "resnet_tiny", "transformer_encoder_small", "unet_small"])
-def test_the_peak_of_training_is_what_a_run_with_gradients_takes(name: str) -> None:
+def test_the_peak_of_training_equals_that_of_a_run_with_gradients(name: str) -> None:
     model = get_model(name)
     program, inputs = fx.symbolic_trace(model.build()).train(), model.example_inputs(batch=2)
     memory = activation_memory(program, *inputs, backward=True)
@@ -87,13 +87,13 @@ def test_inputs_parameters_and_shared_parameters_are_counted_apart_and_once() ->
     assert report.peak == 64
 
 
-def test_what_could_be_written_in_place_is_listed_with_the_peak_that_it_leaves() -> None:
+def test_candidates_for_in_place_writes_are_listed_with_the_resulting_peak() -> None:
     report = report_of(lambda x: (x + 1).relu().sigmoid(), KIB)
     assert [(str(entry.node), entry.size) for entry in report.in_place] == [("relu", 1024), ("sigmoid", 1024)]
     assert (report.peak, report.peak_in_place) == (2048, 1024)
 
 
-def test_nothing_is_written_over_what_is_used_later_or_belongs_to_the_caller() -> None:
+def test_values_of_the_caller_or_with_later_uses_are_not_overwritten() -> None:
     def function(x: torch.Tensor) -> torch.Tensor:
         first = torch.relu(x)
         second = torch.neg(first)

@@ -76,17 +76,17 @@ FRESH: list[Any] = [
 
 
 @pytest.mark.parametrize("make", VIEWS)
-def test_what_may_hand_its_argument_through_shares_memory_with_it(make: Any) -> None:
+def test_calls_that_may_return_their_argument_share_its_memory(make: Any) -> None:
     assert shares(make)
 
 
 @pytest.mark.parametrize("make", FRESH)
-def test_what_computes_shares_nothing(make: Any) -> None:
+def test_computing_calls_share_no_memory(make: Any) -> None:
     assert not shares(make)
 
 
 @pytest.mark.parametrize("target, number", [(operator.add, [1]), (operator.mul, 2), (operator.or_, {})])
-def test_arithmetic_on_what_may_be_a_list_shares_its_elements(target: Any, number: Any) -> None:
+def test_arithmetic_on_a_possible_list_shares_its_elements(target: Any, number: Any) -> None:
     def make(graph: fx.Graph, x: fx.Node) -> fx.Node:
         graph.call_function(operator.getitem, (x, 0))
         return graph.call_function(target, (x, number))
@@ -96,7 +96,7 @@ def test_arithmetic_on_what_may_be_a_list_shares_its_elements(target: Any, numbe
     assert not shares(lambda graph, x: graph.call_function(target, (x, 1.5)), kind=None)
 
 
-def test_what_is_used_as_a_tensor_is_one() -> None:
+def test_a_value_used_as_a_tensor_is_a_tensor() -> None:
     def make(graph: fx.Graph, x: fx.Node) -> fx.Node:
         graph.call_function(operator.getitem, (x, 0))
         call = graph.call_function(operator.mul, (x, 2))
@@ -107,7 +107,7 @@ def test_what_is_used_as_a_tensor_is_one() -> None:
 
 
 @pytest.mark.parametrize("write", [("append", "call_method"), (operator.setitem, "call_function")])
-def test_what_is_put_into_a_container_shares_memory_with_it(write: Any) -> None:
+def test_elements_of_a_container_share_memory_with_it(write: Any) -> None:
     target, op = write
 
     def make(graph: fx.Graph, x: fx.Node) -> fx.Node:
@@ -139,7 +139,7 @@ def test_writing_elements_of_a_tensor_copies_them() -> None:
 
 
 @pytest.mark.parametrize("question", [torch.is_tensor, torch.numel, torch.typename])
-def test_what_torch_says_of_a_tensor_holds_no_memory(question: Any) -> None:
+def test_properties_of_a_tensor_hold_no_memory(question: Any) -> None:
     assert not shares(call(question))
 
 
@@ -224,7 +224,7 @@ def test_a_program_that_is_called_may_return_its_state() -> None:
     assert Aliases(graph).may_share(called, fetched)
 
 
-def test_unknown_functions_may_return_what_others_were_given() -> None:
+def test_unknown_functions_may_return_the_arguments_of_others() -> None:
     graph = fx.Graph()
     call = graph.call_function(torch.ones, (3,))
     graph.call_function(user_function, (call,))

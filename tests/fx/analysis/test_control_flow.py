@@ -60,7 +60,7 @@ def test_its_work_is_not_known(program: fx.GraphModule) -> None:
 
 
 @pytest.mark.parametrize("analysis", [estimate_cost, activation_memory])
-def test_what_would_have_to_know_which_part_runs_says_so(analysis: Any, program: fx.GraphModule) -> None:
+def test_analyses_that_depend_on_the_branch_taken_are_refused(analysis: Any, program: fx.GraphModule) -> None:
     with pytest.raises(AnalysisError) as caught:
         analysis(program, X)
     first, value, why, remedy, *_ = str(caught.value).splitlines()

@@ -39,7 +39,7 @@ def test_products_are_those_that_the_counter_of_torch_finds_forward_and_backward
     assert report.total.flops == report.total.most_flops > counter.get_total_flops()
 
 
-def test_the_parts_add_up_and_bytes_are_what_each_kernel_reads_and_writes() -> None:
+def test_the_parts_add_up_and_bytes_count_the_reads_and_writes_of_each_kernel() -> None:
     report = cost_of(nn.Sequential(nn.Linear(8, 4), nn.ReLU()), torch.ones(2, 8))
     linear, relu = report.nodes
     assert (linear.forward.flops, linear.forward.multiply_adds, linear.parameters) == (128, 64, 36)
@@ -140,7 +140,7 @@ def sample(kind: type[nn.Module]) -> tuple[nn.Module | None, torch.Tensor]:
     return None, torch.ones(1)
 
 
-def test_views_cost_nothing_and_what_moves_elements_only_bytes() -> None:
+def test_views_cost_nothing_and_copies_cost_bytes_only() -> None:
     assert cost_of(lambda x: x.view(2, 2).t()[0], torch.ones(4)).total.kernels == 0
     moved = cost_of(lambda x: torch.cat([x, x]), torch.ones(4)).total
     assert (moved.flops, moved.read, moved.written) == (0, 32, 32)
@@ -167,7 +167,7 @@ def test_work_is_added_up_by_module() -> None:
     assert report.by_module(depth=1).keys() == {"", "0", "1"}
 
 
-def test_gradients_are_counted_at_the_node_whose_they_are() -> None:
+def test_gradients_are_counted_at_their_node() -> None:
     report = cost_of(nn.Sequential(nn.Linear(8, 4), nn.ReLU(), nn.Linear(4, 2)), torch.ones(2, 8), backward=True)
     first, relu, last = report.nodes
     assert (first.backward.multiply_adds, last.backward.multiply_adds) == (2 * 8 * 4, 2 * 2 * 4 * 2)

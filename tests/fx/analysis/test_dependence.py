@@ -106,7 +106,7 @@ EFFECTS: list[tuple[Callable[[Program], fx.Node], str]] = [
 
 
 @pytest.mark.parametrize("make, reason", EFFECTS)
-def test_effects_that_somebody_sees_are_kept(make: Callable[[Program], fx.Node], reason: str, program: Program) -> None:
+def test_visible_effects_are_kept(make: Callable[[Program], fx.Node], reason: str, program: Program) -> None:
     node = make(program)
     assert program.returning().why_not_drop(node) == reason
 
@@ -138,7 +138,7 @@ def test_a_write_that_a_view_shows_is_kept(program: Program) -> None:
     [("chunk", [3], True), ("float", [], True), ("contiguous", [], True), ("expand_as", ["y"], True),
      ("type_as", ["y"], True), ("clone", [], False), ("exp", [], False), ("sum", [], False), ("softmax", [0], False)],
 )  # fmt: skip
-def test_what_may_be_a_view_counts_as_one_and_what_is_computed_does_not(
+def test_possible_views_count_as_views_and_computed_values_do_not(
     through: str, rest: list[Any], may_be_view: bool, program: Program
 ) -> None:
     y = program.call(torch.relu, program.x)
@@ -147,7 +147,7 @@ def test_what_may_be_a_view_counts_as_one_and_what_is_computed_does_not(
     assert (program.returning(result).why_not_drop(write) is not None) == may_be_view
 
 
-def test_a_write_to_memory_that_nobody_sees_is_dropped(program: Program) -> None:
+def test_a_write_to_invisible_memory_is_dropped(program: Program) -> None:
     y = program.call(torch.mul, program.x, 2)
     early = program.call(torch.sum, y)
     write = program.call("add_", y, 1)
@@ -155,7 +155,7 @@ def test_a_write_to_memory_that_nobody_sees_is_dropped(program: Program) -> None
     assert dependences.why_not_drop(write) is None
 
 
-def test_a_write_to_what_an_unknown_function_was_given_is_kept(program: Program) -> None:
+def test_a_write_to_an_argument_of_an_unknown_function_is_kept(program: Program) -> None:
     y = program.call(torch.relu, program.x)
     program.call(unknown, y)
     write = program.call("add_", y, 1)
@@ -196,7 +196,7 @@ def test_reasons_end_with_the_users_line() -> None:
 # Swapping.
 
 
-def test_a_user_is_not_swapped_with_what_it_uses(program: Program) -> None:
+def test_a_user_is_not_swapped_with_its_operand(program: Program) -> None:
     first = program.call(torch.relu, program.x)
     second = program.call(torch.exp, first)
     dependences = program.returning(second)
@@ -271,7 +271,7 @@ def test_operations_are_swapped_unless_their_order_counts(
         assert (dependences.why_not_swap(second, first) is None) == (reason is None)
 
 
-def test_the_result_of_an_unknown_function_may_be_what_another_one_was_given(program: Program) -> None:
+def test_the_result_of_an_unknown_function_may_alias_the_argument_of_another(program: Program) -> None:
     source = program.call(torch.relu, program.x)
     program.call(unknown, source)
     result = program.call(unknown)
@@ -299,7 +299,7 @@ def test_a_method_of_an_object_may_reach_the_state_of_the_module_and_a_plain_fun
 # Moving.
 
 
-def test_an_operation_moves_over_what_does_not_concern_it(program: Program) -> None:
+def test_an_operation_moves_over_unrelated_ones(program: Program) -> None:
     first = program.call(torch.relu, program.x)
     second = program.call(torch.exp, program.x)
     third = program.call(torch.sum, first)
@@ -314,7 +314,7 @@ def test_an_operation_moves_over_what_does_not_concern_it(program: Program) -> N
     assert dependences.why_not_move(program.y, first) == "`%y` is an input of the program"
 
 
-def test_an_operation_does_not_move_over_a_write_to_what_it_reads(program: Program) -> None:
+def test_an_operation_does_not_move_over_a_write_to_its_operand(program: Program) -> None:
     copy = program.call("clone", program.x)
     read = program.call(torch.relu, copy)
     write = program.call("mul_", copy, 2)
@@ -382,7 +382,7 @@ def test_calls_before_and_after_a_mode_is_set_are_not_merged(program: Program) -
     )
 
 
-def test_an_attribute_fetched_twice_is_one_object_whatever_is_written_to_it(program: Program) -> None:
+def test_an_attribute_fetched_twice_is_one_object_despite_writes(program: Program) -> None:
     first = program.fetch("count")
     program.call("add_", first, 1)
     second = program.fetch("count")
@@ -436,7 +436,7 @@ def test_nodes_run_together_unless_something_between_them_needs_one_of_them(prog
     assert dependences.why_not_fuse([]) is None
 
 
-def test_nodes_do_not_run_together_across_a_write_to_what_they_read(program: Program) -> None:
+def test_nodes_are_not_fused_across_a_write_to_their_operands(program: Program) -> None:
     first = program.call(torch.relu, program.x)
     write = program.call("add_", program.x, 1)
     second = program.call(torch.exp, first)
@@ -445,7 +445,7 @@ def test_nodes_do_not_run_together_across_a_write_to_what_they_read(program: Pro
     assert dependences.why_not_fuse([first, write, second]) is None
 
 
-def test_a_write_does_not_run_later_than_what_reads_it(program: Program) -> None:
+def test_a_write_does_not_run_after_its_readers(program: Program) -> None:
     copy = program.call("clone", program.x)
     write = program.call("add_", copy, 1)
     read = program.call(torch.exp, copy)
@@ -486,7 +486,7 @@ def test_a_called_module_varies_if_its_parameters_are_written_to(program: Progra
     )
 
 
-def test_what_draws_or_is_an_input_or_follows_a_mode_is_not_constant(program: Program) -> None:
+def test_random_draws_inputs_and_mode_dependent_values_are_not_constant(program: Program) -> None:
     drawn = program.call(torch.rand, 3)
     before = program.call(torch.ones, 3)
     program.call(_torch._C._set_grad_enabled, False)
@@ -520,7 +520,7 @@ def test_groups_of_memory_can_be_compared(program: Program) -> None:
     assert len(dependences.reads(linear)) == 3  # its input, its weight, its bias
 
 
-def test_an_unknown_function_touches_what_others_were_given(program: Program) -> None:
+def test_an_unknown_function_may_touch_the_arguments_of_others(program: Program) -> None:
     source = program.call(torch.relu, program.x)
     apart = program.call(torch.exp, program.x)
     program.call(unknown, source)

@@ -64,7 +64,7 @@ def test_values_that_overlap_in_memory_are_in_one_group(recipe: Recipe, shared: 
 
 @many
 @given(recipes, shared_inputs)
-def test_what_may_be_dropped_is_not_missed(recipe: Recipe, shared: int) -> None:
+def test_droppable_nodes_do_not_affect_the_result(recipe: Recipe, shared: int) -> None:
     before = seen_of(recipe, shared)
     for place in range(len(build(recipe).graph.nodes)):
 
@@ -79,7 +79,7 @@ def test_what_may_be_dropped_is_not_missed(recipe: Recipe, shared: int) -> None:
 @pytest.mark.thorough
 @many
 @given(recipes, shared_inputs)
-def test_what_may_be_moved_computes_the_same_there(recipe: Recipe, shared: int) -> None:
+def test_moved_nodes_compute_the_same_values(recipe: Recipe, shared: int) -> None:
     before = seen_of(recipe, shared)
     count = len(build(recipe).graph.nodes)
     for place in range(2, count - 1):
@@ -109,7 +109,7 @@ def test_neighbours_that_may_be_swapped_can_be(recipe: Recipe, shared: int) -> N
 
 @many
 @given(recipes, shared_inputs, st.booleans())
-def test_what_may_be_merged_is_the_same(recipe: Recipe, shared: int, doubled: bool) -> None:
+def test_mergeable_nodes_have_equal_values(recipe: Recipe, shared: int, doubled: bool) -> None:
     steps, returned = recipe
     recipe = ((*steps, *steps) if doubled else steps, returned)
     before = seen_of(recipe, shared)
@@ -131,9 +131,7 @@ def test_what_may_be_merged_is_the_same(recipe: Recipe, shared: int, doubled: bo
 
 @many
 @given(recipes, shared_inputs, st.lists(st.integers(0, 1000), min_size=2, max_size=6))
-def test_what_may_run_together_can_stand_where_the_last_one_does(
-    recipe: Recipe, shared: int, chosen: list[int]
-) -> None:
+def test_fusible_nodes_may_run_at_the_place_of_the_last(recipe: Recipe, shared: int, chosen: list[int]) -> None:
     before = seen_of(recipe, shared)
 
     def gather(nodes: list[fx.Node], dependences: Dependences) -> Any:

@@ -57,7 +57,7 @@ def test_keys_tell_strides_dtypes_and_other_arguments_apart() -> None:
     assert len(set(keys)) == 4
 
 
-def test_distance_is_what_was_touched_since_the_last_use() -> None:
+def test_distance_is_the_number_of_bytes_touched_since_the_last_use() -> None:
     program = fx.symbolic_trace(lambda x: (torch.neg(x), torch.relu(x)))
     neg, relu = record_calls(program, torch.empty(250)).calls
     assert [(memory.size, memory.distance) for memory in neg.touched] == [(1000, 4000), (1000, 1000)]

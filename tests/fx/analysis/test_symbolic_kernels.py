@@ -42,7 +42,7 @@ def first_and_second(x: torch.Tensor, act: Callable[[torch.Tensor], Any]) -> tup
 
 
 @pytest.mark.parametrize("act, first", [(lambda x: x.t_(), ("m", "n")), (lambda x: x.unsqueeze_(0), (1, "n", "m"))])
-def test_what_writes_the_shape_of_a_result_leaves_later_ones_alone(act: Any, first: tuple[Any, ...]) -> None:
+def test_resizing_a_result_does_not_change_later_shapes(act: Any, first: tuple[Any, ...]) -> None:
     report = symbolic_shapes(fx.symbolic_trace(lambda x: first_and_second(x, act)), ("n", "m"))
     assert report.shape_of("output") == first
     assert report.shape_of("relu_1") == ("n", "m")
@@ -83,7 +83,7 @@ def test_results_know_their_memory_format() -> None:
     assert [node.meta["tensor_meta"].memory_format for node in nodes] == [torch.contiguous_format] * 3
 
 
-def test_what_a_kernel_asks_of_sizes_is_told_at_its_first_call() -> None:
+def test_constraints_of_a_kernel_are_reported_at_its_first_call() -> None:
     program = fx.symbolic_trace(lambda x, y: (torch.add(x, y), torch.add(x, y)))
     (constraint,) = symbolic_shapes(program, ("n", 4), ("m", 4), hints={"n": 8, "m": 8}).needed
     assert str(constraint.node) == "add"

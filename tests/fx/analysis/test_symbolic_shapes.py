@@ -33,7 +33,7 @@ def test_the_expressions_give_the_sizes_of_a_run(sizes: tuple[int, int, int]) ->
         assert computed == node.meta["tensor_meta"].shape, node
 
 
-def test_what_must_hold_of_sizes_is_reported_with_the_users_line() -> None:
+def test_constraints_on_sizes_are_reported_with_the_users_line() -> None:
     def function(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         return x + y
 
@@ -89,7 +89,7 @@ def test_exported_programs_are_followed_too() -> None:
     assert report.shape_of("linear") == ("rows", 2)
 
 
-def test_an_operator_without_a_fake_implementation_is_named_with_what_to_do() -> None:
+def test_an_operator_without_a_fake_implementation_is_named_with_a_remedy() -> None:
     library = torch.library.Library("without_fake", "FRAGMENT")
     library.define("keep(Tensor x) -> Tensor")
     library.impl("keep", torch.clone, "CPU")

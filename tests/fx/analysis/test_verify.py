@@ -187,7 +187,7 @@ def test_a_rule_that_torch_fx_does_not_check_is_found_broken(
     assert re.match(message, str(caught.value))
 
 
-def test_every_rule_says_what_it_is() -> None:
+def test_every_rule_has_a_description() -> None:
     assert all((rule.__doc__ or "").endswith(".") for rule in RULES)
 
 
@@ -215,7 +215,7 @@ def test_arguments_of_get_attr_are_refused() -> None:
         graph.lint()
 
 
-def test_whatever_arguments_hold_is_accepted() -> None:
+def test_all_kinds_of_arguments_are_accepted() -> None:
     graph = fx.Graph()
     x = graph.placeholder("x")
     values = [x, (1, [x]), {"k": x}, slice(x, None), range(3), torch.ones(1), {1, 2}, Color.RED, torch.Size((1,)), ...]

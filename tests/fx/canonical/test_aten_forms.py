@@ -366,7 +366,7 @@ def test_an_operator_is_spelled_as_a_function_that_gives_the_same_bits_and_comes
 
 
 @pytest.mark.parametrize("call", KEPT)
-def test_what_no_function_means_exactly_stays(call):
+def test_overloads_without_an_exact_function_stay(call):
     program, _ = program_of(call)
     overload = the_call(program).target
     to_functional(program)
@@ -407,7 +407,7 @@ class Calls(nn.Module):
         return F.pad(y, (1, 1)), F.dropout(y, 0.5, False), (y == 1) & (y != 2) | ~(y <= y)
 
 
-def test_what_symbolic_tracing_records_becomes_the_operators_that_exporting_gives():
+def test_a_symbolic_trace_becomes_the_operators_of_an_export():
     x, mask = NAMED["x"], torch.arange(39) % 2 == 0
     exported = torch.export.export(Calls(), (x, mask)).graph
     program = to_aten(fx.symbolic_trace(Calls()))
@@ -418,7 +418,7 @@ def test_what_symbolic_tracing_records_becomes_the_operators_that_exporting_give
     assert [target for target in targets if target not in left_out] == expected
 
 
-def test_a_call_that_a_pass_changed_comes_back_as_what_it_is_now():
+def test_a_call_changed_by_a_pass_is_converted_back_in_its_new_form():
     program, tensors = program_of("aten.add.Scalar(x, 2)")
     to_functional(program)
     node = the_call(program)

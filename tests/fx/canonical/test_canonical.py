@@ -159,7 +159,7 @@ class Symmetric(nn.Module):
         (lambda: nn.utils.parametrize.register_parametrization(nn.Linear(4, 4), "weight", Symmetric()), torch.triu),
     ],
 )  # fmt: skip
-def test_what_a_parametrized_weight_is_computed_from_is_part_of_the_program(
+def test_the_computation_of_a_parametrized_weight_is_part_of_the_program(
     make: Callable[[], nn.Module], computes: Callable[..., Any], training: bool
 ) -> None:
     module = nn.Sequential(make(), nn.ReLU()).train(training)

@@ -93,7 +93,7 @@ def run(program: GraphModule, inputs: Iterable[Tensor]) -> tuple[Any, list[Tenso
 
 @pytest.mark.filterwarnings("ignore:Implicit dimension choice")
 @pytest.mark.parametrize("row", all_rows(), ids=name_of)
-def test_a_row_gives_the_bits_of_what_it_replaces(row: SpellingRow) -> None:
+def test_a_row_gives_the_same_bits_as_the_call_it_replaces(row: SpellingRow) -> None:
     program, inputs = graph_of(row, *sample_arguments(row))
     canonical = canonical_form(program).graph_module
     call = canonical.graph.output_node().args[0]

@@ -35,7 +35,7 @@ def program(request: pytest.FixtureRequest) -> fx.GraphModule:
     return fx.symbolic_trace(request.param(Net().eval().requires_grad_(False)))
 
 
-def test_the_canonical_form_of_packed_weights_computes_what_the_program_does(program: fx.GraphModule) -> None:
+def test_the_canonical_form_of_packed_weights_equals_the_program(program: fx.GraphModule) -> None:
     canonical = canonical_form(program).graph_module
     x = torch.randn(3, 8)
     assert torch.equal(canonical(x), program(x))
@@ -62,7 +62,7 @@ def test_a_value_made_of_packed_weights_alone_keeps_the_spelling_of_its_calls_to
     }  # fmt: skip
 
 
-def test_packed_weights_stay_what_they_are_in_a_program_that_is_quantized(program: fx.GraphModule) -> None:
+def test_packed_weights_are_unchanged_in_a_quantized_program(program: fx.GraphModule) -> None:
     x = torch.randn(32, 8)
     prepared = prepare(program, None, (x,))
     prepared(x)

@@ -31,13 +31,13 @@ class Adds:
 ONE = torch.ones(2)
 
 
-def test_a_partial_keeps_what_it_binds_by_name_as_a_default() -> None:
+def test_a_partial_keeps_its_keyword_arguments_as_defaults() -> None:
     traced = fx.symbolic_trace(functools.partial(scaled, scale=2.0))
     assert torch.equal(traced(ONE, ONE), 2 * ONE)
     assert torch.equal(traced(ONE, ONE, scale=3.0), 3 * ONE)
 
 
-def test_what_a_partial_binds_by_place_is_no_input() -> None:
+def test_positional_arguments_of_a_partial_are_no_inputs() -> None:
     traced = fx.symbolic_trace(functools.partial(scaled, 2 * ONE))
     assert torch.equal(traced(ONE, 2.0), 4 * ONE)
 

@@ -124,7 +124,7 @@ def test_the_attribute_of_a_class_and_its_forward_are_those_of_now() -> None:
     assert code_of(model).startswith("add = x + 3.0")
 
 
-def test_a_forward_that_an_instance_gets_of_its_own_is_what_runs() -> None:
+def test_a_forward_set_on_the_instance_runs() -> None:
     class Inner(nn.Module):
         def forward(self, x: Any) -> Any:
             return x.neg()
@@ -135,7 +135,7 @@ def test_a_forward_that_an_instance_gets_of_its_own_is_what_runs() -> None:
     assert "input_1.abs()" in fx.symbolic_trace(model).code
 
 
-def test_an_annotation_that_is_text_is_what_its_name_represents_now() -> None:
+def test_a_text_annotation_is_resolved_to_the_current_value_of_its_name() -> None:
     namespace = in_namespace("def program(x: Kind) -> Kind: return x", Kind=int)
     kinds = [next(iter(fx.symbolic_trace(namespace["program"]).graph.nodes)).type]
     namespace["Kind"] = float
@@ -182,7 +182,7 @@ def test_a_module_that_is_loaded_with_other_text_is_captured_by_that(module: Cal
     assert code_of(module("def program(x):\n    return x.abs()\n").program).startswith("abs_1 = x.abs()")
 
 
-def test_what_is_known_of_some_code_goes_with_it() -> None:
+def test_facts_cached_for_a_code_object_die_with_it() -> None:
     recorded: list[str] = []
 
     @once_for_code
@@ -205,9 +205,7 @@ def negated(x: Any) -> Any:
 
 
 @pytest.mark.parametrize("kind", ["function", "object"])
-def test_a_call_of_modules_that_somebody_replaces_is_theirs_outside_of_traces(
-    kind: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_replaced_module_call_is_used_outside_of_traces(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Python's caches of a class and its subclasses are renewed when a trace begins and ends."""
 
     class Below(nn.ReLU):

@@ -48,7 +48,7 @@ def test_a_decorator_that_asks_for_keywords_is_refused_by_its_line() -> None:
     assert "example_inputs" in str(caught.value)
 
 
-def test_with_example_inputs_it_is_given_what_they_have_and_the_program_checks_that() -> None:
+def test_a_decorator_gets_the_values_of_example_inputs_and_the_program_checks_them() -> None:
     x = torch.ones(2) * 3
     program = fx.symbolic_trace(powers, example_inputs=(x,))
     assert torch.equal(program(x), powers(x)) and torch.equal(program(x), x**2)
@@ -58,7 +58,7 @@ def test_with_example_inputs_it_is_given_what_they_have_and_the_program_checks_t
     assert torch.equal(captured(x, power=4), x**4)
 
 
-def test_a_decorator_that_hides_what_it_calls_is_refused() -> None:
+def test_a_decorator_that_hides_its_function_is_refused() -> None:
     @Calling
     def hidden(x: torch.Tensor, *others: torch.Tensor) -> torch.Tensor:
         return x * 2
@@ -120,7 +120,7 @@ def held(x: torch.Tensor, *, scale: int = 2) -> torch.Tensor:
     return x * scale
 
 
-def test_an_object_that_keeps_what_it_calls_in_an_attribute_is_captured_and_left_as_it_is() -> None:
+def test_an_object_that_keeps_its_function_in_an_attribute_is_captured_and_unchanged() -> None:
     before = held.function
     program = fx.symbolic_trace(held)
     assert program(torch.ones(2)).tolist() == [2.0, 2.0] and program(torch.ones(2), scale=3).tolist() == [3.0, 3.0]
@@ -208,7 +208,7 @@ def test_a_static_forward_of_any_number_of_arguments_is_refused_by_its_line() ->
         fx.symbolic_trace(StaticStarred())
 
 
-def test_what_a_function_asks_is_answered_under_a_decorator_that_is_in_another_file() -> None:
+def test_questions_are_answered_under_a_decorator_from_another_file() -> None:
     namespace: dict[str, Any] = {"functools": functools}
     text = "def handed_on(function):\n    @functools.wraps(function)\n    def wrapper(*args, **kwargs):\n"
     exec(f"{text}        return function(*args, **kwargs)\n    return wrapper", namespace)

@@ -106,7 +106,7 @@ class Padded(nn.Module):
         return x
 
 
-def test_what_leaves_give_is_known_and_nothing_runs() -> None:
+def test_outputs_of_leaves_are_known_without_running_them() -> None:
     model = Padded()
     before = copy.deepcopy(model.state_dict())
     program = fx.symbolic_trace(model, example_inputs=(torch.ones(2, 3, 9, 9),))
@@ -221,7 +221,7 @@ def test_elements_of_tensors_are_never_answered_for(function: Callable[[torch.Te
     assert f"in {function.__name__}" in str(info.value)
 
 
-def test_the_shape_of_what_depends_on_elements_is_known_as_far_as_it_is() -> None:
+def test_data_dependent_shapes_are_partly_known() -> None:
     def rows_found(x: torch.Tensor) -> torch.Tensor:
         places = x.nonzero()
         return places if places.shape[1] == 2 and places.dim() == 2 else x
@@ -441,7 +441,7 @@ def test_how_many_elements_are_unpacked_is_guarded(program, given, other):
         captured(torch.ones(other))
 
 
-def test_what_always_has_as_many_elements_is_unpacked_without_a_guard():
+def test_values_with_a_fixed_number_of_elements_are_unpacked_without_a_guard():
     def program(x):
         values, places = x.max(dim=1)
         low, high = x.tensor_split(2)
@@ -466,7 +466,7 @@ def test_unpacking_fewer_elements_than_there_are_fails_as_in_eager_mode():
         lambda x: x + numpy.maximum(x.size(1), 3),
     ],
 )
-def test_what_numpy_computes_of_sizes_is_guarded(compute):
+def test_numpy_results_of_sizes_are_guarded(compute):
     x = torch.rand(2, 4)
     program = fx.symbolic_trace(compute, example_inputs=(x,))
     assert torch.equal(program(x), compute(x))

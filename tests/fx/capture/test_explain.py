@@ -76,7 +76,7 @@ def test_all_obstacles_are_found_in_one_go_each_with_its_line() -> None:
     assert not explanation.is_captured
 
 
-def test_what_example_inputs_answer_is_no_obstacle_but_a_guard() -> None:
+def test_questions_answered_by_example_inputs_are_guards_and_no_obstacles() -> None:
     explanation = fx.explain(Model(), (torch.ones(3, 4),))
     assert lines(explanation) == [(CONTROL_FLOW, "if x.sum() > 0:"), (CONTROL_FLOW, "while x.mean() < 0:")]
     assert any("x.shape[1] was 4: " in guard for guard in explanation.guards)
@@ -119,7 +119,7 @@ class Resized(nn.Module):
 
 
 @pytest.mark.parametrize("program", [Resized(), listed], ids=["buffers", "classes"])
-def test_what_another_run_of_a_trace_captures_is_no_obstacle(program: Any) -> None:
+def test_a_program_that_needs_a_second_run_has_no_obstacle(program: Any) -> None:
     fx.symbolic_trace(program)
     assert fx.explain(program).is_captured
 
@@ -144,7 +144,7 @@ def test_arguments_that_no_node_can_hold_are_an_obstacle_and_the_run_goes_on() -
     assert causes == ["argument of type: <class 'object'> cannot be held by a node", CONTROL_FLOW]
 
 
-def test_what_a_program_raises_by_itself_is_reported() -> None:
+def test_errors_of_the_program_itself_are_reported() -> None:
     class Broken(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return x + self.missing  # type: ignore[operator]

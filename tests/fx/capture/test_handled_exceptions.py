@@ -28,7 +28,7 @@ def test_an_exception_that_a_traced_value_causes_is_refused_though_the_program_h
     assert sys.gettrace() is None
 
 
-def test_what_a_function_of_pythons_says_of_a_traced_value_is_refused_too() -> None:
+def test_a_type_error_of_a_python_function_on_a_traced_value_is_refused_too() -> None:
     def joined(x):
         try:
             return x * len("".join([x.shape[0]]))
@@ -39,7 +39,7 @@ def test_what_a_function_of_pythons_says_of_a_traced_value_is_refused_too() -> N
         fx.symbolic_trace(joined)
 
 
-def test_a_class_whose_method_handles_it_is_looked_at() -> None:
+def test_methods_of_classes_that_handle_the_exception_are_inspected() -> None:
     class Steps:
         def of(self, x):
             with contextlib.suppress(TypeError):
@@ -89,7 +89,7 @@ class Careful(nn.Module):
     [careful_counts, lambda x: careful_counts(x), lambda x: TABLE["counted"](x), lambda x: PARTIAL(x), Careful()],
     ids=["the decorator of the program", "a decorator", "a function in a dict", "a partial", "a method"],
 )
-def test_what_handles_it_is_found(program) -> None:
+def test_every_kind_of_handler_is_recognized(program) -> None:
     with pytest.raises(TraceError, match="cannot use a traced value as an integer"):
         fx.symbolic_trace(program)
 
@@ -140,7 +140,7 @@ def viewed(x):
         return x * 7
 
 
-def test_an_operation_that_raises_what_the_traced_code_handles_is_refused_when_it_runs() -> None:
+def test_an_operation_that_raises_a_handled_exception_is_refused_when_it_runs() -> None:
     program = fx.symbolic_trace(viewed)
     assert program(torch.ones(15)).shape == (3, 5)
     with pytest.raises(GuardError) as raised:
@@ -201,7 +201,7 @@ def test_a_debugger_that_the_program_starts_goes_on_behind_its_capture() -> None
     ["except (ValueError, RuntimeError)", "except RuntimeError as error", "except", "with quiet", "with Quiet()",
      "with contextlib.suppress(RuntimeError)", "finally"],
 )  # fmt: skip
-def test_what_is_handled_is_known_without_source(handler: str) -> None:
+def test_handlers_are_known_without_source(handler: str) -> None:
     way = "try:" if "with" not in handler else f"{handler}:"
     behind = f"    {handler}:\n        " if "with" not in handler else "    if True:\n        "
     end = "return x * 3" if handler != "finally" else "x = x * 3"

@@ -76,7 +76,7 @@ def chosen(x: Any, root: Chosen) -> Any:
     return root.small(x) if x.sum() > 0 else root.large(x)
 
 
-def test_the_body_of_a_function_is_a_program_and_what_it_closes_over_are_inputs_of_it() -> None:
+def test_the_body_of_a_function_is_a_program_and_its_closure_becomes_inputs() -> None:
     program = fx.symbolic_trace(Mapped())
     assert program.code.strip().splitlines()[1:] == [
         "    sum_1 = x.sum(0)",
@@ -201,7 +201,7 @@ def test_loops_and_maps_are_one_operation_and_mean_the_loop() -> None:
 
 
 @pytest.mark.parametrize("dim, reverse", [(0, False), (1, False), (0, True)])
-def test_a_scan_is_one_operation_and_hands_on_what_it_carries(dim: int, reverse: bool) -> None:
+def test_a_scan_is_one_operation_and_passes_its_carry(dim: int, reverse: bool) -> None:
     def scanning(x: Any) -> Any:
         start = torch.zeros_like(x.select(dim, 0))
         return scan(lambda carry, row: (carry + row, carry * row), start, x, dim=dim, reverse=reverse)
@@ -264,7 +264,7 @@ def test_a_branch_on_the_mode_follows_it_and_one_on_constants_is_decided() -> No
 # What takes no part, and what is known of it.
 
 
-def test_what_is_made_of_constants_alone_is_a_constant() -> None:
+def test_a_value_of_constants_alone_is_a_constant() -> None:
     def masked(x: Any) -> Any:
         rows = torch.arange(4)
         mask = vmap(vmap(lambda i, j: i >= j, (None, 0)), (0, None))(rows, rows)
@@ -275,7 +275,7 @@ def test_what_is_made_of_constants_alone_is_a_constant() -> None:
     assert torch.equal(program(torch.ones(4, 4)), torch.ones(4, 4).tril())
 
 
-def test_what_a_call_returns_has_the_structure_of_what_its_function_does() -> None:
+def test_a_call_returns_the_structure_of_its_function() -> None:
     def both(x: Any) -> Any:
         out = vmap(lambda row: {"twice": row * 2, "pair": (row, [row.sum()])})(x)
         assert list(out) == ["twice", "pair"] and len(out["pair"]) == 2
@@ -300,7 +300,7 @@ class Boxes:
 torch.utils._pytree.register_dataclass(Boxes)
 
 
-def test_an_argument_of_a_registered_class_is_mapped_with_what_it_holds() -> None:
+def test_an_argument_of_a_registered_class_is_mapped_with_its_fields() -> None:
     def areas(x: Any) -> Any:
         return vmap(lambda boxes: boxes.corners * boxes.sizes.sum())(Boxes(x, x + 1))
 
@@ -309,7 +309,7 @@ def test_an_argument_of_a_registered_class_is_mapped_with_what_it_holds() -> Non
     assert [node.op for node in program.vmap_body_0.graph.nodes].count("placeholder") == 1
 
 
-def test_what_vjp_returns_is_called_by_the_program_also_for_many_values_at_once() -> None:
+def test_the_function_from_vjp_is_called_by_the_program_also_under_vmap() -> None:
     def pulled(x: Any) -> Any:
         out, pull = vjp(lambda y: y * y, x)
         (once,) = pull(torch.ones_like(x))
@@ -319,7 +319,7 @@ def test_what_vjp_returns_is_called_by_the_program_also_for_many_values_at_once(
         torch.testing.assert_close(actual, expected)
 
 
-def test_modules_that_branch_on_what_they_get_are_called_whole_and_follow_their_mode() -> None:
+def test_modules_that_branch_on_their_inputs_are_called_whole_and_follow_their_mode() -> None:
     class Whole(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -370,7 +370,7 @@ def names_of(program: fx.GraphModule) -> list[str]:
     return [node.name for node in program.graph.nodes if node.op.startswith("call")]
 
 
-def test_what_a_body_does_is_known_to_passes() -> None:
+def test_effects_of_a_body_are_known_to_passes() -> None:
     def several(x: Any) -> Any:
         total = x.sum(0)
         vmap(lambda row: row * 2)(x)
@@ -401,7 +401,7 @@ def test_dead_code_and_repetitions_in_bodies_go() -> None:
         torch.testing.assert_close(program(X), X.sin() * 2)
 
 
-def test_a_write_inside_of_a_body_to_what_it_closes_over_is_not_passed_by_reads() -> None:
+def test_reads_do_not_move_over_a_write_inside_a_body_to_its_closure() -> None:
     def writing(x: Any) -> Any:
         total = x.sum(0)
         before = total * 1
@@ -431,7 +431,7 @@ def test_a_program_with_bodies_is_split_and_analysed() -> None:
 # With example inputs.
 
 
-def test_what_a_body_asks_of_sizes_is_answered_as_they_are_inside_and_guarded() -> None:
+def test_sizes_inside_a_body_are_known_and_guarded() -> None:
     def asking(x: Any) -> Any:
         return vmap(lambda row: row[:3] if row.shape[0] > 3 else row)(x)
 

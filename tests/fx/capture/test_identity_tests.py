@@ -37,7 +37,7 @@ def test_a_value_that_may_be_the_one_it_is_compared_with_is_refused(program: Any
     assert f"{HERE}:" in str(info.value)
 
 
-def test_the_refusal_names_the_line_and_what_to_do() -> None:
+def test_the_refusal_names_the_line_and_a_remedy() -> None:
     with pytest.raises(fx.TraceError) as info:
         fx.symbolic_trace(same_as_input)
     assert str(info.value).splitlines() == [
@@ -132,7 +132,7 @@ def test_functions_that_a_trace_replaces_are_no_less_torchs(monkeypatch: pytest.
     assert fx.symbolic_trace(filled).code == first.code
 
 
-def test_a_check_within_the_call_whose_result_is_compared_with_none_is_not_taken_for_the_result() -> None:
+def test_a_check_inside_a_call_is_not_taken_for_a_test_of_its_result_for_none() -> None:
     class Sums(nn.Module):  # as the fusing layers of HRNet
         def __init__(self) -> None:
             super().__init__()

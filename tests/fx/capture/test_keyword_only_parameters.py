@@ -52,7 +52,7 @@ def remake(request, tmp_path):
     }[request.param]
 
 
-def test_a_starred_parameter_takes_what_keyword_only_ones_do_not(remake):
+def test_parameters_after_a_bare_star_stay_keyword_only(remake):
     program = fx.symbolic_trace(bare)
     x = torch.tensor(1.0)
     program = remake(program)

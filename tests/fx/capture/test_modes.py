@@ -19,7 +19,7 @@ def without_gradients(x: torch.Tensor) -> torch.Tensor:
         return x * 2
 
 
-def test_a_block_without_gradients_sets_the_mode_and_sets_it_back_to_what_it_was() -> None:
+def test_a_no_grad_block_sets_the_mode_and_restores_it() -> None:
     assert lines(without_gradients) == [
         "is_grad_enabled = torch.is_grad_enabled()",
         "_set_grad_enabled = torch.set_grad_enabled(False)"
@@ -38,7 +38,7 @@ def test_a_block_without_gradients_sets_the_mode_and_sets_it_back_to_what_it_was
     assert fx.symbolic_trace(captured).code == captured.code
 
 
-def test_blocks_in_blocks_without_gradients_set_back_what_each_found() -> None:
+def test_nested_no_grad_blocks_each_restore_their_outer_mode() -> None:
     def program(x: torch.Tensor) -> torch.Tensor:
         with torch.no_grad():
             y = x * 2

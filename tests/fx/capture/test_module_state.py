@@ -113,7 +113,7 @@ def test_a_parameter_of_a_module_cannot_be_replaced_while_it_is_captured() -> No
     assert isinstance(root.layer.bias, nn.Parameter)
 
 
-def test_what_objects_hold_that_a_module_holds_is_as_it_was_after_a_trace() -> None:
+def test_objects_of_a_module_are_unchanged_after_a_trace() -> None:
     class Counts(nn.Module):
         def __init__(self) -> None:
             super().__init__()

@@ -192,7 +192,7 @@ def test_a_program_that_fails_without_its_optional_input_runs_once_more_with_it(
     assert torch.equal(traced(torch.ones(2), torch.ones(2)), torch.full((2,), 3.0))
 
 
-def test_a_second_run_that_changes_what_it_reads_is_refused_by_its_line_and_says_how_to_go_on() -> None:
+def test_a_second_run_that_changes_state_it_reads_is_refused_by_its_line_with_a_remedy() -> None:
     class Counts(nn.Module):
         def __init__(self) -> None:
             super().__init__()

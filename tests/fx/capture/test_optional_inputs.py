@@ -96,7 +96,7 @@ def by_class(x: Any, y: Any = None) -> Any:
 
 
 @pytest.mark.parametrize("root", [Around(), Attending(), any_given, by_truth, by_class])
-def test_an_input_is_followed_to_what_asks_for_it_and_however_it_does(root: Any) -> None:
+def test_an_input_is_followed_to_every_kind_of_test_for_none(root: Any) -> None:
     traced, x = fx.symbolic_trace(root), torch.ones(2)
     assert torch.equal(traced(x), root(x))
     with pytest.raises(GuardError, match="is not given"):
@@ -314,7 +314,7 @@ def _behind_a_default(x=1.0, pair=None, *, scale=3.0):
         (lambda x=1.0, pair=(), *rest, scale=3.0: x * pair["b"][0] * scale, {}, "(x=1.0, pair=(), *rest, scale=3.0)"),
     ],
 )
-def test_a_program_whose_container_is_taken_apart_has_the_defaults_of_the_function(function, fixed, signature):
+def test_a_program_with_an_unpacked_container_has_the_defaults_of_the_function(function, fixed, signature):
     program = fx.symbolic_trace(function, concrete_args={"pair": PART, **fixed})
     assert str(inspect.signature(program.forward)) == signature
     x, pair = torch.ones(2), {"a": torch.ones(2), "b": [torch.ones(2)]}

@@ -52,7 +52,7 @@ def test_a_class_that_is_compared_by_identity_is_not_recorded(condition: str) ->
         fx.symbolic_trace(namespace["program"])
 
 
-def test_parts_whose_number_is_known_are_elements_and_the_program_checks_how_many() -> None:
+def test_parts_of_known_number_are_elements_and_the_program_checks_the_number() -> None:
     traced = fx.symbolic_trace(lambda x: sum(i * part.sum() for i, part in enumerate(x.chunk(3))))
     assert targets(traced).count(operator.getitem) == 3
     assert traced(torch.arange(6.0)).item() == 23
@@ -66,14 +66,14 @@ def test_parts_of_given_sizes_need_no_check() -> None:
     assert traced(torch.arange(3.0)).tolist() == [0, 3]
 
 
-def test_what_no_tensor_has_is_not_cut_into_parts() -> None:
+def test_methods_that_no_tensor_has_are_not_cut_into_parts() -> None:
     def program(x: str) -> Any:
         return list(x.split(["a"]))  # type: ignore[arg-type]
 
     assert list in targets(fx.symbolic_trace(program))
 
 
-def test_a_second_run_that_fails_shows_what_the_first_was_refused_for() -> None:
+def test_a_failed_second_run_shows_the_refusal_of_the_first() -> None:
     def program(x: Any) -> Any:
         n = int(x.shape[0])
         return x * n + torch.zeros(2, dtype=int)  # type: ignore[arg-type]

@@ -32,7 +32,7 @@ def code(compute: Callable[[Holding, torch.Tensor], Any]) -> str:
     )
 
 
-def test_what_is_computed_of_a_buffer_alone_is_recorded_and_what_is_not_used_of_it_is_not() -> None:
+def test_computations_on_a_buffer_alone_are_recorded_if_they_are_used() -> None:
     def compute(m: Holding, x: torch.Tensor) -> torch.Tensor:
         m.table.exp()
         return x * (m.table + 1)
@@ -45,7 +45,7 @@ def test_what_is_computed_of_a_buffer_alone_is_recorded_and_what_is_not_used_of_
     ]
 
 
-def test_shapes_and_lengths_of_what_is_computed_of_buffers_are_real_numbers() -> None:
+def test_shapes_and_lengths_of_values_of_buffers_are_real_numbers() -> None:
     def compute(m: Holding, x: torch.Tensor) -> torch.Tensor:
         for row in m.table.repeat(2, 1):
             x = x + row
@@ -64,7 +64,7 @@ def test_random_numbers_are_recorded_and_not_drawn() -> None:
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_what_is_made_of_constants_is_one_until_a_traced_value_is_written_to_it() -> None:
+def test_a_value_of_constants_is_a_constant_until_a_traced_value_is_written_to_it() -> None:
     def compute(m: Holding, x: torch.Tensor) -> torch.Tensor:
         out = torch.zeros(2, 3)
         out[0] = 7
@@ -116,7 +116,7 @@ def test_a_captured_module_has_the_state_of_its_root_under_all_its_names_and_no_
     ],
     ids=["values", "layout", "attribute"],
 )
-def test_what_cannot_be_recorded_of_a_real_tensor_is_refused_by_its_line(compute: Any, what: str) -> None:
+def test_unrecordable_uses_of_a_real_tensor_are_refused_by_their_line(compute: Any, what: str) -> None:
     module = Holding(compute)
     with pytest.raises(fx.TraceError, match=f"(?s){what}.*where .*test_real_tensors.py:.*why .*try "):
         fx.symbolic_trace(module)

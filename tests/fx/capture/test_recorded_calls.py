@@ -178,7 +178,7 @@ def _drawn(drawn: Any = draw) -> Any:
         Held("generator"),
     ],
 )
-def test_random_numbers_are_refused_wherever_their_function_is_from_and_whatever_it_is_called(program: Any) -> None:
+def test_random_numbers_are_refused_for_any_name_and_module_of_the_function(program: Any) -> None:
     generators = random, program.generator if isinstance(program, Held) else random, _OWN.__self__
     for seed in range(3):  # of which some would decide a branch as the run before has
         random.seed(seed)
@@ -258,7 +258,7 @@ class Output:
 """
 
 
-def test_what_a_class_asks_whose_module_is_not_traced_is_answered_and_checked_once(
+def test_questions_of_a_class_from_an_untraced_module_are_answered_and_checked_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "outputs_of_users.py").write_text(f"import torch\n{OUTPUTS}")

@@ -195,7 +195,7 @@ def test_a_generator_that_is_given_a_traced_value_is_refused_by_its_line() -> No
     ]
 
 
-def test_a_lowering_that_runs_the_program_for_its_inputs_leaves_what_that_keeps() -> None:
+def test_a_lowering_that_runs_the_program_for_its_inputs_restores_kept_values() -> None:
     values: list[Any] = []
 
     def whole(x: Any) -> Any:
@@ -215,7 +215,7 @@ def test_a_generator_that_is_given_a_value_without_elements_is_refused(way: str)
         WAYS[way](Keeping(frame_of_a_generator()))
 
 
-def test_a_context_variable_that_the_program_counts_in_is_told_as_what_it_depends_on() -> None:
+def test_a_context_variable_that_the_program_counts_in_is_named_as_a_dependence() -> None:
     count = contextvars.ContextVar("count", default=1)
 
     def program(x: Any) -> Any:
@@ -371,7 +371,7 @@ def calls(x, function=log2, *, other=log2):
 
 @pytest.mark.parametrize("options", [{}, {"example_inputs": (X,)}], ids=["symbolic", "guided"])
 @pytest.mark.parametrize("fails", [False, True])
-def test_a_module_that_is_imported_by_a_capture_keeps_what_python_has(
+def test_a_module_imported_by_a_capture_has_the_functions_of_python(
     options: dict[str, Any], fails: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "imported_in_forward.py").write_text(IMPORTED_IN_FORWARD)

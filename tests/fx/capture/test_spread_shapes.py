@@ -154,7 +154,7 @@ def first_alone(x: Any) -> Any:
 
 
 @pytest.mark.parametrize("program", [first_and_last, last_alone, first_alone])
-def test_the_ends_are_taken_where_nobody_reads_what_is_between(program: Callable[..., Any]) -> None:
+def test_the_ends_of_an_unpacked_shape_are_used_if_the_middle_is_unread(program: Callable[..., Any]) -> None:
     traced = fx.symbolic_trace(program)
     for shape in ((2, 6), (3, 4, 6)):
         x = torch.rand(shape)
@@ -182,6 +182,6 @@ def deleted(x: Any) -> Any:
 
 
 @pytest.mark.parametrize("program", [read_by_a_function, deleted])
-def test_what_is_between_the_ends_is_refused_where_something_may_read_it(program: Callable[..., Any]) -> None:
+def test_an_unpacked_shape_is_refused_if_its_middle_may_be_read(program: Callable[..., Any]) -> None:
     with pytest.raises(fx.TraceError, match="Proxy object cannot be iterated"):
         fx.symbolic_trace(program)

@@ -101,7 +101,7 @@ class Sets(nn.Module):
         return self.drop(x)
 
 
-def test_a_program_that_sets_what_a_leaf_depends_on_is_refused_and_the_leaf_is_as_before() -> None:
+def test_a_program_that_sets_state_of_a_leaf_is_refused_and_the_leaf_is_unchanged() -> None:
     root = Sets()
     with pytest.raises(fx.TraceError) as info:
         fx.symbolic_trace(root)
@@ -165,7 +165,7 @@ def of_identity(x: Any) -> Any:
         (of_identity, "cannot take the identity of a traced value"),
     ],
 )
-def test_what_a_graph_cannot_hold_is_refused_by_its_line(program: Any, said: str) -> None:
+def test_effects_that_a_graph_cannot_hold_are_refused_by_their_line(program: Any, said: str) -> None:
     with pytest.raises(fx.TraceError) as info:
         fx.symbolic_trace(program)
     what, where, _, why, remedy = str(info.value).splitlines()

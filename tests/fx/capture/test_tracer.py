@@ -108,7 +108,7 @@ def test_recorded_stack_traces_show_every_frame_of_the_program() -> None:
 # What the traced module is after.
 
 
-def test_the_traced_module_stays_as_it_was_whatever_its_forward_assigns() -> None:
+def test_the_traced_module_is_unchanged_by_assignments_in_forward() -> None:
     class Stashing(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -463,7 +463,7 @@ def test_buffers_can_be_sliced_and_resized_by_traced_sizes(read: Callable[..., t
         torch.fx.symbolic_trace(Positioned(read))
 
 
-def test_what_fails_with_traced_buffers_too_fails_as_it_did_without_them() -> None:
+def test_a_failure_with_traced_buffers_equals_that_without_them() -> None:
     program = Positioned(lambda positions, x: torch.narrow_copy(positions, 0, 0, [1, 2][x.size(0)]))
     with pytest.raises(fx.TraceError, match="as an index of a real list"):
         fx.symbolic_trace(program)
@@ -509,9 +509,7 @@ def written(change: Callable[[torch.Tensor, torch.Tensor], Any], compute: Callab
     ],
     ids=["method", "operator", "function", "attribute", "layout", "two"],
 )
-def test_what_is_computed_of_a_buffer_after_a_write_is_recorded_though_no_proxy_takes_part(
-    change: Any, compute: Any
-) -> None:
+def test_reads_of_a_buffer_after_a_write_are_recorded_without_a_proxy(change: Any, compute: Any) -> None:
     module, x = Remembering(written(change, compute)), torch.tensor([1.0, -5.0, 3.0])
     captured = fx.symbolic_trace(copy.deepcopy(module))
     for _ in range(2):
@@ -554,7 +552,7 @@ def test_a_buffer_that_the_program_writes_is_read_after_the_write() -> None:
     assert torch.equal(traced(torch.ones(2)), torch.ones(2))
 
 
-def test_an_attribute_is_what_it_was_when_it_was_read() -> None:
+def test_an_attribute_keeps_its_value_at_the_read() -> None:
     def program(x: torch.Tensor) -> Any:
         turned, unused, shape = x.mT, x.ndim, x.shape
         del unused
@@ -606,7 +604,7 @@ def test_a_trace_leaves_the_filters_of_warnings_to_other_threads(monkeypatch: py
     assert "call_method" in {node.op for node in fx.symbolic_trace(program).graph.nodes}
 
 
-def test_a_program_that_is_captured_again_calls_tied_tensors_what_it_called_them() -> None:
+def test_a_recaptured_program_keeps_the_names_of_tied_tensors() -> None:
     class Tied(nn.Module):
         def __init__(self) -> None:
             super().__init__()

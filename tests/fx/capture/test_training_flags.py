@@ -105,7 +105,7 @@ def test_the_canonical_form_has_the_flag_as_it_is_now_and_checks_it() -> None:
         form.train()(torch.ones(2))
 
 
-def test_passes_take_the_flag_for_what_it_is_now_or_say_how_it_is_fixed() -> None:
+def test_passes_read_the_current_flag_or_explain_how_it_is_fixed() -> None:
     program = fx.passes.RemoveIdentities()(fx.symbolic_trace(Dropping().eval()))
     assert not program.graph.find_nodes(op="call_function", target=F.dropout)
     program = fx.passes.RemoveIdentities()(fx.symbolic_trace(Dropping().train()))

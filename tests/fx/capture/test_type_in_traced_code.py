@@ -54,7 +54,7 @@ PROGRAMS = {
 
 @pytest.mark.parametrize("guided", [False, True])
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_type_is_what_python_makes_of_it(name, guided):
+def test_type_works_as_in_python(name, guided):
     function, x = PROGRAMS[name], torch.ones(2, 3)
     program = fx.symbolic_trace(function, example_inputs=(x,) if guided else None)
     assert torch.equal(program(x), function(x))

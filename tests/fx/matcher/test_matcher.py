@@ -294,7 +294,7 @@ class TestPlaces:
 
         assert found(program, pattern) == ["exp relu"]
 
-    def test_several_results_are_found_from_what_they_share(self) -> None:
+    def test_patterns_with_several_results_are_matched_from_their_shared_input(self) -> None:
         def program(x: Any, y: Any) -> Any:
             return torch.sin(x), torch.cos(y), torch.sin(y), torch.cos(x)
 
@@ -343,7 +343,7 @@ class TestPlaces:
             "everything matched, but the filter `not_first` refuses it"
         ]
 
-    def test_a_named_node_at_the_end_matches_whatever_it_calls(self) -> None:
+    def test_a_named_node_at_the_end_matches_any_target(self) -> None:
         def program(x: Any) -> Any:
             return torch.sigmoid(torch.exp(x)) + torch.tanh(torch.sin(x))
 
@@ -405,7 +405,7 @@ class TestEffects:
             "`%add` uses its result and stands between its operations, which have effects"
         ]
 
-    def test_a_write_whose_result_nobody_uses_belongs_to_the_pattern(self) -> None:
+    def test_a_write_with_an_unused_result_belongs_to_the_pattern(self) -> None:
         def pattern(x: Any) -> Any:
             y = torch.exp(x)
             y.add_(1)

@@ -108,7 +108,7 @@ def test_no_listed_operator_takes_names_of_files_or_objects_of_python() -> None:
                 assert str(argument.type) not in ("PyObject", "Storage"), (name, overload, argument)
 
 
-def test_what_asks_for_a_tensors_form_is_listed_in_every_version_of_torch() -> None:
+def test_queries_of_a_tensors_shape_and_layout_are_listed_in_every_version_of_torch() -> None:
     asking = set("dim get_device is_contiguous ndimension nelement numel size storage_offset stride".split())
     assert asking <= methods()
     assert {"torch.get_device", "torch.numel", *(f"torch.Tensor.{name}" for name in asking)} <= functions().keys()
@@ -140,7 +140,7 @@ def test_every_refused_operator_would_be_listed_otherwise_or_is_of_the_dispatche
     "torch.ops.aten.fractional_max_pool2d_backward torch.ops.aten.reflection_pad2d_backward torch.Tensor.indices "
     "torch.Tensor.crow_indices torch.ops.aten.indices torch.ops.aten.embedding_bag.padding_idx".split(),
 )
-def test_what_trusts_its_arguments_with_memory_is_not_listed(name: str) -> None:
+def test_functions_that_trust_their_arguments_with_memory_are_not_listed(name: str) -> None:
     with pytest.raises(Refused):
         find(name)
 
@@ -160,7 +160,7 @@ def test_every_class_of_torch_nn_is_listed_or_known_not_to_be() -> None:
     assert {name for name in public if f"torch.nn.{name}" not in classes()} <= allowed
 
 
-def test_names_lead_back_to_what_they_name() -> None:
+def test_names_resolve_to_their_objects() -> None:
     for name, value in {**functions(), **classes()}.items():
         assert find(name) is value
         assert find(name_of(value)) is value
@@ -220,7 +220,7 @@ def test_a_definition_that_ran_again_takes_the_place_of_the_first() -> None:
     assert find(name_of(results[1])) is results[1]
 
 
-def test_what_has_no_name_of_its_own_needs_one() -> None:
+def test_objects_without_a_name_need_one() -> None:
     with pytest.raises(FxError, match="has no name that a file could use") as caught:
         serialization.allow(lambda x: x)
     assert 'try    give one: allow(target, "my.name")' in str(caught.value)

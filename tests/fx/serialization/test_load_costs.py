@@ -257,7 +257,7 @@ def test_a_small_file_that_asks_for_much_is_refused_at_once(path: Path, name: st
 
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("opened", ["[", '{"a":', '[{"b":[', '["[",'])
-def test_json_that_nests_is_refused_whatever_python_allows(path: Path, opened: str) -> None:
+def test_deeply_nested_json_is_refused_at_any_recursion_limit(path: Path, opened: str) -> None:
     serialization.save(program(), path)
     header, _, rest = take_apart(path)
     limit = sys.getrecursionlimit()
@@ -300,7 +300,7 @@ def test_modules_of_users_are_saved_only_if_they_load(path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["a path", "an error"])
-def test_what_a_file_says_moves_no_cursor(path: Path, kind: str) -> None:
+def test_escape_sequences_of_a_file_are_not_printed(path: Path, kind: str) -> None:
     escape = "\x1b]0;title\x07\n  try    allow(it)"
     if kind == "a path":
         edited(program(), path, lambda s: relu(s).update(op="call_function", target=f"torch.{escape}"))

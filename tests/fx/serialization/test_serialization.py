@@ -417,7 +417,7 @@ def test_loading_does_not_depend_on_the_default_device_or_type(path: Path) -> No
     assert_same_state(loaded, program)
 
 
-def test_what_is_tied_stays_tied(path: Path) -> None:
+def test_tied_tensors_stay_tied(path: Path) -> None:
     embedding, out = torch.nn.Embedding(4, 3), torch.nn.Linear(3, 4, bias=False)
     out.weight = embedding.weight
     block = torch.nn.Linear(3, 3)

@@ -219,7 +219,7 @@ NOT_SAVED: dict[str, tuple[Callable[[], Any], list[str]]] = {
 
 @pytest.mark.filterwarnings("ignore:.*quantized tensor creation functions")
 @pytest.mark.parametrize("name", NOT_SAVED)
-def test_what_is_more_than_data_is_refused_where_it_is(path: Path, name: str) -> None:
+def test_values_that_are_no_plain_data_are_refused_with_their_place(path: Path, name: str) -> None:
     make, parts = NOT_SAVED[name]
     with pytest.raises(SaveError) as caught:
         serialization.save(make(), path)
@@ -262,7 +262,7 @@ def assert_not_loaded(path: Path, *parts: str) -> LoadError:
     return caught.value
 
 
-def test_what_is_no_file_at_all(path: Path, tmp_path: Path) -> None:
+def test_paths_that_are_no_program_file_are_refused(path: Path, tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         serialization.load(path)
     assert_not_loaded(tmp_path, "it is a folder")
@@ -561,7 +561,7 @@ def test_programs_that_nest_too_deeply_are_refused(path: Path) -> None:
     assert_not_loaded(path, "modules nest more than 100 levels deep")
 
 
-def test_a_loaded_program_calls_only_what_is_listed(path: Path, tmp_path: Path) -> None:
+def test_a_loaded_program_calls_listed_functions_only(path: Path, tmp_path: Path) -> None:
     canary = tmp_path / "canary"
     for target, arguments in (
         ("builtins.eval", [f"open({str(canary)!r}, 'w')"]),

@@ -80,7 +80,7 @@ def test_a_file_that_is_no_calibration_is_refused(tmp_path: Path, text: str) -> 
         load_device(tmp_path / "machine.json")
 
 
-def test_what_was_not_measured_cannot_be_saved(tmp_path: Path) -> None:
+def test_an_uncalibrated_device_cannot_be_saved(tmp_path: Path) -> None:
     with pytest.raises(AnalysisError, match="V100 was not calibrated\n  try    save what calibrate"):
         save_device(get_device("V100"), tmp_path / "v100.json")
 
@@ -94,7 +94,7 @@ def test_a_calibrated_device_takes_measured_rates_launches_and_python() -> None:
     assert result.source == "roofline"
 
 
-def test_the_python_of_a_function_is_that_of_the_function_where_it_is_known() -> None:
+def test_a_function_with_a_measured_overhead_uses_it() -> None:
     overheads = {name_of_function(torch.relu): 1.0, "python function": 2.0, "call_function": 4.0, "call_method": 8.0}
     device = calibrated(overheads=overheads)
     for function, rest, seconds in (
@@ -155,7 +155,7 @@ def test_times_are_measured_on_this_machine_only() -> None:
         MeasuredTimes(calibrated()).save()
 
 
-def test_a_kernel_that_cannot_run_alone_takes_what_the_roofline_says(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kernel_that_cannot_run_alone_takes_the_time_of_the_roofline(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(self: Replay, call: KernelCall) -> float:
         raise ValueError("no")
 
@@ -180,7 +180,7 @@ def test_the_kernels_of_models_run_on_operands_that_are_made_up(name: str, monke
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_what_calling_by_overload_takes_longer_is_taken_off(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_extra_time_of_a_call_by_overload_is_subtracted(monkeypatch: pytest.MonkeyPatch) -> None:
     seconds = iter([10.0, 3.0, 2.0, 14.0, 5.0])  # the call; relu, and a convolution of nine arguments
     monkeypatch.setattr(measured_times, "seconds_of", lambda call, **_: next(seconds, 10.0))
     replay = Replay()
@@ -222,7 +222,7 @@ class _Both:
         return self._func(*args), args[2]  # type: ignore[operator]
 
 
-def test_products_take_what_was_measured_without_their_launch() -> None:
+def test_products_take_the_measured_time_without_their_launch() -> None:
     calls = [record_calls(fx.symbolic_trace(nn.Linear(n, n)), torch.empty(n, n)).calls[-1] for n in (16, 32, 64, 128)]
     timed = [(call, 1e-6 + call.work.flops * 2.0**-30) for call in calls]
     surfaces = _products(timed, {"matrix": 1e-6})

@@ -51,7 +51,7 @@ def test_stages_share_the_nodes_so_that_the_slowest_takes_least() -> None:
     assert cut.throughput > 1.7 * whole.throughput
 
 
-def test_a_stage_sends_what_later_ones_need_and_holds_its_own_parameters() -> None:
+def test_a_stage_sends_the_values_of_later_ones_and_holds_its_own_parameters() -> None:
     device = replace(get_device("EPYC 7763"), link=Figure(1e6, "a test", 0.0))
     (cut,) = simulate_deployments([layers(100, 1000, 100)], [Deployment(device, batch=10, stages=2)]).services
     first, second = cut.stages

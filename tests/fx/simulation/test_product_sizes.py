@@ -33,7 +33,7 @@ def test_convolutions_and_batches_are_products(function: Any, shapes: Any, expec
     assert next(sizes for call in calls if (sizes := product_sizes(call)) is not None) == expected
 
 
-def test_a_surface_goes_through_what_it_knows_and_is_unsure_far_away() -> None:
+def test_a_surface_fits_its_points_and_is_uncertain_far_away() -> None:
     points = [((x, y), math.sin(x) + y) for x in (0.0, 1.0, 2.0, 3.0) for y in (0.0, 1.0, 2.0)]
     surface = Surface.fit(points)
     assert all(abs(surface.at(point)[0] - value) < 0.15 for point, value in points)
@@ -41,7 +41,7 @@ def test_a_surface_goes_through_what_it_knows_and_is_unsure_far_away() -> None:
     assert surface.at((30.0, 0.5))[1] > 2 * surface.at((1.5, 0.5))[1]
 
 
-def test_leaving_points_out_is_what_fitting_without_them_gives() -> None:
+def test_leave_one_out_equals_a_fit_without_the_point() -> None:
     points = [((float(x),), math.sqrt(x)) for x in range(8)]
     others = Surface.fit(points[:3] + points[4:])
     assert Surface.fit(points).leave_out()[3] == pytest.approx(points[3][1] - others.at(points[3][0])[0])

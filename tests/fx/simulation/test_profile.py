@@ -28,7 +28,7 @@ def ticking(step: float = 1.0) -> Callable[[], float]:
     return read
 
 
-def test_each_node_takes_what_the_clock_says_between_its_call_and_its_return() -> None:
+def test_each_node_takes_the_clock_time_between_its_call_and_its_return() -> None:
     program = fx.symbolic_trace(lambda x: torch.relu(x).neg() * 2)
     report = profile(program, torch.ones(3), rounds=3, clock=ticking())
     assert [(str(node.node), node.seconds, node.least, node.most) for node in report.nodes] == [

@@ -38,7 +38,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.mark.usefixtures("counted")
 @pytest.mark.parametrize("names", [("Conv2d", "ReLU", "LSTM"), pytest.param(MODULES, marks=pytest.mark.thorough)])
-def test_a_module_takes_what_it_takes_longer_than_its_function(
+def test_the_overhead_of_a_module_is_its_time_beyond_its_function(
     names: Iterable[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(python_overheads, "MODULES", {name: MODULES[name] for name in names})

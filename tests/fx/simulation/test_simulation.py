@@ -41,7 +41,7 @@ def test_an_operation_on_each_element_takes_its_bytes_over_the_bandwidth_of_memo
     assert result.seconds == pytest.approx(80e6 / 1e9, rel=1e-3)
 
 
-def test_what_was_just_computed_comes_from_the_cache() -> None:
+def test_recently_computed_values_come_from_the_cache() -> None:
     program = fx.symbolic_trace(lambda x: torch.relu(torch.neg(x)))
     result = simulate(program, simple(), torch.empty(50_000))
     assert result.nodes[1].seconds == pytest.approx(1e-6 + 400e3 / 1e10, rel=1e-3)
@@ -76,7 +76,7 @@ def test_an_accelerator_launches_while_it_computes() -> None:
     assert large.waiting == 0
 
 
-def test_the_interval_is_wide_where_figures_are_uncertain_and_says_which() -> None:
+def test_the_interval_is_wide_for_uncertain_figures_and_names_them() -> None:
     unsure = replace(simple(), memory=Figure(1e9, "a guess", 0.5))
     program = fx.symbolic_trace(lambda x: torch.relu(x))
     result = simulate(program, unsure, torch.empty(10_000_000))
@@ -89,7 +89,7 @@ def test_the_interval_is_wide_where_figures_are_uncertain_and_says_which() -> No
 
 
 @pytest.mark.thorough
-def test_resnet50_on_a_v100_takes_what_the_paper_measured() -> None:
+def test_resnet50_on_a_v100_takes_the_time_of_the_paper() -> None:
     program = fx.symbolic_trace(get_model("resnet50").build())
     result = simulate(program, "V100", torch.empty(256, 3, 224, 224))
     low, high = result.interval
@@ -124,7 +124,7 @@ def test_inputs_are_those_that_shape_propagation_noted() -> None:
     assert simulate(program, "A100").seconds == simulate(program, "A100", torch.ones(2, 8)).seconds
 
 
-def test_without_inputs_the_error_says_what_to_pass() -> None:
+def test_without_inputs_the_error_names_the_missing_argument() -> None:
     with pytest.raises(AnalysisError) as failure:
         simulate(fx.symbolic_trace(nn.Linear(8, 4)), "A100")
     assert str(failure.value) == (
@@ -170,7 +170,7 @@ def test_a_dtype_that_is_not_listed_takes_the_rate_of_the_next_wider_one_with_do
     assert rate.spread >= 0.5
 
 
-def test_the_report_fits_a_line_and_names_what_is_uncertain() -> None:
+def test_the_report_fits_a_line_and_names_uncertain_figures() -> None:
     program = fx.symbolic_trace(get_model("resnet_tiny").build())
     text = str(simulate(program, "L4", *get_model("resnet_tiny").example_inputs(batch=1)))
     assert "uncertain most of all: launch of kernels" in text

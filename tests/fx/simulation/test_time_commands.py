@@ -100,7 +100,7 @@ def test_a_profile_is_beside_the_estimate_and_is_saved(home: Path, capsys: pytes
         ),
     ],
 )
-def test_what_cannot_be_done_is_reported(arguments: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_impossible_requests_are_reported(arguments: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["simulate", *arguments.split()]) == 2
     assert said in capsys.readouterr().err
 

@@ -44,7 +44,7 @@ def test_calls_of_the_same_sizes_have_the_median_time(written: Callable[..., Pat
     assert call.seconds == pytest.approx(7e-6)
 
 
-def test_a_program_takes_what_its_kernels_took_in_the_trace(written: Callable[..., Path]) -> None:
+def test_a_program_takes_the_time_of_its_kernels_in_the_trace(written: Callable[..., Path]) -> None:
     path = written(op("aten::relu", [[4, 8]], 0, 40.0), op("aten::neg", [[4, 8]], 50, 60.0))
     program = fx.symbolic_trace(lambda x: torch.neg(torch.relu(x)))
     times = TraceTimes(path, get_device("EPYC 7763"))
@@ -73,7 +73,7 @@ def test_products_between_sizes_go_by_their_multiply_adds(written: Callable[...,
     assert result.parts[BETWEEN] == pytest.approx(100e-6)
 
 
-def test_what_the_trace_does_not_have_takes_what_the_roofline_says(written: Callable[..., Path]) -> None:
+def test_kernels_missing_in_the_trace_take_the_time_of_the_roofline(written: Callable[..., Path]) -> None:
     times = TraceTimes(written(op("aten::relu", [[4]], 0, 40.0)), get_device("EPYC 7763"))
     program = fx.symbolic_trace(lambda x: torch.tanh(x))
     result = simulate(program, "EPYC 7763", torch.empty(1 << 20), times=times)

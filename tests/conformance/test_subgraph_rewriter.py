@@ -344,7 +344,7 @@ class TestOursAlone:
             ]
             assert counts == expected
 
-    def test_weights_of_a_replacement_do_not_give_way_to_others_of_the_same_name(self) -> None:
+    def test_weights_of_a_replacement_are_kept_despite_others_of_the_same_name(self) -> None:
         model = Calling(lambda self, x: self.linear(torch.sin(x)), linear=nn.Linear(4, 4))
         replacement = Calling(lambda self, x: self.linear(x), linear=nn.Linear(4, 4))
         x = torch.randn(2, 4)

@@ -333,6 +333,6 @@ def test_numbers_are_kept_as_pythons_own(made: Callable[[], str], expected: str)
 
 
 @pytest.mark.parametrize("part", [torch.fx.Graph(), torch.fx.Tracer()])
-def test_parts_of_torch_fx_are_told_how_to_be_converted(part: object) -> None:
+def test_the_error_for_objects_of_torch_fx_names_the_conversion(part: object) -> None:
     with pytest.raises(fx.PassError, match=r"fx\.interop\.from_torch"):
         passes.FoldConstants()(part)  # type: ignore[arg-type]

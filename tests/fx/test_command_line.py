@@ -79,7 +79,7 @@ NO_MODEL = "there is no model or file {!r}\n  why    no model of the zoo has the
         ("simulate mlp --device V100 --recompute", "--recompute is about steps of training\n  try    give --training"),
     ],
 )
-def test_names_and_files_that_are_not_there_are_reported_with_a_way_out(
+def test_unknown_names_and_files_are_reported_with_a_remedy(
     arguments: str, said: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -392,7 +392,7 @@ def test_state_of_a_captured_program_has_names_and_order_of_the_model(derive: An
     assert [name for name, _ in program.named_parameters()] == [name for name, _ in model.named_parameters()]
 
 
-def test_the_state_of_an_optimizer_of_the_model_goes_to_the_same_parameters_of_the_program() -> None:
+def test_optimizer_state_of_the_model_fits_the_same_parameters_of_the_program() -> None:
     model = UsedInAnotherOrder()
     trained = torch.optim.Adam(model.parameters())
     model(torch.rand(3, 2)).sum().backward()

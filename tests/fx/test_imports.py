@@ -67,7 +67,7 @@ def test_rooms_and_modules_are_attributes() -> None:
     assert fx.subgraph_rewriter.replace_pattern is fx.replace_pattern  # type: ignore[attr-defined]
 
 
-def test_an_unknown_name_is_told_as_of_any_module() -> None:
+def test_an_unknown_name_raises_as_in_any_module() -> None:
     with pytest.raises(AttributeError, match="module 'fx' has no attribute 'symbolic_trase'"):
         fx.symbolic_trase  # type: ignore[attr-defined]
     with pytest.raises(ImportError, match="cannot import name 'symbolic_trase' from 'fx'"):

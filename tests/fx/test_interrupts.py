@@ -157,7 +157,7 @@ def test_a_traced_value_that_is_left_in_a_module_is_taken_out_and_the_rest_stays
     assert model.name == "assigned since"
 
 
-def test_a_trace_in_another_thread_goes_on_where_one_here_is_interrupted(settrace: None) -> None:
+def test_a_trace_in_another_thread_continues_after_an_interrupt_here(settrace: None) -> None:
     started, go_on = threading.Event(), threading.Event()
 
     class Waiting(nn.Module):

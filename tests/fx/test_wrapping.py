@@ -160,7 +160,7 @@ class Holder:
         ("", "fx.wrap(Holder().helper)", "on a method"),
     ],
 )
-def test_a_method_is_refused_with_a_way_out_that_works(decorator: str, call: str, place: str) -> None:
+def test_a_method_is_refused_with_a_working_remedy(decorator: str, call: str, place: str) -> None:
     with pytest.raises(UnsupportedTraceError) as info:
         exec(METHODS.format(decorator=decorator, call=call), {"__name__": "holds_methods"})
     assert str(info.value).splitlines() == [

@@ -13,5 +13,5 @@ def test_the_pages_have_the_table_of_laws_that_are_asked(page):
     assert laws_asked_table().strip() in (ROOT / page).read_text("utf-8")
 
 
-def test_a_pass_on_a_small_model_is_asked_every_law_about_passes():
+def test_a_pass_on_a_small_model_is_judged_by_every_law_about_passes():
     assert set(laws_asked()["pass"].values()) == {ASKED, "-"}

@@ -96,7 +96,7 @@ def test_a_model_that_symbolic_tracing_refuses_is_guided_by_its_inputs_and_its_r
     )
 
 
-def test_passes_are_not_held_to_batch_sizes_that_a_guard_refuses(per_sample):
+def test_passes_are_not_judged_at_batch_sizes_that_a_guard_refuses(per_sample):
     per_sample.makeini("[pytest]\nfx_pass = mine:negated")
     result = per_sample.runpytest("--fx-model", "mine:network", "--fx-no-timing")
     outcomes = result.parseoutcomes()
@@ -168,7 +168,7 @@ def test_the_record_of_the_run_names_the_way_of_capture(mine):
     assert (entry["row"]["way"], entry["row"]["batch"]) == ("export", "free")
 
 
-def test_a_fixed_batch_is_reported_and_passes_are_not_held_to_others(per_sample):
+def test_a_fixed_batch_is_reported_and_passes_are_not_judged_at_others(per_sample):
     result = per_sample.runpytest(*EXPORT, "-v")
     outcomes = result.parseoutcomes()
     assert not {"failed", "errors"} & set(outcomes), result.outlines

@@ -75,7 +75,7 @@ def run(pytester):
         ("Cut", 'say that the pass is for inference: may_change = ("checks", "gradients") in the class Cut*'),
     ],
 )
-def test_a_broken_law_on_gradients_says_how_a_pass_says_so_and_all_of_it_at_once(run, pass_, said):
+def test_a_broken_law_on_gradients_explains_how_to_declare_it(run, pass_, said):
     result = run(pass_)
     result.assert_outcomes(failed=1)
     text = " ".join(result.stdout.str().split())

@@ -205,7 +205,7 @@ def test_the_users_module_is_not_changed(user):
         ("unwritten:pair", ["*where *unwritten.py:1:  def pair(:", "*why    SyntaxError: invalid syntax*"]),
     ],
 )
-def test_a_model_that_is_not_there_is_a_usage_error_with_a_way_out(user, name, lines):
+def test_an_unknown_model_is_a_usage_error_with_a_remedy(user, name, lines):
     user.makepyfile(broken="1 / 0", of_broken="import broken", script="import sys\nsys.exit(3)", unwritten="def pair(:")
     result = user.runpytest("--fx-model", name)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
@@ -379,7 +379,7 @@ def network():
 """
 
 
-def test_a_kernel_of_a_backend_that_drops_nan_as_it_says_is_no_failure(pytester):
+def test_a_documented_loss_of_nan_in_a_backend_kernel_is_no_failure(pytester):
     pytester.makepyfile(mine=ACTIVATED)
     result = pytester.runpytest("--fx-model", "mine:network", "--fx-pass", "lower", "--fx-no-timing", "-k", "contract")
     assert result.parseoutcomes()["passed"] >= 1 and "failed" not in result.parseoutcomes()

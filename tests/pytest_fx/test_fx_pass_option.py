@@ -23,7 +23,7 @@ def test_a_named_pass_is_the_only_one(pytester):
     assert "skipped" not in result.parseoutcomes()
 
 
-def test_a_named_pass_that_changes_nothing_is_held_to_its_contract_but_not_timed(user):
+def test_a_named_pass_that_changes_nothing_is_judged_but_not_timed(user):
     result = user.runpytest(
         "--fx-model", "mine:pair", "--fx-pass", "mine:unchanged", "-k", f"{CONTRACT} or timing", "-v"
     )
@@ -78,7 +78,7 @@ def test_a_wrong_pass_fails_with_output_place_values_and_eagers_own_error(user):
     result.stdout.no_fnmatch_line("*approximate(*")  # which is no way out for what is plainly wrong
 
 
-def test_the_contract_that_a_pass_carries_is_the_one_it_is_held_to(user):
+def test_a_pass_is_judged_by_the_contract_it_carries(user):
     result = user.runpytest("--fx-model", "mine:pair", "--fx-pass", "mine:approximate_scaled", "-k", CONTRACT)
     assert result.parseoutcomes()["passed"] == 1
 
@@ -100,7 +100,7 @@ def test_a_pass_that_writes_to_the_original_is_caught(user):
     )
 
 
-def test_a_pass_that_returns_no_program_is_told_so(user):
+def test_a_pass_that_returns_no_program_gets_an_error(user):
     result = user.runpytest("--fx-model", "mine:pair", "--fx-pass", "mine:lost", "-k", CONTRACT)
     result.stdout.fnmatch_lines(
         ["*LawViolation: law 'returns a program': lost returned no program", "*an object of type int"]

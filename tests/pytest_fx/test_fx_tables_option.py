@@ -111,7 +111,7 @@ def test_everything_can_be_measured_afresh_and_old_records_stay(run, petals):
     assert len(records(results)) == 4
 
 
-def test_an_interrupted_run_keeps_its_rows_and_goes_on_where_it_was(run, petals):
+def test_an_interrupted_run_keeps_its_rows_and_resumes(run, petals):
     results = petals(measure="if value == 5: raise KeyboardInterrupt")
     result = run("--fx-tables=petals", no_reraise_ctrlc=True)
     assert result.ret == pytest.ExitCode.INTERRUPTED

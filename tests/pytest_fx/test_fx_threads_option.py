@@ -53,7 +53,7 @@ def test_several_numbers_are_timed_one_after_the_other_and_have_rows_of_their_ow
     )
 
 
-def test_where_a_pass_goes_wrong_is_found_out_with_the_same_threads(pytester):
+def test_a_fault_is_localized_with_the_same_threads(pytester):
     path = pytester.makepyfile(
         counting="""
         import torch

@@ -20,7 +20,7 @@ def test_without_the_plugin(): time.sleep(0.7)
 """
 
 
-def test_a_pass_that_hangs_in_python_is_interrupted_and_the_others_go_on(pytester):
+def test_a_pass_that_hangs_in_python_is_interrupted_and_the_others_run(pytester):
     path = pytester.makepyfile(HANGS)
     result = pytester.runpytest("--fx-model", "mlp", "--fx-timeout", "60", path)
     result.assert_outcomes(failed=1, passed=2)
@@ -44,7 +44,7 @@ def test_waits(fx_equal): fx_equal(waits)
 
 
 @pytest.mark.thorough
-def test_one_that_cannot_be_interrupted_is_named_on_the_terminal_while_it_hangs(pytester, monkeypatch, capfd):
+def test_a_test_that_cannot_be_interrupted_is_named_on_the_terminal_while_it_hangs(pytester, monkeypatch, capfd):
     monkeypatch.setattr("pytest_fx.processes.deadline.GRACE", 0.3)
     path = pytester.makepyfile(WAITS)
     result = pytester.runpytest("--fx-model", "mlp", "--fx-timeout", "0.5", path)

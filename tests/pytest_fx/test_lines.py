@@ -86,7 +86,7 @@ def test_no_line_of_an_error_is_longer_than_the_terminal(pytester, monkeypatch, 
     assert "fx.errors.FxError: is short" in output  # as is one that fits
 
 
-def test_an_error_with_a_line_of_code_is_broken_around_it_and_all_frames_hidden_is_not_said(pytester, monkeypatch):
+def test_an_error_with_a_line_of_code_is_broken_around_it_without_the_note_on_hidden_frames(pytester, monkeypatch):
     monkeypatch.setattr("pytest_fx.lines.terminal_width", lambda: 80)
     pytester.makepyfile(
         mine="""

@@ -145,7 +145,7 @@ def test_a_pass_that_narrows_wide_inputs_is_wrong(mine):
     result.stdout.fnmatch_lines("E *LawViolation: law 'dtype'*")
 
 
-def test_a_model_that_does_not_take_wide_inputs_is_told_how_to_convert_both(mine):
+def test_the_error_for_a_model_that_refuses_float64_inputs_explains_how_to_convert_both(mine):
     result = mine.runpytest("--fx-model", "mine:too_wide", "--fx-no-timing", "-k", "well_formed")
     result.assert_outcomes(errors=1, deselected=result.parseoutcomes()["deselected"])
     result.stdout.fnmatch_lines(

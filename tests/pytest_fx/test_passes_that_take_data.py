@@ -1,4 +1,4 @@
-def test_quantization_is_calibrated_and_held_to_its_decibels(pytester):
+def test_quantization_is_calibrated_and_must_reach_its_decibels(pytester):
     result = pytester.runpytest_inprocess(
         "--fx-model", "deep_recommender_small", "--fx-pass", "quantize", "-k", "contract", "--benchmark-disable"
     )

@@ -99,7 +99,7 @@ def test_a_function_of_math_that_is_replaced_is_the_one_that_is_recorded_and_is_
     assert targets(program)[0] is original
 
 
-def test_a_question_of_torch_that_is_replaced_is_asked_and_restored(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_replaced_query_of_torch_is_called_and_restored(monkeypatch: pytest.MonkeyPatch) -> None:
     def program(x: Any) -> Any:
         return (x.neg() if torch.is_tensor(3) else x.abs()) if torch.is_tensor(x) else x
 
@@ -109,7 +109,7 @@ def test_a_question_of_torch_that_is_replaced_is_asked_and_restored(monkeypatch:
     assert torch.is_tensor is own
 
 
-def test_the_attribute_of_a_class_and_its_forward_are_those_of_now() -> None:
+def test_the_current_class_attribute_and_forward_are_used() -> None:
     class Scales(nn.Module):
         factor = 2.0
 

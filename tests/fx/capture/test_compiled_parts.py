@@ -100,5 +100,5 @@ def test_a_trace_inside_a_function_that_is_compiled_is_like_any_other() -> None:
     assert torch.equal(torch.compile(function, backend="eager")(x), function(x))
 
 
-def test_dynamo_is_told_to_leave_traces_alone_without_importing_it() -> None:
+def test_dynamo_skips_traces_without_being_imported() -> None:
     assert all(entrance._torchdynamo_disable for entrance in (fx.symbolic_trace, fx.Tracer.trace))

@@ -352,7 +352,7 @@ def test_a_guide_leaves_nothing_behind() -> None:
         tracer.trace(halves)
 
 
-def test_guards_are_dropped_by_a_pass_that_is_told_to() -> None:
+def test_guards_are_dropped_by_a_pass_with_that_option() -> None:
     program = fx.symbolic_trace(halves, example_inputs=(torch.ones(4, 3),))
     assert len(fx.passes.RemoveChecks()(copy.deepcopy(program)).guards) == 2
     without = fx.passes.RemoveChecks(guards=True)(copy.deepcopy(program))

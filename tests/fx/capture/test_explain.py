@@ -135,7 +135,7 @@ def test_explaining_leaves_the_module_as_it_was() -> None:
     assert not fx.is_fx_tracing()
 
 
-def test_arguments_that_no_node_can_hold_are_an_obstacle_and_the_run_goes_on() -> None:
+def test_arguments_that_no_node_can_hold_are_an_obstacle_and_the_run_continues() -> None:
     def program(x: torch.Tensor) -> torch.Tensor:
         y = x + object()  # type: ignore[operator]
         return y if y.sum() > 0 else x

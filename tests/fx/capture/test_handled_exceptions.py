@@ -179,7 +179,7 @@ def test_handlers_around_the_call_of_a_function_count() -> None:
     assert sys.gettrace() is None
 
 
-def test_a_debugger_that_the_program_starts_goes_on_behind_its_capture() -> None:
+def test_a_debugger_started_by_the_program_stays_on_after_its_capture() -> None:
     def debugger(frame, event, argument):
         return None
 

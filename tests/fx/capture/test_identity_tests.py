@@ -119,7 +119,7 @@ def test_results_of_operations_of_torch_are_not_checked_for_none() -> None:
     assert [node.op for node in fx.symbolic_trace(program).graph.nodes] == ["placeholder", "call_method", "output"]
 
 
-def test_functions_that_a_trace_replaces_are_no_less_torchs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_functions_that_a_trace_replaces_still_belong_to_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     def filled(x: Any) -> Any:
         y = torch.empty(x.size(0))
         if y is None:

@@ -117,7 +117,7 @@ def test_a_library_that_keeps_state_is_kept_whole(library, tmp_path):
         fx.symbolic_trace(_programs(tmp_path).of_state)
 
 
-def test_the_named_way_out_captures_the_program(library, tmp_path):
+def test_the_suggested_remedy_captures_the_program(library, tmp_path):
     programs = _programs(tmp_path, 'fx.wrap("flattened")\nfx.wrap("remembered")')
     x = torch.ones(2, 3)
     for program in (programs.by_name, programs.of_state):

@@ -38,7 +38,7 @@ def test_a_lazy_layer_is_one_call_and_still_takes_the_shape_of_the_first_input(e
     assert torch.equal(output, model(X))
 
 
-def test_the_way_out_is_named_where_the_shape_of_a_lazy_layer_decides():
+def test_a_remedy_is_named_if_the_shape_of_a_lazy_layer_decides():
     with pytest.raises(fx.TraceError, match=r"LazyLinear has no parameters yet \(call the model once before"):
         fx.symbolic_trace(Asking(), example_inputs=(X,))
     model = Asking()

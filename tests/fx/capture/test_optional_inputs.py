@@ -48,7 +48,7 @@ def test_that_an_optional_input_is_given_or_not_is_a_guard(concrete: dict[str, A
     assert not free.guards
 
 
-def test_the_way_out_captures_the_program_with_its_optional_input() -> None:
+def test_the_suggested_remedy_captures_the_program_with_its_optional_input() -> None:
     traced = fx.symbolic_trace(masked, concrete_args={"mask": fx.PH})
     assert torch.equal(traced(torch.ones(2), torch.zeros(2)), torch.ones(2))
     with pytest.raises(GuardError) as info:

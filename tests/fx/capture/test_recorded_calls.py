@@ -236,7 +236,7 @@ def test_questions_about_a_traced_value_are_answered_as_for_the_value(ask: Any, 
             captured(1)
 
 
-def test_a_value_that_is_asked_twice_for_its_class_is_checked_once() -> None:
+def test_a_value_with_two_class_queries_is_checked_once() -> None:
     def asked(x: Any) -> Any:
         return x + 1 if isinstance(x, torch.Tensor) and torch.is_tensor(x) and type(x) is torch.Tensor else x
 

@@ -157,7 +157,7 @@ class Cached(nn.Module):
 
 @pytest.mark.parametrize("way", ["guided", "auto", "explain", "symbolic", "export"])
 @pytest.mark.parametrize("size", [None, 3, 5])
-def test_a_cache_that_is_asked_by_traced_values_serves_eager_code_afterwards(way: str, size: int | None) -> None:
+def test_a_cache_queried_with_traced_values_serves_eager_code_afterwards(way: str, size: int | None) -> None:
     arranged.cache_clear()
     model = Cached()
     if size is not None:

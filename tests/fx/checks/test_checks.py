@@ -56,7 +56,7 @@ class NanCheck(torch.nn.Module):
         return x
 
 
-def test_a_check_that_raises_on_less_than_lets_nan_pass_as_eager_does() -> None:
+def test_a_check_that_raises_on_less_than_accepts_nan_as_eager_does() -> None:
     traced = fx.symbolic_trace(NanCheck())
     nan = torch.tensor([float("nan")])
     assert traced(nan) is nan
@@ -64,7 +64,7 @@ def test_a_check_that_raises_on_less_than_lets_nan_pass_as_eager_does() -> None:
         traced(torch.tensor([-1.0]))
 
 
-def test_checks_are_errors_where_the_tracer_is_told_not_to_record_them() -> None:
+def test_checks_are_errors_if_the_tracer_does_not_record_them() -> None:
     class Strict(fx.Tracer):
         trace_asserts = False
 

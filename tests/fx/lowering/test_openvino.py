@@ -247,7 +247,7 @@ def test_sizes_that_differ_become_free_and_need_one_more_engine(calls: list[str]
     assert calls == ["engine"] * 5
 
 
-def test_a_size_of_1_is_told_from_others(calls: list[str]) -> None:
+def test_a_size_of_1_is_distinguished_from_others(calls: list[str]) -> None:
     module = module_of(lambda x: F.relu(x).squeeze(0) * 2 + 1)
     lowered = lower(module, torch.randn(3, 4))
     for size in (3, 2, 1, 5):
@@ -257,7 +257,7 @@ def test_a_size_of_1_is_told_from_others(calls: list[str]) -> None:
     assert calls == ["engine"] * 5
 
 
-def test_sizes_that_pytorch_treats_otherwise_go_through_the_program(calls: list[str]) -> None:
+def test_sizes_that_pytorch_treats_differently_run_in_the_program(calls: list[str]) -> None:
     def add(x: Tensor, y: Tensor) -> Tensor:
         return F.relu(x) + F.relu(y)
 

@@ -70,7 +70,7 @@ def test_names_are_claimed_only_where_legal_free_and_not_reserved() -> None:
     assert namespace.create_name("y") == "y"
 
 
-def test_a_copied_namespace_goes_its_own_way() -> None:
+def test_a_copied_namespace_is_independent() -> None:
     namespace = Namespace()
     namespace.create_name("x")
     copied = copy.deepcopy(namespace)

@@ -24,7 +24,7 @@ def reasons(program: fx.GraphModule) -> list[str]:
     return [re.sub(r", \S+\.py:\d+", "", str(entry)) for entry in RemoveDeadCode().explain(program)]
 
 
-def test_dead_code_goes_and_effects_stay() -> None:
+def test_dead_code_is_removed_and_effects_stay() -> None:
     def function(x: Any) -> Any:
         torch.relu(x + 1)
         y = x * 2
@@ -61,7 +61,7 @@ def test_writes_to_memory_that_nothing_reads_any_more_go() -> None:
     assert torch.equal(program(torch.ones(2)), torch.tensor(4.0))
 
 
-def test_a_list_that_is_filled_and_thrown_away_goes() -> None:
+def test_an_unused_list_that_is_filled_is_removed() -> None:
     graph = fx.Graph()
     x = graph.placeholder("x")
     call = graph.call_function(list, ())

@@ -206,7 +206,7 @@ def test_names_in_use_are_not_taken_and_lines_are_kept() -> None:
     assert fetched.source is t.source and fetched.meta == {"val": "recorded"} and fetched.origins == ("t",)
 
 
-def test_a_constant_that_another_one_and_their_sum_use_goes_once() -> None:
+def test_a_constant_used_by_another_constant_and_their_sum_is_removed_once() -> None:
     def make(graph: fx.Graph, x: fx.Node) -> fx.Node:
         doubled = graph.call_function(torch.mul, (graph.get_attr("table"), 2))
         return graph.call_function(torch.add, (doubled, graph.call_function(torch.exp, (doubled,))))

@@ -52,7 +52,7 @@ def test_options_leave_out_or_add() -> None:
     assert 'shape="box", label="name=%x\\nop_code=placeholder' in drawn(dot_graph_shape="box")
 
 
-def test_arguments_are_normalized_where_asked() -> None:
+def test_arguments_are_normalized_on_request() -> None:
     program = fx.symbolic_trace(lambda x: torch.add(F.relu(x), 2))
     text = FxGraphDrawer(program, "add", normalize_args=True, skip_node_names_in_args=False).get_dot_graph().to_string()
     assert "kwargs=\\{input: %x, inplace: False,\\}" in text

@@ -42,7 +42,7 @@ def test_an_order_that_a_constraint_forbids_names_both_passes_and_their_places()
     assert managed.passes == [first, second]
 
 
-def test_a_pass_without_a_result_is_told_how_to_give_one() -> None:
+def test_the_error_for_a_pass_without_a_result_explains_how_to_give_one() -> None:
     with pytest.raises(PassError, match=r"the pass _nothing returns no PassResult[\s\S]*pass_result_wrapper") as caught:
         PassManager([first, _nothing])(program())
     assert caught.value.__notes__ == ["while the pass _nothing ran, after the passes: first"]
@@ -122,7 +122,7 @@ def test_a_wrapped_pass_is_named_for_its_class() -> None:
     assert pass_result_wrapper(Doubles()).__name__ == "Doubles"
 
 
-def test_a_pass_that_runs_several_times_is_told_how_often() -> None:
+def test_loop_pass_needs_exactly_one_of_a_count_and_a_predicate() -> None:
     for options in ({}, {"n_iter": 0}, {"n_iter": 1, "predicate": bool}):
         with pytest.raises(PassError, match=r"Exactly one of `n_iter` or `predicate`[\s\S]*loop_pass"):
             pass_manager.loop_pass(abs, **options)

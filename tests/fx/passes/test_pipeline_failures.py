@@ -101,7 +101,7 @@ def test_the_error_for_a_pass_without_a_program_names_the_return_value(returned:
     assert message.endswith(f"  try    {remedy}")
 
 
-def test_a_pass_that_does_not_recompile_is_told_so() -> None:
+def test_a_pass_that_does_not_recompile_gets_an_error() -> None:
     def forgets(graph_module: fx.GraphModule) -> None:
         first_call(graph_module).target = torch.tanh
 
@@ -373,7 +373,7 @@ def test_a_pipeline_of_nothing_runs_and_prints() -> None:
     assert PassPipeline([]).bisect(program, lambda _: True) is None
 
 
-def test_a_pass_that_changes_several_things_is_told_all_that_it_would_have_to_list() -> None:
+def test_the_error_for_several_undeclared_changes_lists_them_all() -> None:
     def drops_an_input_and_boxes_the_result(graph_module: fx.GraphModule) -> None:
         drops_an_input(graph_module)
         output = graph_module.graph.output_node()

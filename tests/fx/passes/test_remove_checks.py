@@ -64,7 +64,7 @@ def test_a_program_without_checks_is_left_alone() -> None:
     assert program.graph.revision == revision
 
 
-def test_a_long_condition_goes_whole() -> None:
+def test_a_long_condition_is_removed_as_a_whole() -> None:
     graph = fx.Graph()
     x = graph.placeholder("x")
     value = x

@@ -105,7 +105,7 @@ def test_nested_values_are_noted_in_their_containers(fake: bool) -> None:
     assert noted["count"] == 4
 
 
-def test_an_older_note_goes_where_the_value_is_no_tensor_any_more() -> None:
+def test_an_old_note_is_removed_if_the_value_is_no_longer_a_tensor() -> None:
     program = fx.symbolic_trace(lambda x: x)
     analysis = ShapeProp(program)
     analysis.propagate(torch.ones(1))

@@ -193,7 +193,7 @@ def test_programs_without_operations_have_no_submodules() -> None:
     assert split(3) == 3
 
 
-def test_the_callback_is_asked_once_for_each_operation_in_order() -> None:
+def test_the_callback_is_called_once_for_each_operation_in_order() -> None:
     recorded: list[str] = []
 
     def callback(node: fx.Node) -> int:

@@ -155,7 +155,7 @@ def test_an_input_with_larger_integers_than_it_should_have_is_computed_right(mon
     assert sorted(layer.kernels.values()) == ["saturating in 7 bits", "saturating in halves"]
 
 
-def test_a_kernel_that_is_right_with_all_integers_is_used_as_it_is_for_seven_bits_too():
+def test_a_kernel_that_is_right_for_all_integers_is_used_for_seven_bits_too():
     layer, input = layer_and_input("linear")
     layer(input, 0.1, 3)
     name = next(iter(layer.kernels.values()))

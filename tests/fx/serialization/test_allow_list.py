@@ -123,7 +123,7 @@ def test_operators_are_public_or_listed_one_by_one() -> None:
         assert operators().isdisjoint(names)
 
 
-def test_every_refused_operator_would_be_listed_otherwise_or_is_of_the_dispatcher() -> None:
+def test_every_refused_operator_would_be_listed_by_default_or_is_of_the_dispatcher() -> None:
     namespaces = {name.partition(".")[0] for name in safe_operators._overloads()}
     names = [name for names in safe_operators.REFUSED.values() for name in names]
     assert len(names) == len(set(names))

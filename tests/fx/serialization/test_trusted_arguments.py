@@ -71,7 +71,7 @@ def test_offsets_that_the_program_makes_are_refused(path: Path, name: str) -> No
     assert "make the offsets an input of their own" in str(caught.value)
 
 
-def test_a_file_that_says_otherwise_is_refused(path: Path) -> None:
+def test_a_file_with_contradicting_arguments_is_refused(path: Path) -> None:
     def with_default(stored: Any) -> None:
         stored["modules"][-1]["graph"]["nodes"][1]["args"] = [[0, -5, 3]]
 

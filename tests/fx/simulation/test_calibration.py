@@ -245,7 +245,7 @@ def test_products_that_are_timed_cover_the_sizes_of_the_models() -> None:
 
 
 @pytest.mark.thorough
-def test_operators_that_are_timed_are_no_products() -> None:
+def test_timed_operators_do_not_include_products() -> None:
     probes = list(operator_probes())
     assert all(product_sizes(call) is None for call in probes)
     assert {"aten.relu", "aten.native_layer_norm", "aten._softmax", "aten.clone, strided"} <= {*map(family_of, probes)}

@@ -340,7 +340,7 @@ def test_a_right_candidate_is_timed_with_an_interval():
     assert json.loads(verdict.to_json())["verdict"] == "right"
 
 
-def test_the_smallest_inputs_that_show_it_are_told():
+def test_the_smallest_failing_inputs_are_reported():
     verdict = judge(F.relu, without_tail, X)
     assert verdict.law == "other sizes" and "float32[1, 1]" in verdict.inputs
 

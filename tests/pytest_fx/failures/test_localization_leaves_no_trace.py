@@ -95,7 +95,7 @@ def test_random_states_buffers_hooks_and_code_are_as_they_were():
     assert not recorded
 
 
-def test_values_are_let_go_as_the_walk_goes(monkeypatch):
+def test_values_are_freed_during_the_walk(monkeypatch):
     alive, most = weakref.WeakSet(), []
 
     class Chain(nn.Module):

@@ -167,7 +167,7 @@ def away_from_one(y, x):
     return y + (x - 0.999) / 2
 
 
-def test_inputs_do_not_become_such_that_the_error_all_but_vanishes():
+def test_shrinking_inputs_keeps_the_error_large():
     def right_near_one(program):
         for node in program.graph.find_nodes(op="call_function", target=torch.sigmoid):
             behind(node, away_from_one, node, node.args[0])

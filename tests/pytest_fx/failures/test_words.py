@@ -167,7 +167,7 @@ def test_a_plain_fault_gets_no_advice_on_a_looser_contract(pass_):
     assert "approximate(" not in text
 
 
-def test_an_operation_that_is_left_out_is_no_rounding_error_however_little_it_does():
+def test_a_dropped_operation_with_a_small_effect_is_no_rounding_error():
     def without_norm(program):
         (node,) = program.graph.find_nodes(op="call_module", target="1")
         node.replace_all_uses_with(node.args[0])
@@ -186,7 +186,7 @@ def test_a_pass_that_trades_accuracy_gets_advice_on_a_contract(pass_):
     assert text.endswith(words(ADVICE))
 
 
-def test_other_bits_are_told_to_promise_close_if_they_are_that():
+def test_a_pass_with_other_bits_that_is_close_is_advised_to_promise_close():
     advice = "try what reorders arithmetic promises `close`"
     assert advice not in message_of(relu_to_gelu, contract=exact)
     assert message_of(reordered, contract=exact).endswith(advice)

@@ -74,7 +74,7 @@ def clamp(graph_module: torch.fx.GraphModule) -> torch.fx.GraphModule:
     return graph_module
 
 
-def test_a_law_that_torch_breaks_itself_is_not_held_against_the_pass(monkeypatch):
+def test_a_law_that_torch_itself_breaks_is_not_blamed_on_the_pass(monkeypatch):
     def without_gradients(graph_module):
         for node in graph_module.graph.nodes:
             if node.target is aten.linear.default:

@@ -212,7 +212,7 @@ def test_requested_operations_are_frequent(target: Any) -> None:
 
 
 @pytest.mark.thorough
-def test_sequences_are_drawn_as_they_are_asked_for() -> None:
+def test_requested_sequences_are_drawn() -> None:
     chain = [(nn.Linear, torch.tanh, "transpose")]
 
     def follows(program: Program) -> bool:
@@ -594,7 +594,7 @@ RMS_NORM = ("pow", "mean", torch.rsqrt, operator.add, operator.mul)
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("ops", [ATTENTION, RMS_NORM], ids=["attention", "rms norm"])
-def test_most_programs_have_siblings_of_a_formula_where_its_functions_are_asked_for(ops: tuple[Any, ...]) -> None:
+def test_most_programs_have_siblings_of_a_formula_if_its_functions_are_requested(ops: tuple[Any, ...]) -> None:
     examples = asked_for(*ops)
     kinds = "number argument order operand cast mask use"
     count = {kind: sum(f"another {kind}" in program.features for program in examples) for kind in kinds.split()}

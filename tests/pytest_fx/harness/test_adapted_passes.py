@@ -186,7 +186,7 @@ def test_tools_of_torch_fx_that_copy_nodes_keep_grad_mode(name):
     check(use, FrozenHalf)
 
 
-def test_a_pass_that_lets_torch_fx_capture_again_loses_grad_mode_and_is_reported():
+def test_a_pass_that_recaptures_by_torch_fx_loses_grad_mode_and_is_reported():
     def use(graph_module: torch.fx.GraphModule):
         return torch.fx.symbolic_trace(graph_module)
 

@@ -24,7 +24,7 @@ def moved(tensor: torch.Tensor, by: float) -> torch.Tensor:
     return result
 
 
-def test_close_lets_rounding_errors_like_eagers_pass():
+def test_close_allows_rounding_errors_like_eagers():
     comparison((EXACT - close.error_factor * 0.9 * 1e-6).float()).require_close(Close())
 
 

@@ -119,7 +119,7 @@ def test_values_outside_of_a_domain_break_no_law():
     assert not broken_laws(affordable(choose_laws(), pass_run), pass_run)
 
 
-def test_a_program_that_lets_an_output_share_no_memory_any_more_breaks_the_law_on_aliasing():
+def test_a_program_whose_output_no_longer_shares_memory_breaks_the_law_on_aliasing():
     class View(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return x.view(-1)

@@ -44,7 +44,7 @@ SPOILT = [row for row in of_theme("made_elsewhere") if row.name != "another_box"
 
 
 @pytest.mark.parametrize("row", SPOILT, ids=[row.name for row in SPOILT])
-def test_a_program_that_was_made_elsewhere_is_held_to_eagers_own_rounding_error(network, row):
+def test_a_program_made_elsewhere_must_stay_within_eagers_own_rounding_error(network, row):
     module, images = network
     with pytest.raises(LawViolation, match="8 times the largest error that eager makes"):
         judge(module, row.pass_(copy.deepcopy(module)), images)
@@ -122,7 +122,7 @@ def test_noise_of_an_approximate_program_is_excused_where_rounding_decides_and_n
         judge(module, made(lambda self, x: torch.relu(x)), torch.arange(60.0) / 10, promise=approximate(60))
 
 
-def test_once_a_law_on_values_is_broken_no_other_law_runs_eager_with_its_values_perturbed(network, monkeypatch):
+def test_after_a_broken_law_on_values_no_other_law_runs_eager_on_perturbed_values(network, monkeypatch):
     runs = []
     monkeypatch.setattr(Perturbed, "__init__", lambda self, *args: runs.append(1) or made_so(self, *args))
     module, images = network
@@ -165,7 +165,7 @@ def test_each_element_is_perturbed_by_a_few_ulp_of_its_own_and_an_infinity_not_a
     assert all(0 < ulp <= 1.5 for ulp in ulps[1:4].tolist())
 
 
-def test_gradients_of_a_model_of_full_size_are_not_asked_once_its_outputs_are_wrong(network):
+def test_gradients_of_a_full_size_model_are_not_judged_if_its_outputs_are_wrong(network):
     module, images = network
     pass_run = PassRun(subject_of(module, images), forget_epsilon)
     vars(pass_run.subject)["is_full_size"] = True

@@ -105,5 +105,5 @@ def test_a_pass_that_keeps_gradients_passes(run):
 
 
 @pytest.mark.parametrize("pass_", ["cut_on_purpose", "cut_and_approximate"])
-def test_a_pass_that_promises_no_gradients_is_not_held_to_them(run, pass_):
+def test_gradients_are_not_judged_for_a_pass_that_promises_none(run, pass_):
     run(pass_).assert_outcomes(passed=1)

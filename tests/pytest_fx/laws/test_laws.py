@@ -123,7 +123,7 @@ def test_a_pass_may_replace_a_check_by_its_own():
     assert broken_by(refuse_sooner, checked) is not None
 
 
-def test_a_pass_that_says_so_may_take_checks_away():
+def test_a_pass_that_declares_it_may_remove_checks():
     def without_checks(graph_module):
         drop_checks(graph_module)
 
@@ -151,7 +151,7 @@ def test_a_check_of_how_a_computed_value_lies_in_memory_binds_no_pass():
     assert broken_by(drop_checks, of(of_the_input, (3, 4)), laws=("checks",)) == "checks"
 
 
-def test_several_broken_laws_are_all_told_and_the_numbers_come_first():
+def test_all_broken_laws_are_reported_numbers_first():
     first, *others = str(violation_by(scale_the_weights)).splitlines()
     assert first.startswith("law 'contract': scale-the-weights changes what the program computes")
     assert any("also   law 'original untouched': " in line and "it wrote to linear.weight" in line for line in others)
@@ -351,7 +351,7 @@ def test_a_pass_declares_its_intended_changes():
     assert broken_by(renamed) is None
 
 
-def test_rounding_that_eager_itself_cannot_decide_is_not_held_against_a_pass():
+def test_rounding_that_eager_itself_cannot_decide_is_no_fault_of_a_pass():
     def reassociated(graph_module):
         replaced(graph_module, torch.div, lambda a, b: a * (1 / b))
 
@@ -417,7 +417,7 @@ def fill_in_the_number(graph_module):
     graph_module.recompile()
 
 
-def test_random_numbers_that_other_strides_let_fall_elsewhere_are_no_fault_of_a_pass():
+def test_random_numbers_that_depend_on_strides_are_no_fault_of_a_pass():
     x = torch.arange(-3.0, 3.0).reshape(3, 2).t()
     witness = of(lambda m, x: F.dropout(torch.where(x > 0, torch.sigmoid(x), 0.5), training=True), x)
     chosen, filled = torch.where(x > 0, torch.sigmoid(x), 0.5), torch.sigmoid(x).masked_fill(~(x > 0), 0.5)
@@ -425,7 +425,7 @@ def test_random_numbers_that_other_strides_let_fall_elsewhere_are_no_fault_of_a_
     assert broken_by(fill_in_the_number, witness, contract=close) is None
 
 
-def test_gradients_that_torch_computes_wrongly_in_some_layouts_are_not_held_against_a_pass():
+def test_gradients_that_torch_computes_wrongly_in_some_layouts_are_no_fault_of_a_pass():
     def by_arithmetic(graph_module):
         node = node_of(graph_module, "norm")
         with graph_module.graph.inserting_before(node):
@@ -572,7 +572,7 @@ def test_a_call_that_gives_a_buffer_another_shape_is_undone():
         assert broken_by(by_function, witness, mode=mode, contract=exact) is None
 
 
-def test_gradients_that_rounding_errors_of_their_own_make_are_not_held_against_a_pass():
+def test_gradients_made_of_rounding_errors_are_no_fault_of_a_pass():
     weight = nn.Parameter(torch.full((2, 2, 2, 3), 1e-40))
     witness = of(lambda m, x: (m.weight / m.weight, torch.relu(m.weight / m.weight)), (2, 2), weight=weight)
     judge("eliminate-common-subexpressions", witness, laws=("gradients",))
@@ -616,7 +616,7 @@ set_a_setting_and_say_so.may_change = ("tensors",)
 @pytest.mark.parametrize(
     "pass_, helps", [(write_to_a_buffer, True), (set_a_setting, False), (set_a_setting_and_say_so, False)]
 )
-def test_a_pass_is_told_to_say_that_it_changes_tensors_only_where_that_helps(pass_, helps):
+def test_the_message_advises_to_declare_changed_tensors_only_if_that_helps(pass_, helps):
     violation = violation_by(pass_)
     assert violation.law == "original untouched"
     assert ("may_change" in str(violation)) == helps and ("copy.deepcopy" in str(violation)) != helps

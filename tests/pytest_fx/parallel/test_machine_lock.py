@@ -57,7 +57,7 @@ def holder(tmp_path):
         trained_module.stop()
 
 
-def test_many_share_and_one_that_wants_to_be_alone_waits_for_all(holder):
+def test_many_share_the_lock_and_an_exclusive_one_waits_for_all(holder):
     with holder.lock.turn(alone=False):
         assert holder("a run", "shared").holds()
         alone = holder("a run", "alone")

@@ -131,7 +131,7 @@ def test_a_child_does_not_outlive_its_parent(number):
     wait_until(lambda: not is_alive(child))
 
 
-def test_where_ended_processes_are_not_told_of_there_are_no_children():
+def test_without_notice_of_ended_processes_there_are_no_children():
     before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     try:
         assert "SIGCHLD" in str(unavailable())

@@ -70,7 +70,7 @@ def test_two_runs_are_compared_row_by_row(tmp_path):
     assert len(data_of((tmp_path / "both.html").read_text("utf-8"))["changes"]) == 4
 
 
-def test_a_run_beside_itself_is_no_news(tmp_path):
+def test_a_run_compared_with_itself_has_no_changes(tmp_path):
     made_up_run(40, 0).write(tmp_path)
     assert run("compare", tmp_path, tmp_path) == (0, "0 change(s) in 40 row(s)\n")
 
@@ -81,7 +81,7 @@ def with_columns(run_, *columns):
     return run_
 
 
-def test_columns_of_users_are_compared_but_for_those_that_are_measured(tmp_path):
+def test_columns_of_users_are_compared_except_measured_ones(tmp_path):
     columns = ["calls", lambda row: 3, True], ["clock", lambda row: "1 s", False]
     with_columns(made_up_run(3, 0), *columns).write(tmp_path / "before")
     now = ["calls", lambda row: 4 if row.program == "pass-1" else 3, True], ["clock", lambda row: "2 s", False]

@@ -742,7 +742,7 @@ def test_as_many_programs_are_tried_as_there_are_and_none_twice(check):
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("derandomize", [True, False], ids=["derandomize", "--hypothesis-seed"])
-def test_programs_are_the_same_ones_in_each_run_where_hypothesis_is_told_so(check, monkeypatch, derandomize):
+def test_programs_are_the_same_in_each_run_if_hypothesis_is_derandomized(check, monkeypatch, derandomize):
     monkeypatch.setattr("hypothesis.core.global_force_seed", None if derandomize else 5)
     runs = []
     for _ in range(2):
@@ -814,7 +814,7 @@ def relu_of_the_first():
     return relu_as_function
 
 
-def test_the_search_goes_on_until_enough_programs_were_changed_and_says_if_not(check):
+def test_the_search_continues_until_enough_programs_change_and_reports_a_shortfall(check):
     options = {"max_examples": 24, "without": ("gradients", "deterministic", "retraceable")}
     usual = check(relu_method_as_function, min_changed=1, **options)
     assert usual.changed >= usual.wanted == 7 and usual.programs == 24

@@ -179,7 +179,7 @@ def test_a_pass_without_source_has_no_mutants():
     assert mutants_of(names["quiet"]) == []
 
 
-def test_a_wrong_pass_is_no_matter_of_mutants():
+def test_a_wrong_pass_is_reported_before_any_mutant_is_tried():
     with pytest.raises(LawViolation, match="negation-as-relu"):
         mutate_pass(negation_as_relu, max_examples=20)
 

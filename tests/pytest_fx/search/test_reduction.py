@@ -172,7 +172,7 @@ def test_statements_that_hold_others_and_decorators_go():
     )
 
 
-def test_nothing_goes_when_there_is_no_time():
+def test_nothing_is_removed_without_time():
     source = program(LONG, CALL)
     smaller = reduced(source, lambda text: text == source or runs(text), 0)
     assert ast.dump(ast.parse(smaller)) == ast.dump(ast.parse(source))  # Python 3.10 writes parentheses around targets

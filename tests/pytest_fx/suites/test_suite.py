@@ -176,7 +176,7 @@ def test_a_capture_that_loses_something_is_caught_by_its_numbers(pytester):
 
 
 @pytest.mark.thorough
-def test_a_model_that_is_captured_otherwise_each_time_fails_even_where_assertions_are_off(pytester):
+def test_a_model_with_varying_captures_fails_even_without_assertions(pytester):
     pytester.makepyfile(
         mine="""
         import pathlib

@@ -116,7 +116,7 @@ def test_a_model_that_torch_fx_does_not_capture_has_a_row_that_says_so():
         rows["gpt2_small, capture"].measure()
 
 
-def test_pairs_are_told_as_the_paper_does_and_as_a_ratio():
+def test_pairs_are_reported_as_in_the_paper_and_as_a_ratio():
     timing = PairedTiming((2.0, 2.0, 3.0), (1.0, 2.0, 1.0), threads=1, iterations=1)
     numbers = tell_pairs(record_pairs(timing, "eager", "fused"), "eager", "fused")
     assert numbers["trials"] == 3

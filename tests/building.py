@@ -75,7 +75,7 @@ class Counting(nn.Module):
 
 
 class Scaled(nn.Module):
-    """Gives what a module gives, times a number."""
+    """Multiplies the output of a module by a number."""
 
     def __init__(self, module: nn.Module, times: float) -> None:
         super().__init__()
@@ -163,7 +163,7 @@ def operations(program: Any) -> list[str]:
 
 
 def body(program: Any) -> list[str]:
-    """The generated statements, without what frees variables."""
+    """Return the generated statements, without those that free variables."""
     return [line.strip().partition(";")[0] for line in program.code.strip().splitlines()[1:]]
 
 
@@ -188,9 +188,9 @@ def assert_same_state(ours: nn.Module, theirs: nn.Module) -> None:
 # What is read off pages.
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-"""A browser, where there is one."""
+"""The path of an installed browser, if any."""
 NARROWEST = 500
-"""Pixels that a window has at least; narrower pages stand in a frame."""
+"""The least width of a window in pixels; narrower pages are shown in a frame."""
 
 
 def data_of(page: str | Path) -> dict[str, Any]:
@@ -244,7 +244,7 @@ def in_browser(page: str, script: str, folder: Path, width: int = 1000, flags: t
 
 @contextmanager
 def runs_of(root: Any) -> Generator[list[str]]:
-    """Note the name of the root's own function for each call of it that is not within another one."""
+    """Note the name of the root's function for each outermost call of it."""
     code = inspect.unwrap(type(root).forward if isinstance(root, nn.Module) else root).__code__
     place = (code.co_filename, code.co_firstlineno, code.co_name)  # a copy of the code may have other parameters
     running: list[FrameType] = []

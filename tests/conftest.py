@@ -35,7 +35,7 @@ seed_all = torch.manual_seed if torch.accelerator.is_available() else torch.defa
 
 
 def pytest_collection_finish() -> None:
-    """Keep what is there before any test out of the collections of garbage that tests and timings ask for often."""
+    """Freeze all objects that exist before the tests: garbage collections in tests and timings then skip them."""
     gc.collect()
     gc.freeze()
 
@@ -49,7 +49,7 @@ def same_random_numbers() -> None:
 
 @pytest.fixture(autouse=True)
 def inner_runs(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let runs of pytest inside of a test know nothing of the one that they are in.
+    """Isolate runs of pytest inside a test from the outer run.
 
     Hypothesis's plugin stays out of them: at the end of each it would import Hypothesis, for a second. They leave no
     bytecode: a file that a test writes anew within a second, no longer than before, would be taken for the old one.

@@ -90,7 +90,7 @@ def _children(node: ast.AST) -> list[ast.AST]:
 
 
 def _changed(node: ast.AST) -> str | None:
-    """Return the text of a wrong version, or None where there is none."""
+    """Return the text of a wrong version, or None."""
     match node:
         case ast.Compare(left, [op], [right]):
             return ast.unparse(ast.Compare(left, [OTHER_COMPARISON[type(op)]()], [right]))
@@ -156,7 +156,7 @@ def tests_for(root: Path, file: Path) -> list[str]:
 
 
 def is_noticed(root: Path, path: Path, processes: int) -> str | None:
-    """Run the tests, near ones first; return what noticed the fault, or None."""
+    """Run the tests, near ones first; return the test that noticed the fault, or None."""
     environment = {**os.environ, "PYTHONPATH": str(root), "OMP_NUM_THREADS": "1"}
     for tests in tests_for(root, path):
         command = [sys.executable, "-m", "pytest", "-x", "-q", "--no-header", "-p", "no:cacheprovider", "-m", "", tests]

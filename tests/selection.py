@@ -8,7 +8,7 @@ from _pytest.mark import ParameterSet
 
 
 def thorough_except(kept: Collection[Any], cases: Iterable[Any]) -> list[ParameterSet]:
-    """Return the cases, those that are not kept marked as thorough; a case of several values is known by its first."""
+    """Return the cases; all but the ``kept`` ones are marked thorough. The first value of a case names it."""
     results = []
     for case in cases:
         values: Sequence[Any] = case if isinstance(case, tuple) else (case,)

@@ -1,4 +1,4 @@
-"""benchmarks: what they share, without anything being measured."""
+"""benchmarks: their shared code, without a measurement."""
 
 import gc
 import sys

@@ -15,7 +15,7 @@ _ENTRY = re.compile(r"^ {4}(\w+): ", re.MULTILINE)
 
 
 def functions_with_arguments(package: str) -> Iterator[tuple[str, set[str], set[str]]]:
-    """Yield where a function is that lists its arguments, what it lists, and its parameters."""
+    """Yield the place, the listed arguments and the parameters of each function that lists its arguments."""
     for path in sorted((ROOT / package).rglob("*.py")):
         if "Args:" not in (text := path.read_text("utf-8")):
             continue

@@ -1,4 +1,4 @@
-"""The examples do what they say."""
+"""The examples run and print the promised output."""
 
 import runpy
 import subprocess

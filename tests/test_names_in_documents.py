@@ -34,7 +34,7 @@ def spans_of(path: Path) -> list[str]:
 
 
 def is_there(dotted: str) -> bool:
-    """Return whether a module can be imported by a dotted name, or what it names is found in one, fields included."""
+    """Return whether a dotted name is a module, or an object or field in one."""
     try:
         if find_spec(dotted) is not None:  # not imported: some modules take seconds
             return True
@@ -59,7 +59,7 @@ def _part(owner: object, name: str) -> object:
 
 
 def stale_names(spans: list[str], *, ours: bool) -> Iterator[str]:
-    """Yield what spans name and is not there; single names too where all are ``ours``."""
+    """Yield names in spans that do not exist; single names too if all are ``ours``."""
     for span in spans:
         for name in re.findall(r"(?<![\w.\-/:])((?:fx|pytest_fx|model_zoo)(?:\.\w+)+)(?![\w/])", span):
             if not name.endswith(".py") and not is_there(name):

@@ -38,13 +38,13 @@ torch.fx.passes.pass_manager torch.fx.passes.reinplace torch.fx.passes.split_uti
 torch.fx.passes.tests torch.fx.passes.tools_common torch.fx.passes.utils
 torchvision.models.feature_extraction
 """.split()
-"""Modules and packages that are loaded anew. What else they import of torch.fx is ours, and the rest is what it is."""
+"""Modules and packages that are loaded again. Their other imports from torch.fx are replaced by ours."""
 
 AS_THEY_ARE = """
 torch.ao.quantization.fx._decomposed torch.fx._utils torch.fx.experimental.proxy_tensor
 torch.fx.experimental.symbolic_shapes
 """.split()
-"""Modules that stay as they are: they register operators, which a process can do once, or know tensors, not graphs."""
+"""Modules that are not replaced: they register operators (once in a process), or use tensors only."""
 
 
 def replaced(name: str) -> ModuleType:

@@ -1,4 +1,4 @@
-"""torch.fx and ``fx``, each with the client code that is written for it: what one test uses on both."""
+"""torch.fx and ``fx``, each with its client code, so that one test runs on both."""
 
 import importlib
 from collections.abc import Callable
@@ -17,7 +17,7 @@ from .replaced import replaced
 
 @dataclass(frozen=True)
 class Side:
-    """A library, and where its clients are found."""
+    """A library, and the package of its clients."""
 
     library: ModuleType
     """torch.fx or fx."""
@@ -28,7 +28,7 @@ class Side:
 THEIRS = Side(torch.fx, importlib.import_module)
 OURS = Side(fx, replaced)
 OFFERED = Side(fx, lambda name: importlib.import_module(name.removeprefix("torch.")))
-"""``fx`` with its own modules of the names of those clients."""
+"""``fx`` with its own modules under the names of those clients."""
 SIDES = (THEIRS, OURS)
 
 
@@ -55,7 +55,7 @@ class Uses(dict[str, Use]):
     """The uses of client code in a file of tests, by the names of the functions, on torch.fx and on ``fx``."""
 
     def add(self, function: Use) -> Use:
-        """Compare what ``function`` returns for both."""
+        """Compare the results of ``function`` for both."""
         self[function.__name__] = function
         return function
 

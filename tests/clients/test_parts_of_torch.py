@@ -69,7 +69,7 @@ def activations_are_compared(side: Side) -> Any:
 
 
 SLOW = {"weights_are_compared", "activations_are_compared"}
-"""Uses for which torch.ao takes seconds, with either library."""
+"""Uses that take torch.ao seconds, with either library."""
 
 
 @pytest.mark.parametrize(

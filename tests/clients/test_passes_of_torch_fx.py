@@ -227,7 +227,7 @@ def pass_manager(side: Side) -> Any:
 
 
 def _negate(graph_module: Any) -> None:
-    """Negate what a program returns."""
+    """Negate the result of a program."""
     output = next(iter(reversed(graph_module.graph.nodes)))
     with graph_module.graph.inserting_before(output):
         output.args = (graph_module.graph.call_function(torch.neg, output.args),)

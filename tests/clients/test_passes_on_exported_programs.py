@@ -1,4 +1,4 @@
-"""Passes that torch ships for exported programs, unchanged, in the form in which each is written."""
+"""Passes that torch ships for exported programs, unchanged, each in its own form."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def move_to_cpu(exported: ExportedProgram) -> ExportedProgram:
 
 
 def fuse_partitions(graph_module: torch.fx.GraphModule) -> torch.fx.GraphModule:
-    """torch.fx's partitioner of what is elementwise."""
+    """torch.fx's partitioner, on elementwise operations."""
     partitioner = _module_of("torch.fx.passes.infra.partitioner")
     support = _module_of("torch.fx.passes.operator_support")
     kinds = (aten.relu.default, aten.sigmoid.default, aten.add.Tensor, aten.mul.Tensor)
@@ -147,10 +147,10 @@ KEEPING = (fold_uniform_values, remove_redundant_views, reinplace, move_to_cpu)
 
 
 IN_TRAINING = {fold_constants: "state", fold_uniform_values: "state", decompose: "gradients"}
-"""Passes that are wrong in training mode, each with a law that it breaks.
+"""Passes that are wrong in training mode, each with a broken law.
 
-Inductor's constants include buffers that the program writes to: the writes happen once, while they are folded. What
-``run_decompositions`` makes of a batch norm writes to a buffer that its gradient needs.
+Inductor's constants include buffers that the program writes to: the writes happen once, while they are folded. The
+decomposed batch norm of ``run_decompositions`` writes to a buffer that its gradient needs.
 """
 
 

@@ -17,7 +17,7 @@ X = torch.linspace(-1, 1, 6).reshape(2, 3)
 
 
 def attribute(root: nn.Module, path: str) -> torch.Tensor:
-    """A buffer or parameter past what traces make of reads of it."""
+    """A buffer or parameter, read without the trace's hook on attributes."""
     return {**dict(root.named_buffers()), **dict(root.named_parameters())}[path]
 
 
@@ -207,7 +207,7 @@ def leaves_by_name(side: Side) -> Any:
 
 
 class Quantity:
-    """A value with a unit, which a tracer makes one node of."""
+    """A value with a unit, which a tracer turns into one node."""
 
     def __init__(self, amount: Any, unit: str) -> None:
         self.amount, self.unit = amount, unit

@@ -45,7 +45,7 @@ def describe_argument(value: Any) -> str:
 
 
 def describe_node(node: Any) -> tuple[str, ...]:
-    """Everything that is said about one node: op, name, target, args, kwargs, type, inputs, users."""
+    """All fields of one node: op, name, target, args, kwargs, type, inputs, users."""
     return (
         node.op,
         node.name,
@@ -114,7 +114,7 @@ def assert_identical(actual: Any, expected: Any) -> None:
 def refuses(
     library: ModuleType, kind: type[Exception], match: str | None = None, ours: type[Exception] | None = None
 ) -> Iterator[pytest.ExceptionInfo[Any]]:
-    """Expect torch.fx to raise ``kind``, and fx to raise an error of its own that is also a ``kind``.
+    """Expect torch.fx to raise ``kind``, and fx to raise its own subclass of ``kind``.
 
     If torch.fx answers a user's mistake with ``AssertionError``, any error of fx's own is enough. ``ours`` names the
     error of fx if it is intentionally another one (the page of differences lists those).

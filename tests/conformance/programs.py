@@ -56,7 +56,7 @@ CAPTURED: dict[tuple[str, str], Any] = {}
 
 
 def program(*inputs: Callable[[], Any], **options: Any) -> Callable[[Definition], Definition]:
-    """Register the decorated function or module class, called with what each of ``inputs`` makes."""
+    """Register the decorated function or module class, called with the results of ``inputs``."""
 
     def register(definition: Definition) -> Definition:
         assert definition.__name__ not in REGISTRY

@@ -149,7 +149,7 @@ for _name in "Mode Point Settings decorated_leaf leaf leaf_of_objects leaf_of_pa
     serialization.allow(getattr(function_programs, _name))
 
 CANNOT_BE_SAVED = {"Parametrized": "remove_parametrizations"}
-"""Programs that a file cannot hold, with a part of what the error advises."""
+"""Programs that a file cannot hold, with a part of the error's advice."""
 
 
 def test_a_saved_program_is_the_program(program: Program, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Creating nodes, where they are inserted, and walking the list."""
+"""Creation of nodes, insertion points, and iteration over the list."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Passes that come with torch.fx run on our programs and do there what they do at home."""
+"""Passes that come with torch.fx have the same effect on our programs."""
 
 # No postponed annotations: ``torch.fx`` would carry those of ``forward`` as strings.
 
@@ -49,7 +49,7 @@ IMAGES = torch.linspace(-1, 1, 2 * 3 * 64).reshape(2, 3, 8, 8)
 
 
 def both(pass_: Any) -> tuple[fx.GraphModule, fx.GraphModule, Any]:
-    """Our program, what the adapted pass makes of it, and what the pass makes of torch.fx's program."""
+    """Return our program, the adapted pass's result on it, and the pass's result on torch.fx's program."""
     model = settled()
     program = fx.symbolic_trace(model)
     theirs = torch.fx.symbolic_trace(model)

@@ -1,4 +1,4 @@
-"""Common subexpressions and constants against the passes of torch.fx: equal where those are right, and where not."""
+"""Common subexpressions and constants against the passes of torch.fx: with the places where those are wrong."""
 
 from __future__ import annotations
 

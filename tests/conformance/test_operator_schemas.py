@@ -23,14 +23,14 @@ def functions_with_schemas() -> Iterator[tuple[str, Callable[..., Any]]]:
 
 
 def spelled(signatures: list[Any] | None) -> list[str] | None:
-    """Signatures as text, in which it does not matter that there a generator is typing's."""
+    """Signatures as text, with one spelling for the generator types of both libraries."""
     if signatures is None:
         return None
     return [re.sub(r"(torch\._C|torch|typing)\.Generator", "Generator", str(signature)) for signature in signatures]
 
 
 BETTER_HERE = {"torch.nonzero", "torch.quantized_gru", "torch.quantized_lstm", "torch.wait"}
-"""There an argument has a name that cannot be used, or an annotation that is not a type of Python."""
+"""Functions for which torch.fx has an unusable argument name, or an annotation that is no Python type."""
 
 
 def called_as_there(signatures: list[str] | None) -> list[str] | None:

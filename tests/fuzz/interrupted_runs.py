@@ -204,7 +204,7 @@ class Attempts:
         return self._lost(folder, run.wait())
 
     def full(self, folder: Path, arguments: tuple[str, ...]) -> list[str]:
-        """No file may grow further than some size, which a write meets in the middle of a line, as on a full disk."""
+        """Limit the size of files, so that a write fails in the middle of a line, as on a full disk."""
         most = self.draw.randrange(24_000)
         run = Run(folder, arguments, lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (most, most)))
         return self._lost(folder, run.wait(), torn=True)
@@ -253,7 +253,7 @@ class Attempts:
         return wrong
 
     def make(self, kind: str, arguments: tuple[str, ...]) -> list[str]:
-        """Make one attempt, and return what is wrong after it."""
+        """Make one attempt, and return the faults after it."""
         self.took(arguments)
         with tempfile.TemporaryDirectory() as place:
             folder = Path(place)

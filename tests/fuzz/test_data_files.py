@@ -36,7 +36,7 @@ ROW = {
     "model": "resnet50", "program": "fuse-conv-bn", "edits": 53, "nodes_before": 177, "nodes_after": 124,
     "changed": True,
 }  # fmt: skip
-"""As they stand in a journal."""
+"""Records as in a journal."""
 NOW = Measurement("resnet50", "fuse-conv-bn", 8, "float32", "cpu", 1, 1.1, 1.0, 1.2, "this machine")
 
 

@@ -54,9 +54,9 @@ class Run:
 
 
 def run_wild_calls(*runs: Run) -> list[dict[str, str]]:
-    """Return, for each of ``runs``, what ended a process or gave unset memory, by name.
+    """Return, for each of ``runs``, the calls that ended a process or returned unset memory, by name.
 
-    All are made by one process, which takes many seconds to find out what there is to call.
+    All are made by one process, which needs many seconds to list the calls.
     """
     with tempfile.TemporaryDirectory() as folder:
         guard = Path(folder) / "guard.so"
@@ -254,7 +254,7 @@ class Wild:
         return args, kwargs
 
     def broken(self, value: Any, chance: float) -> Any:
-        """``value`` with some of what it holds replaced."""
+        """Return ``value`` with some of its elements replaced."""
         import torch
 
         pick = self._random
@@ -344,7 +344,7 @@ def copied(value: Any) -> Any:
 
 _UNSET = 0x5A5A5A5A
 _GIVES_UNSET = ("empty", "resize", "CircularPad")
-"""Parts of the names of what gives unset memory as ``torch.empty`` does; circular padding may be by less than 0."""
+"""Parts of the names of calls that return unset memory, as ``torch.empty`` does; circular padding may be negative."""
 
 
 def has_unset(result: Any) -> bool:
@@ -428,7 +428,7 @@ def guarded_main(runs: list[Run]) -> None:
 
 
 def watched_work(work_list: list[tuple[str, list[Any]]], tries: int, seed: int) -> dict[str, str]:
-    """Do the work in processes, a new one after each that ends early, and return what ended those, by name."""
+    """Do the work in processes, a new one after each that ends early, and return the calls that ended them, by name."""
     journal = mmap.mmap(-1, 4096)
     by_name: dict[str, str] = {}
     position, slow = 0, 0

@@ -16,7 +16,7 @@ from bad_values import World
 from fx.errors import FxError, note_lines
 
 FORM = re.compile(r"\n  (where|value|why|try) ")
-"""The lines below the first one of our errors."""
+"""The lines after the first of our errors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class Target:
     name: str
     """Its dotted name: module, class and method."""
     bind: Callable[[World], Callable[..., Any]]
-    """Makes of a fresh world what is called."""
+    """Maps a fresh world to the callable."""
     signature: inspect.Signature
     """Its parameters, without ``self``."""
 
@@ -40,7 +40,7 @@ class Attempt:
     argument: str
     """The parameter that is misused, or the fault of the list of arguments."""
     value: str
-    """The name of the bad value in the world; empty where the list is what is bad."""
+    """The name of the bad value in the world; empty if the argument list is bad."""
 
     def __str__(self) -> str:
         return f"{self.target.name}: {self.argument}" + (f" = {self.value}" if self.value else "")
@@ -59,7 +59,7 @@ MISSING, SURPLUS, UNKNOWN = "(missing)", "(one too many)", "(unknown keyword)"
 
 
 def public_modules(root: str) -> list[ModuleType]:
-    """The modules of a package that say what is public."""
+    """Return the modules of a package that have ``__all__``."""
     package = importlib.import_module(root)
     names = [root, *(package.name for package in pkgutil.walk_packages(package.__path__, f"{root}."))]
     modules = [importlib.import_module(name) for name in names if not name.endswith("__main__")]
@@ -144,9 +144,7 @@ def end_of(call: Callable[[], Any]) -> str | None:
 
 
 def is_explained(error: Exception) -> bool:
-    """Return whether it is somebody else's, and says for what it was raised: by a note of ours, or by the name of a
-    file.
-    """
+    """Return whether a foreign error names its cause: by a note of ours, or by the name of a file."""
     explained = bool(note_lines(error)) or (isinstance(error, OSError) and error.filename is not None)
     return explained or _OF_TORCH.search(str(error)) is not None
 

@@ -194,7 +194,7 @@ WORKS: dict[str, Callable[[], object]] = {
 
 
 WITH_TORCH = {"adapted capture", "check_pass"}
-"""Those that capture with torch.fx, which other threads take for their own capture."""
+"""Jobs that capture with torch.fx, which other threads mistake for their own capture."""
 
 
 class Interrupter:
@@ -239,7 +239,7 @@ class Interrupter:
 
 
 CURRENT: list[Interrupter] = []
-"""The one whose signal comes next."""
+"""The interrupter that gets the next signal."""
 
 
 def handle(number: int, frame: object) -> None:
@@ -270,7 +270,7 @@ def interrupt(work: Callable[[], object], interrupter: Interrupter) -> bool:
 
 
 class Neighbour:
-    """Another thread, which captures and runs models all the time."""
+    """A second thread that captures and runs models all the time."""
 
     def __init__(self) -> None:
         self.stopped = False
@@ -331,7 +331,7 @@ ATTEMPTS_BESIDE = 8
 
 
 class Attempts:
-    """Attempts, numbered; each is the same one whenever it is made with the same seed."""
+    """Yield numbered attempts; the seed and the number determine each of them."""
 
     def __init__(self, seed: int, interruptions: int) -> None:
         self.seed = seed
@@ -391,7 +391,7 @@ def seconds_of(work: Callable[[], object]) -> float:
 
 
 def run(attempts: Attempts, first: int, last: int, write: int) -> None:
-    """Make attempts until something is wrong, and report each: what was found wrong would be found ever after."""
+    """Make attempts until the first fault, and report each; later ones would repeat the fault."""
     sys.setswitchinterval(1e-4)
     signal.signal(signal.SIGALRM, handle)
     sys.unraisablehook = lambda raised: None  # interruptions in finalizers, which end there

@@ -55,7 +55,7 @@ class Entry:
 
     name: str
     call: Callable[..., Any]
-    """Takes the world and then what is below."""
+    """Takes the world and then the arguments below."""
     arguments: dict[str, tuple[Any, Iterable[str]]] = field(default_factory=dict)
     """For each argument a good value (made from the world where it is a function named so) and the values it takes."""
 

@@ -1,4 +1,4 @@
-"""Bad calls made from signatures: each ends in an error that tells what was expected."""
+"""Bad calls made from signatures: each ends in an error that names the expected kind."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ VALUES = (
 
 
 _TORCHS = frozenset({"tensor", "minus", "zero", "list", "tuple"})
-"""Of the types that operators of programs take: what their kernels cannot do with them is torch's to say."""
+"""Kinds of values that operators take: torch itself reports those that its kernels refuse."""
 
 
 def _is_operation(target: Target, world: World) -> bool:
@@ -58,7 +58,7 @@ def _is_operation(target: Target, world: World) -> bool:
 
 
 def targets() -> Iterator[Target]:
-    """Yield what is public in these rooms and has arguments."""
+    """Yield the public callables with arguments in these packages."""
     for name, value in sorted(public_callables("fx").items()):
         if not name.startswith(ROOMS) or name in NOT_CALLED:
             continue
@@ -95,7 +95,7 @@ def good_arguments(target: Target, world: World) -> dict[str, Any] | None:
 
 
 def attack() -> tuple[int, dict[str, str]]:
-    """Return how many bad calls there were, and those that end in an error that tells nothing."""
+    """Return the number of bad calls, and those with an uninformative error."""
     world, count, by_name = World(), 0, dict[str, str]()
     before = world.snapshot()
     values = sorted(world.values) if os.environ.get("FX_BAD_CALLS") == "all" else list(VALUES)

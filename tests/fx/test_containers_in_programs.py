@@ -70,7 +70,7 @@ class Ring:
 
 @dataclass(frozen=True)
 class Span:
-    """One that cannot change, which arguments of nodes hold."""
+    """An immutable container, which arguments of nodes may hold."""
 
     first: Any
     last: Any
@@ -288,7 +288,7 @@ class Triples(namedtuple("Pair", "first second")):
 
 @dataclass
 class Scaled:
-    """One that computes a field of what it is given."""
+    """A dataclass that computes a field from its arguments."""
 
     values: Any
     factor: InitVar[int] = 2

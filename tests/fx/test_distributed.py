@@ -1,4 +1,4 @@
-"""Captured programs in several processes: pipelines, data parallelism, and what is said where a rank dies."""
+"""Captured programs in several processes: pipelines, data parallelism, and errors of dead ranks."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def pipeline(rank, count, schedule, build, batch):
 
 
 def whole(program, batch):
-    """The same of one process, in microbatches too."""
+    """Return the same results of one process, in microbatches too."""
     x, wanted = batch
     results = []
     for first, other in zip(x.chunk(MICROBATCHES), wanted.chunk(MICROBATCHES), strict=True):
@@ -235,7 +235,7 @@ class Reducing(nn.Module):
 
 
 def reduce_twice(rank, count, fate):
-    """The results before and after the pass; one rank may meet its fate before the second reduction."""
+    """Return the results before and after the pass; one rank may die before the second reduction."""
     program = fx.symbolic_trace(Reducing())
     after = OverlapCommunication()(copy.deepcopy(program))
     names = [node.name for node in after.graph.nodes]

@@ -1,4 +1,4 @@
-"""A program that has not run yet, whose ``forward`` is hence not compiled yet, is taken by whatever takes a module."""
+"""A program that has not run yet, with an uncompiled ``forward``, is accepted wherever a module is."""
 
 from __future__ import annotations
 

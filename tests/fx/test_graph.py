@@ -26,7 +26,7 @@ def chain(length: int) -> tuple[fx.Graph, list[fx.Node]]:
 
 
 def check_order(graph: fx.Graph) -> None:
-    """Comparing nodes says what walking the list says."""
+    """Comparing nodes agrees with the order of the list."""
     nodes = list(graph.nodes)
     assert len(nodes) == len(graph.nodes)
     assert nodes[::-1] == list(reversed(graph.nodes))

@@ -1,4 +1,4 @@
-"""Frozen lists and dicts: equal to what they hold, and closed to every change."""
+"""Frozen lists and dicts: equal to plain ones, and closed to every change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``import fx``: what is loaded with it, and what when it is first used."""
+"""``import fx``: modules that are loaded with it, and those loaded on first use."""
 
 from __future__ import annotations
 

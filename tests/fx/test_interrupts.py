@@ -105,7 +105,7 @@ def interrupted_after(model: nn.Module, left: list[int]) -> bool:
 
 
 def steps_to_interrupt(model: nn.Module) -> list[int]:
-    """All steps of a capture, or the first and last ones, where most is changed and restored, and some in between."""
+    """All steps of a capture; or the first and last, which change and restore most, and some between."""
     counts: list[int] = []
     for _ in range(3):  # one of them may have had a cache to fill, or to clear
         remaining = [1_000_000]

@@ -21,7 +21,7 @@ def graph() -> fx.Graph:
 
 
 def check_uses(graph: fx.Graph) -> None:
-    """Use lists say what arguments say."""
+    """Check that use lists agree with arguments."""
     for node in graph.nodes:
         assert node.all_input_nodes == [used for used in node.all_input_nodes if node in used.users]
         for user in node.users:

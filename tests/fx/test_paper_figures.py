@@ -1,4 +1,4 @@
-"""Figures 1, 2, 3 and 5(b) of the paper as programs that run, with what they print."""
+"""Figures 1, 2, 3 and 5(b) of the paper as programs that run, with their output."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Traced values: what they record, and what happens where Python needs a concrete value."""
+"""Traced values: recorded operations, and errors where Python needs a concrete value."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""model_zoo.bert, gpt2, vit and llama: the sizes of the originals, and what their attention may look at."""
+"""model_zoo.bert, gpt2, vit and llama: the sizes of the originals, and the masks of their attention."""
 
 from __future__ import annotations
 

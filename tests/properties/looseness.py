@@ -89,7 +89,7 @@ def models() -> dict[str, Callable[[], tuple[nn.Module, Callable[[int], tuple[An
 
 
 def measure(name: str, make: Callable[[], tuple[nn.Module, Callable[[int], tuple[Any, ...]]]]) -> Row:
-    """Return how loose the bound of one model is."""
+    """Return the looseness of the bound for one model."""
     try:
         module, inputs = make()
     except ImportError as error:
@@ -110,7 +110,7 @@ def measure(name: str, make: Callable[[], tuple[nn.Module, Callable[[int], tuple
 
 
 def is_wrong(subject: Subject, times: float) -> bool:
-    """Return True if the harness judges a program wrong whose outputs are off by a factor."""
+    """Return True if the harness rejects a program with outputs off by a factor."""
     try:
         contract(PassRun.given(subject, Scaled(subject.fresh(), times), close))
     except LawViolation:

@@ -20,7 +20,7 @@ MUTANTS = 20
 EXAMPLES = 60
 """Programs of each search."""
 WITHOUT = {"quantize": ("contract", "batch sizes", "non-contiguous inputs", "non-finite inputs")}
-"""Laws that a pass is not held to, as in ``test_passes.py``."""
+"""Laws that are not checked for a pass, as in ``test_passes.py``."""
 
 
 def table(reports: Iterable[MutationReport]) -> str:

@@ -33,7 +33,7 @@ FILES = {
     "w72_tanh_for_relu": ("torch.tanh", "torch.sigmoid", "caught"),
     "w73_relu_for_relu": ("torch.relu", "torch.relu", "not judged"),
 }
-"""Files of a round: what the pass puts in the place of torch.relu, what it does without its fault, and the verdict."""
+"""Files of a round: the replacement of torch.relu by the pass, by the pass without its fault, and the verdict."""
 PASS = """
 import torch
 import torch.nn.functional as F

@@ -1,4 +1,4 @@
-"""Random programs are captured: the captured program does what eager does, bit by bit."""
+"""Random programs are captured: the captured program equals eager bit by bit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``make models``: each model is tried in a process of its own, and its row says what came of it."""
+"""``make models``: each model is tried in its own process, and has a row with the result."""
 
 from __future__ import annotations
 

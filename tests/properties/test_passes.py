@@ -12,7 +12,7 @@ from fx.passes import get_pass, list_passes
 from pytest_fx import check_pass
 
 QUICK = 12
-"""Programs for each pass where no profile of Hypothesis's asks for more."""
+"""Programs for each pass unless a profile of Hypothesis sets more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class Trial:
     min_changed: float = 0.05
     """The part of the programs that it must change."""
     without: tuple[str, ...] = ()
-    """Laws that it is not held to."""
+    """Laws that are not checked for the pass."""
 
 
 TRIALS = (

@@ -1,4 +1,4 @@
-"""--fx-annotate: what passes did is reported to a pull request."""
+"""--fx-annotate: results of passes are reported to a pull request."""
 
 from __future__ import annotations
 

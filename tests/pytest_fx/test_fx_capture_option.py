@@ -1,4 +1,4 @@
-"""``--fx-capture`` chooses how models come in: by symbolic tracing, through ``torch.export``, or what takes them."""
+"""``--fx-capture`` chooses how models are captured: by tracing, by ``torch.export``, or by the first that works."""
 
 import json
 

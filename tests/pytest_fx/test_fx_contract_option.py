@@ -1,4 +1,4 @@
-"""--fx-contract, --fx-rtol, --fx-atol: what passes are held to."""
+"""--fx-contract, --fx-rtol, --fx-atol: the contract of passes."""
 
 import pytest
 

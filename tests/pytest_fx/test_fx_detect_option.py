@@ -1,4 +1,4 @@
-"""--fx-detect: how small a change of the outputs a green verdict would have caught, and what it is held to."""
+"""--fx-detect: the smallest change of outputs that a green verdict would have caught, and its verification."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""--fx-device: where programs run."""
+"""--fx-device: the device of programs."""
 
 import pytest
 import torch

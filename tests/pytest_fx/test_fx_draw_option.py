@@ -1,4 +1,4 @@
-"""--fx-draw: pages of models, and of what passes do with them."""
+"""--fx-draw: pages of models, and of the changes of passes."""
 
 from __future__ import annotations
 

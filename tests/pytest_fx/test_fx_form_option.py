@@ -1,4 +1,4 @@
-"""``--fx-form`` says in which form passes get the model, where they do not show it themselves."""
+"""``--fx-form``: the form of the model that passes get, if they do not show it themselves."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""--fx-inference: passes for inference, and what is said of gradients without it."""
+"""--fx-inference: passes for inference, and the advice on gradients without it."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""--fx-isolate: a pass that ends its process, hangs or takes too much memory fails one test, and the others go on."""
+"""--fx-isolate: a pass that ends its process, hangs or takes too much memory fails one test, and the others run."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""--fx-memory-limit: what a test may need in a child process."""
+"""--fx-memory-limit: the memory of a test in a child process."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""--fx-seed: where example inputs are drawn from."""
+"""--fx-seed: the seed of example inputs."""
 
 import pytest
 

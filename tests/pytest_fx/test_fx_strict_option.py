@@ -33,7 +33,7 @@ class Drop(RewritingPass):
 
 @pytest.fixture
 def less(pytester):
-    """A folder with the record of a run in which the passes changed more than they do now."""
+    """A folder with the record of a run whose passes changed more than now."""
 
     def run(*options):
         options = options or OPTIONS

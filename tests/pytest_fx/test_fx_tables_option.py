@@ -1,4 +1,4 @@
-"""--fx-tables: the evaluation is measured row by row, and written from what was measured."""
+"""--fx-tables: the evaluation is measured row by row, and written from the records."""
 
 import errno
 import json

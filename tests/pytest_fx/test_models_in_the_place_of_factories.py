@@ -1,4 +1,4 @@
-"""A module, or a pair of one and its inputs, in the place of a factory; what its inputs are, and how they unpack."""
+"""A module, or a pair of a module and inputs, in place of a factory; its inputs, and how they unpack."""
 
 import pytest
 

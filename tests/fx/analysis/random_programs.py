@@ -1,4 +1,4 @@
-"""Random small programs full of views, writes, containers, modules and unknown functions, and what is seen of a run."""
+"""Random small programs full of views, writes, containers, modules and unknown functions, and the results of a run."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ declared = declare_pure(lambda x: x)
 
 
 def shares(make: Callable[[fx.Graph, fx.Node], fx.Node], kind: Any = torch.Tensor, root: Any = None) -> bool:
-    """Return whether what ``make`` makes of an input may share memory with it."""
+    """Return whether the node from ``make`` may share memory with the input."""
     graph = fx.Graph(owning_module=root)
     x = graph.placeholder("x", kind)
     new = make(graph, x)

@@ -1,4 +1,4 @@
-"""Programs with ``torch.cond`` in them: what looks at kernels sees those of its parts."""
+"""Programs with ``torch.cond``: analyses of kernels include those of its branches."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ X = torch.ones(250)  # 1000 bytes
 
 @pytest.fixture
 def program() -> fx.GraphModule:
-    """Does one thing or another, as the sum of the elements of its input decides."""
+    """Takes one of two branches by the sum of the input's elements."""
     root = torch.nn.Module()
     root.then = fx.symbolic_trace(lambda x: ((x + 1) * 2,))
     root.otherwise = fx.symbolic_trace(lambda x: (x.bernoulli(0.5),))

@@ -1,4 +1,4 @@
-"""Calls of kernels: what they are given, and from how far away."""
+"""Calls of kernels: their operands, and the reuse distance of memory."""
 
 from __future__ import annotations
 

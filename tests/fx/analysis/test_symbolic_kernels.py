@@ -1,4 +1,4 @@
-"""Kernels on symbolic sizes: each is run once for the same arguments, and what was written or asked since counts."""
+"""Kernels on symbolic sizes: each runs once for the same arguments; later writes and queries count."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sizes as expressions in the user's names, and what must hold of them."""
+"""Sizes as expressions in the user's names, and the constraints on them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of equal spellings: every row gives the bits of what it replaces, and the groups become one call."""
+"""The table of equal spellings: every row has the same bits as the call it replaces, and groups become one call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Places in which a program can keep a value of a call: each with how it is written there, and how it is read."""
+"""Places where a program can keep a value of a call, each with functions that write and read it."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ class Place:
     get: Callable[[], Any]
     """Returns the value that is kept there, or ``None``."""
     owner: nn.Module | None = None
-    """The module that the place belongs to, if it is one that a model has to have."""
+    """The module that owns the place, if the model has to contain it."""
     line: int = 0
-    """The line that keeps the value, where a message names it."""
+    """The line that keeps the value, if a message names it."""
     is_cache: bool = False
-    """Whether what it held may be gone after a capture, or be there though it was not."""
+    """Whether a capture may drop the old value or leave a new one."""
 
 
 PLACES: dict[str, Callable[[], Place]] = {}

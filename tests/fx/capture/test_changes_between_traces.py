@@ -169,7 +169,7 @@ def program(x):
 
 
 def test_exceptions_are_watched_in_a_module_that_is_loaded_again(module: Callable[[str], types.ModuleType]) -> None:
-    """Its code is equal to what it was, and not the same."""
+    """The new code object is equal to the old one, and not identical."""
     programs = [module(HANDLING).program for _ in range(3)]
     assert len({id(program.__code__) for program in programs}) == 3
     for program in programs:
@@ -243,7 +243,7 @@ def test_a_replaced_module_call_is_used_outside_of_traces(kind: str, monkeypatch
 
 
 def test_a_module_that_has_run_is_captured_and_runs_again() -> None:
-    """Python remembers what it has found in a class, and in those below it."""
+    """Python caches look-ups in a class and its subclasses."""
     kinds = [nn.ReLU, nn.Tanh, nn.GELU, nn.Sigmoid, nn.Identity, nn.SELU, nn.ELU, nn.Softplus]
     model, x, call = nn.Sequential(*(kind() for kind in kinds)), torch.ones(1), nn.Module.__call__
     for _ in range(8):

@@ -90,7 +90,7 @@ def test_a_tracer_may_make_proxies_without_a_factory() -> None:
 
 @pytest.mark.thorough
 def test_a_trace_inside_a_function_that_is_compiled_is_like_any_other() -> None:
-    """Dynamo leaves it alone, and what it calls: `torch.compile` takes seconds."""
+    """Dynamo skips the function and its callees: `torch.compile` takes seconds."""
     holder = Holder(Scaled())
 
     def function(x: torch.Tensor) -> torch.Tensor:

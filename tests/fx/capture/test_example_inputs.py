@@ -1,4 +1,4 @@
-"""Capture with example inputs: what the program asks is answered for them, and the answers are guarded."""
+"""Capture with example inputs: they answer the program's questions, and the answers are guarded."""
 
 from __future__ import annotations
 

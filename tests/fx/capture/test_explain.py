@@ -1,4 +1,4 @@
-"""``fx.explain``: every obstacle of a program at once, and what lies between them."""
+"""``fx.explain``: every obstacle of a program at once, and the nodes between them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Exceptions that the traced code handles are refused where capture causes them, and reported where a run does."""
+"""Handled exceptions of the traced code: refused if the capture causes them, reported if a run does."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ X = torch.linspace(-1, 2, 12).reshape(3, 4)
 
 
 class Mapped(nn.Module):
-    """Maps a function that reads a parameter, a buffer and a value of what is around it."""
+    """Maps a function that reads a parameter, a buffer and a value of the outer function."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -50,7 +50,7 @@ class Mapped(nn.Module):
 
 
 class Chosen(nn.Module):
-    """Takes one of two parts, as a value decides."""
+    """Takes one of two branches by a value."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -61,7 +61,7 @@ class Chosen(nn.Module):
 
 
 class Checkpointed(nn.Module):
-    """Keeps nothing of what it computes for the backward pass."""
+    """Saves nothing for the backward pass."""
 
     def __init__(self, inner: nn.Linear) -> None:
         super().__init__()
@@ -291,7 +291,7 @@ def test_a_call_returns_the_structure_of_its_function() -> None:
 
 @dataclass
 class Boxes:
-    """A class that torch takes apart, once it is registered."""
+    """A class that torch flattens once it is registered."""
 
     corners: Any
     sizes: Any

@@ -1,4 +1,4 @@
-"""Keyword-only parameters stay so in a captured program, and positional arguments go where eager has them."""
+"""Keyword-only parameters stay keyword-only in a captured program, and positional ones keep their places."""
 
 import copy
 import inspect
@@ -36,7 +36,7 @@ class Scaled(torch.nn.Module):
 
 @pytest.fixture(params=["captured", "retraced", "transformed", "copied", "pickled", "saved"])
 def remake(request, tmp_path):
-    """The ways that a captured program goes."""
+    """Return a function that copies a captured program in one of these ways."""
 
     def saved(program):
         fx.save(program, tmp_path / "program.fx")

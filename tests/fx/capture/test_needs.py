@@ -1,4 +1,4 @@
-"""A second run of a program, which records otherwise what the first one was refused for; there is no third one."""
+"""The second run of a program, which represents the values refused by the first in another way; there is no third."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ import fx
 
 
 class Holding(nn.Module):
-    """A buffer, a parameter, and what is computed of them."""
+    """A buffer, a parameter, and a computation on them."""
 
     def __init__(self, compute: Callable[[Holding, torch.Tensor], Any]) -> None:
         super().__init__()

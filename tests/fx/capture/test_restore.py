@@ -51,7 +51,7 @@ class Remembering(Keeping):
 
 
 class Refused(Keeping):
-    """Keeps a value, and does what no capture takes."""
+    """Keeps a value, and then does something that no capture accepts."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         self.put(x * 2)
@@ -98,7 +98,7 @@ def is_traced(value: Any) -> bool:
 
 
 def expect_as_before(place: Place, way: str, kind: Any, is_warm: bool) -> None:
-    """Capture a model, which may be refused: eager gives what it gave, and nothing traced is left."""
+    """Capture a model, which may be refused; check that eager is unchanged and that no traced value is left."""
     model = kind(place)
     if is_warm:
         model(X)
@@ -122,7 +122,7 @@ QUICK = [
     pytest.param(place, way, marks=() if (number + number // len(WAYS)) % 3 == 0 else (pytest.mark.thorough,))
     for number, (place, way) in enumerate(TABLE)
 ]
-"""The table of places; by default each place is tried in three ways, and each way in a third of them."""
+"""The table of places; by default three ways are tried for each, and a third of the places for each way."""
 
 
 @pytest.mark.parametrize("place, way", QUICK)
@@ -149,7 +149,7 @@ def arranged(size: Any, dtype: Any, device: Any, rank: Any) -> tuple[Any, ...]:
 
 
 class Cached(nn.Module):
-    """Asks a cache by what is traced of a tensor, as einops does."""
+    """Looks up a cache by traced values of a tensor, as einops does."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x.reshape(-1) * arranged(x.shape[1], x.dtype, x.device, x.ndim)[-1]

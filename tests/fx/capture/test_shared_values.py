@@ -1,4 +1,4 @@
-"""Augmented assignments write where somebody can tell, and make a new tensor where nobody can."""
+"""Augmented assignments write in place if that is visible, and make a new tensor otherwise."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ import fx
 
 
 class Sized:
-    """Something whose method has the name of a tensor's."""
+    """An object whose method has the name of a tensor's."""
 
     def view(self, *sizes: Any) -> int:
         return len(sizes)

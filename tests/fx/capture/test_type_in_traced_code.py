@@ -1,4 +1,4 @@
-"""``type`` in traced code, where it is not asked for the class of a traced value: it stays what Python makes of it."""
+"""``type`` in traced code, except for the class of a traced value: it works as in Python."""
 
 import functools
 import inspect

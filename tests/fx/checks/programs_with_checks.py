@@ -63,7 +63,7 @@ def key_error(x: torch.Tensor, y: torch.Tensor) -> None:
 
 
 class SizeError(ValueError):
-    """An exception that adds nothing to what Python does with its arguments."""
+    """An exception with Python's own handling of its arguments."""
 
 
 def own_exception(x: torch.Tensor, y: torch.Tensor) -> None:
@@ -121,4 +121,4 @@ FORMATTED = [
     key_error, own_exception, joined, message_set_before, containers, braces, value_itself, named_expression, called,
     called_by_name, of_a_size_asked_for_before,
 ]  # fmt: skip
-"""Checks of ``x``, 2x3x4x5, and ``y``, 5 positive numbers, whose messages say what they found."""
+"""Checks of ``x``, 2x3x4x5, and ``y``, 5 positive numbers, whose messages name the values."""

@@ -78,7 +78,7 @@ for comparison in ("eq", "ne", "lt", "le", "gt", "ge"):
 
 
 CASES: list[tuple[Callable[..., Any], list[str] | None]] = []
-"""A program of one traced value, and what it writes down; None if it is refused."""
+"""A program of one traced value, and its expected log; None if it is refused."""
 
 
 def case(*expected: str, refused: bool = False) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

@@ -1,4 +1,4 @@
-"""Text that is made of traced values goes into messages; where something may be decided by it, it is asked for."""
+"""Text made of traced values goes into messages; if control flow may depend on it, it is guarded or refused."""
 
 # ruff: noqa: UP031, UP032 - how text is made is what matters here
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Programs written as Python packages: they import without tracing and are what was written, or nothing is written."""
+"""Programs written as Python packages: they import without tracing and equal the original, or nothing is written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arguments, targets and names in generated code: every kind comes back equal, and none brings text of its own."""
+"""Arguments, targets and names in generated code: every kind comes back equal, and none injects code."""
 
 from __future__ import annotations
 
@@ -262,7 +262,7 @@ def test_defaults_arrive() -> None:
 
 
 class EvilText(str):
-    """A string that lies wherever it is asked for itself."""
+    """A string whose methods misreport its text."""
 
     __slots__ = ()
 
@@ -394,7 +394,7 @@ ALLOWED = (
 
 @pytest.fixture
 def canary(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Holds something once hostile text has been run."""
+    """Non-empty once injected text has run."""
     caught: list[int] = []
     monkeypatch.setattr(builtins, "canary", caught, raising=False)
     return caught

@@ -24,7 +24,7 @@ class Block(nn.Module):
 
 
 class Blocks(nn.Module):
-    """Equal blocks, and one that differs."""
+    """Equal blocks, and a different one."""
 
     def __init__(self, count: int = 3) -> None:
         super().__init__()

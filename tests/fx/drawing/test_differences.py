@@ -1,4 +1,4 @@
-"""fx.drawing.pass_history and fx.drawing.difference: what each pass did with each node."""
+"""fx.drawing.pass_history and fx.drawing.difference: the fate of each node in each pass."""
 
 from __future__ import annotations
 
@@ -74,14 +74,14 @@ def doubled():
 
 
 def moved_relu(program):
-    """A pass that runs one operation earlier and leaves all as it is."""
+    """A pass that only moves one operation forward."""
     nodes = {node.name: node for node in program.graph.nodes}
     nodes["b"].append(nodes["exp"])
     program.recompile()
 
 
 def rebuilt(program):
-    """A pass that copies what there is, by a transformer."""
+    """A pass that copies the program, by a transformer."""
     return fx.Transformer(program).transform()
 
 

@@ -31,7 +31,7 @@ def words(text: str) -> list[str]:
 
 
 def hostile() -> fx.GraphModule:
-    """A program whose names and arguments mean something to XML, to DOT and to JavaScript."""
+    """A program whose names and arguments have a meaning in XML, DOT and JavaScript."""
     program = fx.symbolic_trace(Blocks(1))
     relu = program.graph.find_nodes(op="call_function", target=torch.relu)[0]
     relu.name = HOSTILE
@@ -174,7 +174,7 @@ def fused(tmp_path: Path, name: str = "resnet_tiny") -> str:
 
 
 def boxes(text: str) -> dict[str, set[tuple[str, str]]]:
-    """For each name of a node where it stands in the panes that have it."""
+    """Return, for each node's name, its places in the panes that contain it."""
     by_key: dict[str, set[tuple[str, str]]] = {}
     for pane in re.split(r'<g transform="', text)[1:]:
         for x, y, name in re.findall(

@@ -1,4 +1,4 @@
-"""On random programs what passes did adds up, and every picture is well formed and holds all nodes."""
+"""On random programs the changes of passes add up, and every picture is well formed and has all nodes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""fx.drawing.drawn_program: what is read of a program to be drawn."""
+"""fx.drawing.drawn_program: the contents of a program for a drawing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""fx.drawing.rows and fx.drawing.placement: what stands where."""
+"""fx.drawing.rows and fx.drawing.placement: the places of nodes."""
 
 from __future__ import annotations
 

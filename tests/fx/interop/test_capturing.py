@@ -1,4 +1,4 @@
-"""``fx.capture`` takes a model symbolically where that can be, else through ``torch.export``, and says what it did."""
+"""``fx.capture`` captures symbolically if it can, else through ``torch.export``, and records the way."""
 
 # No postponed annotations: exporting reads them.
 
@@ -26,7 +26,7 @@ X = torch.linspace(-1.0, 2.0, 12).reshape(3, 4)
 
 
 class PerColumn(nn.Module):
-    """Reads a size as a number of Python's, which no traced value is; with state of each kind."""
+    """Reads a size as a Python number, which a traced value is not; with state of each kind."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -44,7 +44,7 @@ class PerColumn(nn.Module):
 
 
 class PerSample(nn.Module):
-    """Does as many steps as there are samples: exported, it takes one number of them."""
+    """Runs one step a sample: an exported program has a fixed number of samples."""
 
     def forward(self, x: Any) -> Any:
         for _ in range(int(x.shape[0])):
@@ -60,7 +60,7 @@ class InRows(nn.Module):
 
 
 class Branching(nn.Module):
-    """Branches on values, which no way takes."""
+    """Branches on values, which every way refuses."""
 
     def forward(self, x: Any) -> Any:
         return x if x.sum() > 0 else -x
@@ -201,7 +201,7 @@ def test_a_model_that_every_way_refuses_raises_one_error_with_each_cause_the_lin
 
 
 class Record:
-    """A class whose structure no library knows."""
+    """A class that is registered with no library."""
 
     def __init__(self, value: Any) -> None:
         self.value = value
@@ -229,7 +229,7 @@ class Settings:
 
 
 class Caching(nn.Module):
-    """Returns what its next call could begin with, unless its settings say that it should not."""
+    """Returns a cache for the next call unless its settings disable that."""
 
     def __init__(self, config: Settings) -> None:
         super().__init__()
@@ -267,7 +267,7 @@ def test_a_cache_that_a_graph_can_hold_is_returned() -> None:
 
 
 def by_settings(forward: Any) -> Any:
-    """Let the settings decide what a call does not, as transformers does."""
+    """Use the settings for arguments that a call omits, as transformers does."""
 
     @functools.wraps(forward)
     def decided(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -400,7 +400,7 @@ def test_a_way_that_there_is_not_is_refused_with_those_there_are() -> None:
 
 
 class Anchored(nn.Module):
-    """Keeps anchors for the last shape in a class attribute, and makes them anew for another one."""
+    """Caches anchors for the last shape in a class attribute, and recomputes them for another one."""
 
     shape: Any = None
     anchors = torch.empty(0)

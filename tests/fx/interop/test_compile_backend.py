@@ -128,7 +128,7 @@ def conv_net() -> torch.nn.Module:
 
 
 class Fused:
-    """A backend that fuses, and what it made and said each time."""
+    """A backend that fuses, and its programs and reports."""
 
     def __init__(self) -> None:
         self.programs: list[fx.GraphModule] = []

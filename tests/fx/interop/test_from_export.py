@@ -1,4 +1,4 @@
-"""Exported programs become ours, compute what eager computes, and check what they were exported for."""
+"""Exported programs become ours, equal eager, and check the conditions of their export."""
 
 # No postponed annotations: exporting reads them.
 
@@ -208,7 +208,7 @@ X = torch.linspace(-1, 2, 8).reshape(2, 4)
 
 
 class Chosen(nn.Module):
-    """One of two parts, which have state and constants."""
+    """A branch with state and constants."""
 
     def __init__(self) -> None:
         super().__init__()

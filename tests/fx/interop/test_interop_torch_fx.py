@@ -1,4 +1,4 @@
-"""Programs come from torch.fx and go there with all that belongs to them; what cannot is refused."""
+"""Programs are converted from and to torch.fx with all their state; others are refused."""
 
 from __future__ import annotations
 

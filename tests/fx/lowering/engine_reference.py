@@ -50,7 +50,7 @@ class ReadBack(TensorRT):
 
 
 class RecordingNetwork(TensorRTNetwork):
-    """A network that knows what weights each layer was given."""
+    """A network that records the weights of each layer."""
 
     def __init__(self, region: GraphModule, precision: torch.dtype | None) -> None:
         super().__init__(region, precision)
@@ -66,7 +66,7 @@ class RecordingNetwork(TensorRTNetwork):
 
 
 class NetworkReference(nn.Module):
-    """Computes what a network says."""
+    """Computes the outputs of a network definition."""
 
     _leaf_reason: ClassVar[str] = "it stands for an engine"
     _is_impure: ClassVar[bool] = False
@@ -111,7 +111,7 @@ class NetworkReference(nn.Module):
 
 
 class _Unreadable:
-    """A layer whose weights cannot be read back, with those that it was given."""
+    """A layer whose weights cannot be read back, with the weights that were set."""
 
     def __init__(self, layer: Any, given: tuple[Tensor, ...]) -> None:
         self._layer = layer

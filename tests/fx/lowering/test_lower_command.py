@@ -1,4 +1,4 @@
-"""``python -m fx lower --dry-run``: what a backend would take, from the command line."""
+"""``python -m fx lower --dry-run``: the operations that a backend would take."""
 
 from __future__ import annotations
 

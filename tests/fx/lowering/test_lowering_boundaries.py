@@ -1,4 +1,4 @@
-"""Values that cannot be handed to a region, or returned by one, are computed on both sides of its boundary."""
+"""Values that cannot cross the boundary of a region are computed on both sides of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writes in place become new values exactly where nobody can tell."""
+"""In-place writes become new values exactly where they are invisible."""
 
 from __future__ import annotations
 

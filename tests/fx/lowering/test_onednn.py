@@ -1,4 +1,4 @@
-"""oneDNN: layers take up what follows them, layouts are restored, and every input that worked still works."""
+"""oneDNN: layers absorb the operations after them, layouts are restored, and all valid inputs still work."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def lower(module: Any) -> GraphModule:
 
 
 def assert_lowered_same(module: nn.Module, *inputs: Tensor) -> GraphModule:
-    """The lowered program, which computes what the module does and leaves its inputs as they are."""
+    """Return the lowered program after checking that it equals the module and leaves its inputs unchanged."""
     lowered, copies = lower(module), [tensor.clone() for tensor in inputs]
     with torch.no_grad():
         assert_close(lowered(*copies), module(*inputs))

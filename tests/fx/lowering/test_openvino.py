@@ -1,4 +1,4 @@
-"""OpenVINO: what it takes it computes as PyTorch does, engines follow sizes and weights, and all inputs still work."""
+"""OpenVINO: lowered operations equal PyTorch, engines follow sizes and weights, and all valid inputs still work."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ NETS: dict[str, tuple[Callable[[], nn.Module], torch.Size]] = {
 
 @pytest.fixture
 def conversions(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The layers whose kernel was given another layout than the one that it wants."""
+    """Return the layers whose kernel got another layout than it wants."""
     results: list[str] = []
     find = PackedWeights.find
 
@@ -108,7 +108,7 @@ def test_a_size_that_comes_again_gets_a_layout_of_its_own(conversions: list[str]
 
 
 class Packing:
-    """Packs by noting for what, and says that the layout depends on ``kind`` of it."""
+    """Packs by recording the request, and reports a layout that depends on its ``kind``."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, kind: Callable[[int, torch.Size], int]) -> None:
         self.made: list[tuple[int, int]] = []

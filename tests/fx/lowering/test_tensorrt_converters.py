@@ -1,4 +1,4 @@
-"""Each converter of TensorRT builds a network that computes what PyTorch does, also where sizes vary."""
+"""Each converter of TensorRT builds a network that equals PyTorch, also for varying sizes."""
 
 from __future__ import annotations
 

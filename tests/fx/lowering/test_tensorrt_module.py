@@ -1,4 +1,4 @@
-"""``TensorRTModule``, on a stand-in for the library whose engines double what they are given, in memory of the CPU."""
+"""``TensorRTModule``, on a stand-in for the library whose engines double their inputs, in CPU memory."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ EXAMPLES = 40 if hypothesis.settings().max_examples > 100 else 15  # 100 is Hypo
 
 
 class TakesAll(ReadBack):
-    """The backend, which also takes small regions, but leaves out what rounds to few digits: PyTorch does so often."""
+    """The backend, which also takes small regions, but no operations that round to few digits."""
 
     __slots__ = ()
     min_size: ClassVar[int] = 1
@@ -42,7 +42,7 @@ class TakesAll(ReadBack):
 
 
 class OfOneType(nn.Module):
-    """A network, for inputs of the types that it is for; with others, which engines refuse, laws measure rounding."""
+    """A network for inputs of its own types; engines refuse other types, which the laws use to measure rounding."""
 
     _leaf_reason: ClassVar[str] = "it stands for an engine"
     _is_impure: ClassVar[bool] = False

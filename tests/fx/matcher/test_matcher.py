@@ -1,4 +1,4 @@
-"""Finding patterns: every spelling, all places, only them; and what is said about places that nearly match."""
+"""Pattern matching: every spelling, all places and only them, and the explanation of near misses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""fx.modules.attributes: what stands at a dotted path."""
+"""fx.modules.attributes: the object at a dotted path."""
 
 import pytest
 import torch

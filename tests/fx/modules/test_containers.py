@@ -1,4 +1,4 @@
-"""Containers of graph modules: children are found at once, and are the right ones whatever replaces them."""
+"""Containers of graph modules: children are found quickly, and are current after any replacement."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from fx.operators.facts import Operator
 from fx.operators.families import find_in_place, find_operator, is_one_of, operators, register_operator
 
 TENSORS = {F.prelu: torch.tensor([0.25]), torch.index_select: torch.tensor([1, 0])}
-"""Tensors that operators need behind their operands and other arguments."""
+"""Tensors that operators need after their operands and other arguments."""
 LEFT_OUT = {torch.batch_norm, F.batch_norm, F.affine_grid, F.grid_sample, F.glu}
 UNARY = [
     row
@@ -57,7 +57,7 @@ def call(row, value):
 
 
 def operand_for(row, shape, dtype=torch.float32):
-    """Numbers of its domain, between 0 and 1 where that has no ends."""
+    """Return numbers of the row's domain, between 0 and 1 if it is unbounded."""
     low, high = row.domain
     low = 0 if low is None else low
     high = low + 1 if high is None else high

@@ -1,4 +1,4 @@
-"""Small models with batch norm, their programs in both spellings, and what tests of the fusion say about them."""
+"""Small models with batch norm, their programs in both spellings, and assertions on their fusion."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def assert_close(program: fx.GraphModule, model: nn.Module, *inputs: Tensor, rto
 
 
 def assert_left_alone(program: fx.GraphModule, reason: str, pass_: FuseConvBN | None = None) -> None:
-    """Nothing changes, and the (first) batch norm's reason is the expected one."""
+    """Check that nothing changes, and that the (first) batch norm has the expected reason."""
     before, revision = names(program), program.graph.revision
     assert reasons(program, pass_)[0] == reason
     (pass_ or FuseConvBN())(program)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 @pytest.fixture
 def untouched() -> Iterator[Callable[[nn.Module], nn.Module]]:
-    """Registers models whose tensors must be bit for bit what they were when the test ends."""
+    """Registers models whose tensors must be bitwise unchanged at the end of the test."""
     watched: list[tuple[nn.Module, dict[str, Tensor], list[str]]] = []
 
     def watch(model: nn.Module) -> nn.Module:

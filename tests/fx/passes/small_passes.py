@@ -1,4 +1,4 @@
-"""Passes that tests of pipelines run: one that announces its edits, and ones that do not."""
+"""Passes for tests of pipelines: one announces its edits, the others do not."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class NegateEachRelu(RewritingPass):
 
 
 def double_the_result(graph_module: fx.GraphModule) -> None:
-    """Multiplies what a program returns by two, and says nothing of where that comes from."""
+    """Multiplies the result of a program by two, without recording an origin."""
     graph = graph_module.graph
     output = graph.output_node()
     with graph.inserting_before(output):

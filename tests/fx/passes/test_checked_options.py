@@ -1,4 +1,4 @@
-"""Options of every pass, made in Python with wrong values: one of our errors, whatever the pass does in its own."""
+"""Wrong values for options of every pass, set in Python: each raises one of our errors."""
 
 from __future__ import annotations
 
@@ -42,9 +42,7 @@ def _kinds(annotation: Any) -> tuple[Any, ...]:
 
 
 def _may_fit(annotation: Any, value: Any) -> bool:
-    """Return whether a value is of the kind of an option, so that only the pass itself can tell whether it makes
-    sense.
-    """
+    """Return whether a value is of an option's kind, so that only the pass itself can judge it."""
     kinds = _kinds(annotation)
     integer = isinstance(value, int) and not isinstance(value, bool)
     numbers = (integer and (int in kinds or float in kinds)) or (isinstance(value, float) and float in kinds)

@@ -1,4 +1,4 @@
-"""Operations whose value nothing uses are dropped, unless they have an effect that somebody sees."""
+"""Unused operations are dropped, unless they have a visible effect."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ EDITS = {
     "remove-identities": (Convolutions,),
     "split": (Convolutions, Attention, Stack),
 }
-"""Every pass, and what it edits."""
+"""Every pass, and the nodes it edits."""
 KEEPS_STATE = {
     "canonicalize", "eliminate-common-subexpressions", "fold-constants", "fold-into-modules", "overlap",
     "remove-checks", "remove-dead-code", "remove-identities",

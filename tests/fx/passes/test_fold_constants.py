@@ -32,7 +32,7 @@ Make = Callable[[fx.Graph, fx.Node], Any]
 
 
 def program_of(make: Make) -> fx.GraphModule:
-    """The program of one input ``x`` that returns what ``make`` makes."""
+    """Return the program of one input ``x`` that returns the node from ``make``."""
     graph = fx.Graph()
     x = graph.placeholder("x")
     graph.output(make(graph, x))
@@ -41,7 +41,7 @@ def program_of(make: Make) -> fx.GraphModule:
 
 
 def plus(make: Make) -> Make:
-    """The input plus what ``make`` makes."""
+    """The input plus the node from ``make``."""
     return lambda graph, x: graph.call_function(operator.add, (x, make(graph, x)))
 
 

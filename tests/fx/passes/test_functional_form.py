@@ -1,4 +1,4 @@
-"""Writes in place become new values exactly where nobody can tell."""
+"""In-place writes become new values exactly where they are invisible."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fx.passes.functional_form import make_functional, written_operand
 
 
 def functional(function: Callable[..., Any], *inputs: Tensor) -> fx.GraphModule:
-    """The program without what could be replaced; it computes the same, and writes the same to its inputs."""
+    """Return the functional form after checking that its results and its writes to inputs are the same."""
     program = canonical_form(fx.symbolic_trace(function)).graph_module
     make_functional(program, lambda node: True)
     program.graph.lint()

@@ -86,7 +86,7 @@ class Block(nn.Module):
 
 
 class Freezing(nn.Module):
-    """Decides what ``train()`` does: its program checks the mode of each layer."""
+    """Overrides ``train()``: its program checks the mode of each layer."""
 
     def __init__(self) -> None:
         super().__init__()

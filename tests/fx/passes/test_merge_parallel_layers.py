@@ -1,4 +1,4 @@
-"""Layers that read the same value become one; those that must not are left alone, with the reason."""
+"""Layers that read the same value become one; others are left alone, with the reason."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def reasons(program: fx.GraphModule, **options: int) -> dict[str, str]:
 
 
 def assert_merged(model: nn.Module, x: Tensor, capture: Any = fx.symbolic_trace, layers: int = 1) -> fx.GraphModule:
-    """As many layers are left as given, and the program computes what the model does."""
+    """Check the number of layers that are left, and that the program equals the model."""
     program = capture(model)
     expected = model(x)
     assert MergeParallelLayers()(program) is program

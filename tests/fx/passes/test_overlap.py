@@ -256,7 +256,7 @@ def test_an_error_surfaces_at_the_wait_and_names_the_users_line():
 
 
 def test_a_second_answer_of_a_server_does_not_change_the_first():
-    """Answers are those of futures, which take one."""
+    """Answers come from futures, which accept one."""
     ignored = []
 
     def answer(future, values):
@@ -408,7 +408,7 @@ def test_collectives_start_when_their_input_is_there_and_are_waited_for_when_the
 
 
 def test_unmoved_calls_keep_their_order_among_starts_and_waits():
-    """A rank that waited for one reduction before it starts another one, as it did not, could wait forever."""
+    """A rank that waits for one reduction before it starts the next, against the program's order, could hang."""
     all_reduce, wait_tensor = (
         getattr(torch.ops._c10d_functional, name).default for name in ("all_reduce", "wait_tensor")
     )

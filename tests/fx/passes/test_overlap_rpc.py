@@ -29,7 +29,7 @@ def model(x, ids):
 
 
 class Answers:
-    """In the place of the agent: computes when it is waited for, and notes what it is asked."""
+    """A stand-in for the agent: computes when it is waited for, and logs the requests."""
 
     def __init__(self):
         self.asked = []

@@ -110,7 +110,7 @@ def test_random_programs_are_divided_into_regions_that_run(seed: int) -> None:
 
 
 def joinable(graph: fx.Graph, regions: list[list[fx.Node]]) -> int:
-    """Pairs of regions, one of which feeds the other, that could be one."""
+    """Return the number of pairs of connected regions that could be one."""
     count = 0
     for region in regions:
         users = {user for node in region for user in node.users}
@@ -130,7 +130,7 @@ def test_hardly_any_regions_that_feed_one_another_could_be_one() -> None:
 
 
 def test_dividing_takes_as_many_steps_an_operation_in_long_programs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Counted are look-ups of inputs, which every sweep makes."""
+    """Steps are counted as look-ups of inputs, which every sweep makes."""
     from fx.passes import partition
 
     steps = []

@@ -18,7 +18,7 @@ from fx.passes.pipeline import PassPipeline
 
 
 def refused(pass_: Any, program: fx.GraphModule | None = None) -> str:
-    """The message with which a pipeline refuses a pass that comes second."""
+    """Return the message with which a pipeline refuses a second pass."""
     with pytest.raises(PassError) as caught:
         PassPipeline([change_nothing, pass_]).run(captured() if program is None else program)
     return str(caught.value)
@@ -314,7 +314,7 @@ def test_an_exception_without_words_is_named_by_its_type() -> None:
 
 
 class Fails:
-    """A pass one of whose attributes cannot be read."""
+    """A pass with an attribute that cannot be read."""
 
     def __init__(self, attribute: str) -> None:
         self.attribute = attribute

@@ -16,7 +16,7 @@ from fx.passes.ranks import find_ranks
 
 
 def rank_of(function: Callable[[Any], Any] | nn.Module) -> int | None:
-    """The rank of what a traced program returns."""
+    """Return the rank of a traced program's result."""
     program = fx.symbolic_trace(function)
     return find_ranks(program).get(program.graph.output_node().args[0])
 

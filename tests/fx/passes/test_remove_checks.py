@@ -1,4 +1,4 @@
-"""Recorded checks and what only they used are dropped, and nothing else."""
+"""Recorded checks and the values that only they use are dropped, and nothing else."""
 
 from __future__ import annotations
 

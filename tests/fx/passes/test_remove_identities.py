@@ -1,4 +1,4 @@
-"""Operations that return what they are given are dropped; what only looks like one stays, with the reason."""
+"""Operations that return their operand are dropped; lookalikes stay, with the reason."""
 
 from __future__ import annotations
 

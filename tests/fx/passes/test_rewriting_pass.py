@@ -32,7 +32,7 @@ class NegateEachRelu(RewritingPass):
 
 
 class EditsFirst(RewritingPass):
-    """Says what it did when it is done."""
+    """Announces its edits after making them."""
 
     def rewrites(self, graph_module: fx.GraphModule) -> Iterator[Edit]:
         for node in graph_module.graph.find_nodes(op="call_function", target=torch.relu):

@@ -1,4 +1,4 @@
-"""Programs of which sets of nodes become submodules while everything else stays."""
+"""Sets of nodes of a program become submodules, and everything else stays."""
 
 from __future__ import annotations
 

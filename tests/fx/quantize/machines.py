@@ -33,7 +33,7 @@ LIMITS: dict[str, dict[str, str]] = {
 """Variables of the environment by the instructions that they allow; a processor with fewer uses its own."""
 TESTS = ("tests/fx/quantize", "tests/fx/lowering", "fx/quantize", "fx/lowering")
 LEFT_OUT = ("--ignore-glob=*openvino*",)
-"""OpenVINO mixes kernels under a limit with such as ask the processor itself, and ends the process in some (2026.4)."""
+"""Under a limit OpenVINO mixes in kernels that query the processor itself, and ends the process in some (2026.4)."""
 
 
 def accuracy(folder: Path | None = None) -> dict[str, Any]:

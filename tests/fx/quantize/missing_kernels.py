@@ -40,7 +40,7 @@ PLATFORMS = {
 
 
 def take_away(platform: Platform) -> None:
-    """Leave torch what it has on a platform; ``fx`` must not be imported yet."""
+    """Remove the parts of torch that a platform lacks; ``fx`` must not be imported yet."""
     assert "fx" not in sys.modules
     if not platform.has_onednn:
         _torch._C._has_mkldnn = False
@@ -121,7 +121,7 @@ def checks(folder: Path) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Print what was found; for ``suite``, the exit status of the built-in suite is in it."""
+    """Print the results; those of ``suite`` include the exit status of the built-in suite."""
     platform, folder = PLATFORMS[sys.argv[1]], Path(sys.argv[2])
     take_away(platform)
     torch.set_num_threads(1)

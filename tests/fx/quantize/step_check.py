@@ -38,7 +38,7 @@ _EXACT = {add: torch.add, mul: torch.mul}
 
 
 class StepCheck(fx.Interpreter):
-    """Runs a quantized program and notes how far each operation is from what it means on float values, in steps."""
+    """Runs a quantized program and notes the distance of each operation from its float meaning, in steps."""
 
     def __init__(self, program: fx.GraphModule) -> None:
         super().__init__(program)

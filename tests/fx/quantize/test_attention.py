@@ -1,4 +1,4 @@
-"""Attention is split into what it consists of, which computes the same, and its projections are in 8 bits."""
+"""Attention is split into its parts with the same result, and its projections are in 8 bits."""
 
 import copy
 

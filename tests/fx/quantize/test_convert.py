@@ -218,7 +218,7 @@ def test_coarse_schemes_are_coarse():
 
 
 def inputs_of_layers(program):
-    """The largest integer that each call of a layer is summary its input should have, 255 where it is summary none."""
+    """Return the largest integer declared for the input of each call of a layer, 255 if none is declared."""
     return [node.kwargs.get("input_highest", 255) for node in program.graph.find_nodes(op="call_module")]
 
 

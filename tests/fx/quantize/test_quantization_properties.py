@@ -1,4 +1,4 @@
-"""Random programs and schemes: each operation on integers is what the reference form says, within one step."""
+"""Random programs and schemes: each operation on integers matches the reference form within one step."""
 
 from __future__ import annotations
 

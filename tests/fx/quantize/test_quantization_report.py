@@ -1,4 +1,4 @@
-"""All of a program's state and work is summary of, in 8 bits or not, with reasons."""
+"""The report accounts for all state and work of a program, in 8 bits or not, with reasons."""
 
 import pytest
 import torch

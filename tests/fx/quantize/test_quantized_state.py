@@ -52,7 +52,7 @@ def data():
 
 @pytest.fixture(params=[convert, reference])
 def pair(request, data):
-    """A program, and one of other weights that saw other data."""
+    """A program, and one with other weights and calibration data."""
     return [
         request.param(calibrated(model(seed), inputs))
         for seed, inputs in ((1, data), (2, torch.rand(8, 3, 8, 8) * 0.3 - 0.1))

@@ -1,4 +1,4 @@
-"""LSTM, GRU and RNN have weights in 8 bits, and compute what they compute in float, but for rounding."""
+"""LSTM, GRU and RNN have weights in 8 bits, and equal their float results up to rounding."""
 
 import copy
 import pickle

@@ -1,4 +1,4 @@
-"""In a program that is trained, values are rounded for those alone who will read integers."""
+"""In training, values are rounded only for readers that will read integers."""
 
 import copy
 
@@ -30,7 +30,7 @@ class Stream(nn.Module):
 
 
 def calibrated(model, data, scheme=SCHEME):
-    """The model prepared and prepared for training, both with ranges of the same data, and what it computes."""
+    """Return the model prepared, and prepared for training, with ranges of the same data, and its output."""
     program = fx.symbolic_trace(model.eval())
     prepared, training = prepare(program, scheme), prepare_qat(program, scheme).train()
     with torch.no_grad():

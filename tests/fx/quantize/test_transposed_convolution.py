@@ -1,4 +1,4 @@
-"""Transposed convolutions on integers are what they are on float values, with a scale for each output channel."""
+"""Transposed convolutions on integers match those on float values, with a scale for each output channel."""
 
 import itertools
 import pickle

@@ -32,7 +32,7 @@ def put_together(path: Path, header: dict[str, Any], text: str, rest: bytes) -> 
 
 
 def edited(program: fx.GraphModule, path: Path, edit: Callable[[Any], Any]) -> Path:
-    """The file of ``program`` with its JSON changed by ``edit``, in place or to what that returns."""
+    """Write ``program`` with its JSON changed by ``edit``, in place or to its return value."""
     serialization.save(program, path)
     header, stored, rest = take_apart(path)
     changed = edit(stored)

@@ -27,7 +27,7 @@ SMALL = 4096
 
 @serialization.allow
 class Stack(torch.nn.Module):
-    """Makes as many modules as it is asked for."""
+    """Makes the requested number of modules."""
 
     def __init__(self, depth: Any) -> None:
         super().__init__()
@@ -37,7 +37,7 @@ class Stack(torch.nn.Module):
 
 @serialization.allow
 class Table(torch.nn.Module):
-    """Makes a list as long as it is asked for."""
+    """Makes a list of the requested length."""
 
     def __init__(self, count: Any) -> None:
         super().__init__()
@@ -74,7 +74,7 @@ def memory(field: str) -> int:
 
 @contextmanager
 def within_budget() -> Iterator[None]:
-    """Fail if what is done inside takes too long or too much memory; memory without bound cannot be had."""
+    """Fail if the block takes too much time or memory; memory is limited."""
     if sys.platform != "linux":
         yield
         return

@@ -67,7 +67,7 @@ class Net(torch.nn.Module):
 
 
 class Root(torch.nn.Module):
-    """Holds what a test puts in."""
+    """Holds the values of a test."""
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__()

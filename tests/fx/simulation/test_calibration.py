@@ -1,4 +1,4 @@
-"""This machine as a device: what is measured, kept, refused elsewhere; kernels measured one by one."""
+"""This machine as a device: measurement, storage and refusal elsewhere; kernels measured one by one."""
 
 from __future__ import annotations
 

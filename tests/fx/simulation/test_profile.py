@@ -18,7 +18,7 @@ from tests.fx.simulation.calibrated import calibrated
 
 
 def ticking(step: float = 1.0) -> Callable[[], float]:
-    """A clock that goes on by ``step`` each time it is read."""
+    """A clock that advances by ``step`` at each reading."""
     now = [0.0]
 
     def read() -> float:

@@ -61,7 +61,7 @@ OVERHEADS = {
 
 
 class Wide(nn.Linear):
-    """A module whose class is known by the one that it is of."""
+    """A module whose class is recognized by its base class."""
 
 
 @pytest.mark.parametrize(

@@ -131,7 +131,7 @@ def _program(record: trial.Record, scale: int, unit: str) -> str:
 
 
 def _refusals(record: trial.Record) -> list[str]:
-    """Return why ways do not take a model, each once."""
+    """Return the reasons of the ways that refuse a model, each once."""
     causes = [*record.get("why", ()), *(why for way in trial.ALONE for why in record.get(way, {}).get("why", ()))]
     return list(dict.fromkeys(causes))
 
@@ -142,7 +142,7 @@ def _short(why: str) -> str:
 
 
 def _cell(value: object) -> str:
-    """A cell of the table, without what folders are called on this machine."""
+    """Return a cell of the table, without the names of folders on this machine."""
     text = re.sub(r"/\S*/(site-packages|\.venv-models)/", "", str(value).replace(f"{PACKAGES}/", ""))
     return text.replace("|", "\\|").replace("\n", " ")
 
@@ -159,7 +159,7 @@ def _one_of_each_family(models: Sequence[LibraryModel], known: Known) -> Iterabl
 
 
 def main() -> int:
-    """Try the models that are not known yet, and write the page; 1 if a program does not do what its model does."""
+    """Try the models without a result, and write the page; 1 if a program differs from its model."""
     parser = argparse.ArgumentParser(prog="make models", description=__doc__)
     parser.add_argument("--only", default="", help="only models in whose names this is")
     parser.add_argument("--again", action="store_true", help="try also those that are known")

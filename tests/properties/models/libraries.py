@@ -40,7 +40,7 @@ class LibraryModel:
     name: str
     """Its name in the library."""
     build: Callable[[], tuple[nn.Module, Inputs]]
-    """Makes it, in evaluation mode, and what makes its inputs."""
+    """Makes it, in evaluation mode, and the function that makes its inputs."""
 
     @property
     def attribute(self) -> str:
@@ -188,7 +188,7 @@ FAMILIES: Mapping[str, tuple[str, Mapping[str, Any], str]] = {
         "image and text",
     ),
 }  # fmt: skip
-"""Of each architecture the names of its classes begin with, its settings, and what it takes."""
+"""For each architecture: the prefix of its classes, its settings, and its inputs."""
 
 
 def _transformers() -> Iterator[LibraryModel]:

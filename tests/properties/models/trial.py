@@ -129,7 +129,7 @@ class _Comparison:
 
 
 def _answer(called: nn.Module, given: Any, whose: str) -> list[torch.Tensor] | str:
-    """The tensors that a call returns, or what it raises."""
+    """Return the tensors that a call returns, or the error that it raises."""
     args, kwargs = _call(given)
     torch.manual_seed(0)
     try:

@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "pytest_fx"))
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One pass, or one run, and what is right to say of it."""
+    """A pass or a run, and its right verdict."""
 
     item: str
     """The subject of the case, in a few words."""

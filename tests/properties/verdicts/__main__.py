@@ -15,7 +15,7 @@ RESULT = Path("results/verdicts.md")
 
 
 def table(rows: list[tuple[Case, str]]) -> str:
-    """The page: each case with what was reported of it."""
+    """Return the page: each case with its report."""
     right = sum(row.is_right(reported) for row, reported in rows)
     lines = [
         "# Verdicts",

@@ -1,4 +1,4 @@
-"""Runs with options: each acts and is reported, or is refused where it could not act."""
+"""Runs with options: each acts and is reported, or is refused if it cannot act."""
 
 from __future__ import annotations
 

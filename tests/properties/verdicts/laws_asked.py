@@ -55,11 +55,11 @@ KINDS: dict[str, Callable[[], PassRun]] = {
     "opaque module": lambda: PassRun.given(subject := _model(), subject.fresh()),
     "copies of the suite": lambda: PassRun.given(subject := _model(), subject.capture(), input_set_count=1),
 }
-"""Makes a run of each kind; copies of the suite are programs for which the number of input sets is said."""
+"""Makes a run of each kind; copies of the suite are programs with a set number of input sets."""
 
 
 def laws_asked() -> dict[str, dict[str, str]]:
-    """Return for each kind of subject what is said of each law that need not be demanded."""
+    """Return, for each kind of subject, the entry of each law that applies without a request."""
     by_kind: dict[str, dict[str, str]] = {}
     for kind, make in KINDS.items():
         pass_run = make()

@@ -1,4 +1,4 @@
-"""Runs of pytest in a user's folder, judged by what they print."""
+"""Runs of pytest in a user's folder, judged by their output."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ _QUICK = ("--fx-no-timing", "-k", "test_pass_keeps_its_contract")
 
 
 class Folder:
-    """A user's folder, and what pytest prints in it."""
+    """A user's folder, and the output of pytest in it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -114,7 +114,7 @@ class Folder:
         (self.path / name).write_text(text, "utf-8")
 
     def pytest(self, *arguments: str) -> str:
-        """Run pytest; what it prints, with every space single."""
+        """Return the output of pytest, with single spaces."""
         command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *arguments]
         environment = {**os.environ, "PYTHONPATH": _ROOT, "PYTHONDONTWRITEBYTECODE": "1"}
         ran = subprocess.run(
@@ -134,7 +134,7 @@ def folder(**files: str) -> Any:
 
 
 def says(text: str, *parts: str, never: tuple[str, ...] = ()) -> str:
-    """``said`` if each of the parts is in the text and none that must not be; else what is wrong."""
+    """Return ``said`` if the text has each required part and no forbidden one; else the fault."""
     wrong = [f"not said: {part}" for part in parts if part not in text]
     wrong += [f"said: {part}" for part in never if part in text]
     return wrong[0] if wrong else "said"

@@ -1,4 +1,4 @@
-"""``judge``: wrong candidates of each family are refused, right ones are not, and what cannot be judged is said so."""
+"""``judge``: wrong candidates of each family are refused, right ones are not, and others are reported as not judged."""
 
 import json
 import os

@@ -158,7 +158,7 @@ def mean_of_rows(graph_module: torch.fx.GraphModule) -> None:
 
 @planted("planted_models:inception", "torch.cat", "joined = torch.cat(")
 def sort_branches(graph_module: torch.fx.GraphModule) -> None:
-    """Branches are put behind each other in another order."""
+    """Branches are concatenated in another order."""
     node = _the(graph_module, torch.cat)
     by_one, three, five, pooled = node.args[0]
     _replace_by_call(node, torch.cat, [by_one, five, three, pooled], 1)
@@ -166,7 +166,7 @@ def sort_branches(graph_module: torch.fx.GraphModule) -> None:
 
 @planted("resnet_tiny", "%mul = call_function[torch.mul](%layer2_0_downsample_1, 1.01)", "else self.downsample(x)")
 def rescale_projection(graph_module: torch.fx.GraphModule) -> None:
-    """A new operation behind one layer, as calibration leaves one."""
+    """A new operation after one layer, as calibration leaves one."""
     node = _the(graph_module, "layer2.0.downsample.1")
     _replace_by_call(node, torch.mul, node, 1.01)
 
@@ -200,7 +200,7 @@ class FoldWithoutMean(RewritingPass):
 
 @planted("planted_models:in_place", "call_method[relu_]", "hidden.relu_()")
 class DropStatements(RewritingPass):
-    """A statement whose value nobody reads is dropped, and it wrote in place."""
+    """An unused statement is dropped, and it wrote in place."""
 
     def rewrites(self, graph_module):
         (node,) = graph_module.graph.find_nodes(op="call_method", target="relu_")
@@ -210,7 +210,7 @@ class DropStatements(RewritingPass):
 
 @planted("planted_models:inverted", "operator.sub", "return x - out")
 class SwapOperands(RewritingPass):
-    """A difference becomes another one, whose operands are the other way round."""
+    """The operands of a difference are swapped."""
 
     def rewrites(self, graph_module):
         (node,) = graph_module.graph.find_nodes(op="call_function", target=operator.sub)

@@ -79,7 +79,7 @@ class Attention(nn.Module):
 
 
 class SqueezeExcite(nn.Module):
-    """Channels are weighed by what the mean of the image says of them."""
+    """Channels are weighted by a function of the image's mean."""
 
     def __init__(self):
         super().__init__()
@@ -97,7 +97,7 @@ class SqueezeExcite(nn.Module):
 
 
 class Inception(nn.Module):
-    """Branches side by side, whose channels are put one behind the other."""
+    """Parallel branches with concatenated channels."""
 
     def __init__(self):
         super().__init__()
@@ -119,7 +119,7 @@ class Inception(nn.Module):
 
 
 class InPlace(nn.Module):
-    """Layers as NFNets have them: what an activation returns is scaled where it lies."""
+    """Layers as in NFNets: the output of an activation is scaled in place."""
 
     def __init__(self):
         super().__init__()

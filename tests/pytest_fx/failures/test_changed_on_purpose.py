@@ -1,4 +1,4 @@
-"""Localization where a pass changes several nodes together: what the next of them makes up for is not blamed."""
+"""Localization where a pass changes several nodes together: a change that a later one compensates is not blamed."""
 
 from __future__ import annotations
 

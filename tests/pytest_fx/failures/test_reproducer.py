@@ -1,4 +1,4 @@
-"""pytest_fx.failures.reproducer: what fails on a model is cut out, made small, and fails again from its own file."""
+"""pytest_fx.failures.reproducer: a failure on a model is cut out, shrunk, and reproduced from its own file."""
 
 import operator
 import os

@@ -182,7 +182,7 @@ def wrong_fold(graph_module: torch.fx.GraphModule) -> None:
 
 
 def wrong_gradient(graph_module: torch.fx.GraphModule) -> None:
-    """Nothing is learned behind this any more."""
+    """No gradient flows back from here."""
     for node in _calls(graph_module.graph, aten.mean.dim):
         with graph_module.graph.inserting_after(node):
             constant = graph_module.graph.call_function(aten.detach.default, (node,))

@@ -59,12 +59,12 @@ def drawn(strategy: st.SearchStrategy[Any], count: int) -> list[Any]:
 
 @cache
 def asked_for(*ops: Any) -> list[Program]:
-    """Programs with these operations, which several tests look at."""
+    """Return programs with these operations, for several tests."""
     return drawn(programs(ops=ops), 200 if MANY else 100)
 
 
 def smallest(condition: Callable[[Program], bool], **options: Any) -> Program:
-    """The program that the first one with ``condition`` shrinks to."""
+    """Return the shrunk form of the first program with ``condition``."""
     quick = settings(database=None, max_examples=2000, deadline=None)
     return find(programs(**options), condition, settings=quick, random=random.Random(0))
 
@@ -85,7 +85,7 @@ def sample() -> list[Program]:
 
 @pytest.fixture(scope="module")
 def simplest(sample: list[Program]) -> Program:
-    """The program that Hypothesis begins with, and shrinks to where nothing is asked for."""
+    """Return the simplest program, with which Hypothesis begins."""
     return sample[0]
 
 
@@ -630,7 +630,7 @@ PARTS = {
         },
     ),
 }
-"""Formulas whose siblings a reader of the source sees."""
+"""Formulas with siblings that are visible in the source."""
 
 
 @pytest.mark.thorough

@@ -1,4 +1,4 @@
-"""pytest_fx.harness.contracts: what each contract lets pass, and what it says when it does not."""
+"""pytest_fx.harness.contracts: the differences that each contract allows, and its messages."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""pytest_fx.harness.evaluation: what a program is called with, and what holds still meanwhile."""
+"""pytest_fx.harness.evaluation: the arguments of a call, and the process state during it."""
 
 import torch
 

@@ -31,7 +31,7 @@ MADE = {
 
 
 class Making(nn.Module):
-    """Multiplies what it makes in float32 by a weight."""
+    """Multiplies a value made in float32 by a weight."""
 
     def __init__(self, make) -> None:
         super().__init__()
@@ -123,7 +123,7 @@ def test_reinterpreting_memory_as_float32_is_not_a_cast():
 
 
 def shifting(gm):
-    """Add a hundred thousandth to what is multiplied."""
+    """Add a hundred thousandth to the operand of the product."""
     for node in list(gm.graph.find_nodes(op="call_function")) + list(gm.graph.find_nodes(op="call_method")):
         if node.name.startswith("matmul"):
             users = list(node.users)

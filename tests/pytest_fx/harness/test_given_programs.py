@@ -1,4 +1,4 @@
-"""Programs that were made elsewhere: other sizes of inputs, what a call leaves in buffers, and gradients."""
+"""Programs that were made elsewhere: other sizes of inputs, buffers after a call, and gradients."""
 
 import copy
 

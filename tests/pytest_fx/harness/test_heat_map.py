@@ -1,4 +1,4 @@
-"""pytest_fx.harness.heat_map: where in a tensor errors are."""
+"""pytest_fx.harness.heat_map: the places of errors in a tensor."""
 
 import math
 

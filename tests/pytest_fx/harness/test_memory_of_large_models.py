@@ -1,4 +1,4 @@
-"""The built-in suite on a model whose parameters are most of what it holds: how often they are there at a time."""
+"""The built-in suite on a model with large parameters: the number of copies in memory at a time."""
 
 import gc
 import inspect

@@ -1,4 +1,4 @@
-"""pytest_fx.harness.pass_run: a pass applied to a subject, and what it leaves."""
+"""pytest_fx.harness.pass_run: a pass applied to a subject, and its effects."""
 
 import copy
 import os

@@ -1,4 +1,4 @@
-"""pytest_fx.harness.run: what one call of a program does, and in whose memory its output lies, and how."""
+"""pytest_fx.harness.run: the effects of one call of a program, and the memory and layout of its output."""
 
 import pytest
 import torch

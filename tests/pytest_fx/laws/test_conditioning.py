@@ -1,4 +1,4 @@
-"""pytest_fx.laws.conditioning: how far an element may be off, where eager is ill-conditioned and where it is not."""
+"""pytest_fx.laws.conditioning: the tolerance of an element, ill-conditioned in eager or not."""
 
 import copy
 

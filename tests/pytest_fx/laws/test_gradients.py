@@ -1,4 +1,4 @@
-"""pytest_fx.laws.gradient_law: when a gradient is another one."""
+"""pytest_fx.laws.gradient_law: the comparison of gradients."""
 
 import copy
 import operator
@@ -155,7 +155,7 @@ def test_a_frozen_layer_of_a_large_model_is_reported_where_eager_has_to_be_pertu
 
 
 class CancellingWholly(nn.Module):
-    """Softmax takes no notice of what is added to all: the gradients of ``x`` are nothing but rounding errors."""
+    """Softmax is invariant to a shift of all elements: the gradients of ``x`` are mere rounding errors."""
 
     def __init__(self):
         super().__init__()

@@ -1,4 +1,4 @@
-"""Gradients of what a pass makes of a model, beside the model's own."""
+"""Gradients of a transformed model, compared with the model's own."""
 
 import pytest
 

@@ -623,7 +623,7 @@ def test_the_message_advises_to_declare_changed_tensors_only_if_that_helps(pass_
 
 
 def test_a_law_that_the_capture_itself_breaks_is_reported_and_the_others_are_judged_in_full():
-    """Other inputs whenever they are asked for: eager and its capture are never equal."""
+    """Other inputs at every request: eager and its capture are never equal."""
     count = itertools.count()
     subject = Subject("model", nn.Linear(3, 2), lambda input_set: Arguments((torch.full((2, 3), float(next(count))),)))
     pass_run = PassRun(subject, lambda program: setattr(program, "unused", nn.Linear(2, 2)), contract=exact)

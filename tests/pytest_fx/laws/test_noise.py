@@ -1,4 +1,4 @@
-"""pytest_fx.laws.noise, and what else ``approximate`` compares: outputs without decibels, kept ones and random ones."""
+"""pytest_fx.laws.noise, and other comparisons of ``approximate``: outputs without decibels, stored and random ones."""
 
 import copy
 import tempfile

@@ -1,4 +1,4 @@
-"""pytest_fx.parallel.distribution: which tests are timings, and what is done about them in workers."""
+"""pytest_fx.parallel.distribution: which tests are timings, and their place among workers."""
 
 from types import SimpleNamespace
 

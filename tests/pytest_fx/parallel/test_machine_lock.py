@@ -1,4 +1,4 @@
-"""pytest_fx.parallel.distribution: processes of a run share a machine, or one has it alone."""
+"""pytest_fx.parallel.distribution: processes of a run share a machine, or one has it exclusively."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""pytest_fx.processes.child: what ends a child process is named, and nothing of it is left."""
+"""pytest_fx.processes.child: the cause of a child's end is named, and no process is left."""
 
 import ctypes
 import itertools

@@ -1,4 +1,4 @@
-"""The watchdog, beside what its users' tests show."""
+"""The watchdog, beyond the tests of its users."""
 
 import time
 
@@ -35,7 +35,7 @@ def test_a_watchdog_watches_as_often_as_it_is_entered():
 
 
 class Swallowing:
-    """Ends in a destructor, where Python ignores what is raised."""
+    """Ends in a destructor, where Python ignores exceptions."""
 
     def __init__(self, seconds: float):
         self.until = time.monotonic() + seconds

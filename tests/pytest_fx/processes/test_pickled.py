@@ -1,4 +1,4 @@
-"""Pickling beside the tensors: what comes back is as after a pickle of everything."""
+"""Pickling without the tensors: the result is the same as after a pickle of everything."""
 
 import pickle
 

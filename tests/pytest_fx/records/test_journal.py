@@ -1,4 +1,4 @@
-"""pytest_fx.records.journal: what was measured is on disk at once, and stays there."""
+"""pytest_fx.records.journal: measurements are on disk at once, and stay there."""
 
 import json
 import os

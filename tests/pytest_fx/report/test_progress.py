@@ -1,4 +1,4 @@
-"""pytest_fx.report.progress: what a run does, on a real terminal."""
+"""pytest_fx.report.progress: the progress of a run, on a real terminal."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""pytest_fx.report.report_page: what is in the page of a run, how large it gets, and how it looks in a browser."""
+"""pytest_fx.report.report_page: the contents of a run's page, its size, and its look in a browser."""
 
 from __future__ import annotations
 

@@ -200,7 +200,7 @@ def test_a_pass_that_refuses_keeps_the_laws_and_is_counted(check):
 
 
 def never_then_clean_up(graph_module):
-    """A rewrite that finds nothing, and torch's clean-up of what it would leave behind."""
+    """A rewrite that finds nothing, followed by torch's clean-up."""
     for node in graph_module.graph.find_nodes(op="call_function", target=torch.relu):
         if len(node.users) > 99:
             node.target = torch.tanh
@@ -242,7 +242,7 @@ def relu_as_function_then_clean_up(graph_module):
 
 
 def erase_what_nothing_uses(graph_module):
-    """Remove dead code by itself, where torch's clean-up would remove the same."""
+    """Remove the dead code that torch's clean-up would also remove."""
     for node in reversed(graph_module.graph.nodes):
         if not node.users and not node.is_impure():
             graph_module.graph.erase_node(node)
@@ -288,7 +288,7 @@ def test_a_pass_that_changes_too_few_programs_is_not_judged(check):
 
 
 def pad_before_conv_by_reflection(graph_module):
-    """Rare: of all the ways to pad, one before one kind of layer."""
+    """Rare: one kind of padding before one kind of layer."""
     for node in graph_module.graph.find_nodes(op="call_module"):
         if isinstance(graph_module.get_submodule(node.target), nn.Conv1d):
             (operand,) = node.all_input_nodes
@@ -302,7 +302,7 @@ def pad_by_reflection(x, pad, mode, value=None):
 
 
 def linear_to_the_same_size_on_three_dimensions(graph_module):
-    """Rare: a layer of one size, on what was just transposed."""
+    """Rare: a layer of one size, on a transposed value."""
     for node in graph_module.graph.find_nodes(op="call_module"):
         layer, operand = graph_module.get_submodule(node.target), node.all_input_nodes[0]
         is_square = isinstance(layer, nn.Linear) and layer.in_features == layer.out_features
@@ -591,7 +591,7 @@ def without_dead_code_in_torch(graph_module: torch.fx.GraphModule):
 
 
 def silu_before_its_user(graph_module: torch.fx.GraphModule):
-    """Do what torch's replace_pattern does, in the pass itself."""
+    """Do the work of torch's replace_pattern in the pass itself."""
     for node in list(graph_module.graph.nodes):
         if node.target == torch.sigmoid:
             (product,) = node.users

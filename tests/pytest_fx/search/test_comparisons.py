@@ -75,7 +75,7 @@ def by_helper(graph_module):
 
 
 def by_table(graph_module):
-    """Find what a table has."""
+    """Find the entries of a table."""
     return [node for node in graph_module.graph.nodes if node.target in TABLE]
 
 
@@ -153,7 +153,7 @@ def by_type(graph_module):
 
 
 def by_union(graph_module):
-    """Find a product with a number, as it is asked in today's Python."""
+    """Find a product with a number, by a union of types."""
     for node in graph_module.graph.find_nodes(op="call_function", target=operator.mul):
         if isinstance(node.args[1], float | bool):
             return True
@@ -161,7 +161,7 @@ def by_union(graph_module):
 
 
 def by_index(graph_module):
-    """Find the last of what follows a slice."""
+    """Find the last node after a slice."""
     for node in graph_module.graph.find_nodes(op="call_function", target=operator.getitem):
         if node.args[1] == (slice(None), -1):
             return True
@@ -251,7 +251,7 @@ def by_names_of_users(graph_module):
 
 
 def by_earlier_parts(graph_module):
-    """Find a call of a sigmoid by its target, and of what else is no function by its name."""
+    """Find a call of a sigmoid by its target, and other calls that are no functions by name."""
     for node in graph_module.graph.nodes:
         if node.op != "call_method" or node.target == "chunk":
             continue
@@ -277,7 +277,7 @@ def by_origin(graph_module):
 
 
 def texts_after(pass_):
-    """Return the programs that one edit each makes of the program, for what a pass compares it with."""
+    """Return the program after each single edit for the values that a pass compares it with."""
     program = running(PROGRAM)
     codes = [pass_.__code__, is_called.__code__]
     inner = [each for code in codes for each in code.co_consts if hasattr(each, "co_code")]

@@ -272,7 +272,7 @@ def rare(m, x):
 
 
 def axis_of_sums(graph_module):
-    """Wrong, and sees only what no random program has."""
+    """Wrong, but only on a pattern that no random program has."""
     for node in graph_module.graph.nodes:
         if getattr(node.target, "__name__", "") == "fft_" + "rfft" and node.args[0].target == "cum" + "sum":
             node.args[0].args = (node.args[0].args[0], 0)

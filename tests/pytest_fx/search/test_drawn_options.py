@@ -1,4 +1,4 @@
-"""Passes that say which options to try on a program, and passes that divide calls that wait."""
+"""Passes that name the options to try on a program, and passes that split calls into start and wait."""
 
 import subprocess
 import sys
@@ -46,7 +46,7 @@ class SkipReLU:
 
 
 class TellsNoOptions:
-    """A pass whose options are none."""
+    """A pass without options."""
 
     def options_for(self, graph_module: fx.GraphModule) -> list[str]:
         return ["relu"]
@@ -113,7 +113,7 @@ def test_a_pass_that_looks_for_waits_gets_programs_with_waits():
 
 
 def wait_at_once(graph_module: fx.GraphModule) -> fx.GraphModule:
-    """A wrong pass: starts each fetch first of all, before what computes its argument."""
+    """A wrong pass: starts each fetch first, before the producer of its argument."""
     graph = graph_module.graph
     for node in list(graph.nodes):
         if node.op == "call_function" and halves_of(node.target) is not None:

@@ -1,4 +1,4 @@
-"""The exploration of the places where a pass acts: which properties vary, which trials count, and what it finds."""
+"""The exploration of the places where a pass acts: varied properties, counted trials, and faults."""
 
 import ast
 import itertools
@@ -415,7 +415,7 @@ def test_the_search_explores_the_place_where_the_pass_acts(tmp_path, monkeypatch
 
 
 def clean_up(graph_module):
-    """Act on what no program has, and drop layers that nothing calls."""
+    """Act on a pattern that no program has, and drop layers that nothing calls."""
     for node in list(graph_module.graph.find_nodes(op="call_function", target=torch.relu)):
         if len(node.users) > 99:
             graph_module.graph.erase_node(node)

@@ -1,4 +1,4 @@
-"""check_pass tells passes that match a formula from those that leave one thing of it unchecked."""
+"""check_pass distinguishes passes that match a formula from passes that leave one part of it unchecked."""
 
 from __future__ import annotations
 

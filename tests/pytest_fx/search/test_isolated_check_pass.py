@@ -1,4 +1,4 @@
-"""check_pass(isolate=True): what ends the process is a broken law, on a program that is made small."""
+"""check_pass(isolate=True): an end of the process is a broken law, on a shrunk program."""
 
 import ctypes
 import itertools

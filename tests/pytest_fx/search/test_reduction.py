@@ -49,7 +49,7 @@ def smallest(source, *marks):
 
 
 def body(source):
-    """The classes, without what surrounds them."""
+    """Return the classes without the code around them."""
     return source[source.index("class ") : source.index("\n\n\ndef build")]
 
 

@@ -28,7 +28,7 @@ CHAIN = tuple(f"{part}{rest}" for part, rest in (("lo", "gcumsumexp"), ("ro", "l
 
 
 class Scan(nn.Module):
-    """A model with that row, and one in which its third value is read by another operation."""
+    """Return a model with that row, and one where another operation reads its third value."""
 
     def __init__(self, width=16):
         super().__init__()
@@ -55,7 +55,7 @@ def rows_of(graph_module):
 
 
 def merged(right):
-    """A pass that puts a single call in the place of the row, by an index; a wrong one forgets how far it rolls."""
+    """Return a pass that replaces the row by one indexing call; a wrong one forgets the shift of the roll."""
 
     def merge(graph_module):
         if any((effect := effect_of(node)) is not None and effect.kind == "write" for node in graph_module.graph.nodes):
@@ -111,7 +111,7 @@ def test_models_that_the_pass_leaves_alone_are_named_in_the_report(check):
 
 
 def masked_attention(graph_module):
-    """A wrong pass: attention that is written out becomes one call, which forgets the mask."""
+    """A wrong pass: written-out attention becomes one call without the mask."""
     modules = dict(graph_module.named_modules())
     for product in graph_module.graph.find_nodes(op="call_function", target=operator.matmul):
         row = [product]
@@ -140,7 +140,7 @@ def test_the_small_models_of_the_zoo_are_looked_through_where_random_programs_ch
 
 
 def cut(pass_, *models):
-    """The texts of the places of some models where a pass acts."""
+    """Return the texts of the places where a pass acts in some models."""
     search = Search(pass_, close, [], set(), 10.0, references_of(pass_))
     acts_on = lambda program: search.acts_on(program, "eval")  # noqa: E731
     with search.watchdog:

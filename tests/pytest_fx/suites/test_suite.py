@@ -1,4 +1,4 @@
-"""pytest_fx.suites.model_suite: what the built-in tests find, and what they skip."""
+"""pytest_fx.suites.model_suite: faults that the built-in tests find, and tests that are skipped."""
 
 import sys
 from unittest.mock import ANY

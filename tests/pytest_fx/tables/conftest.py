@@ -34,7 +34,7 @@ def petals():
 
 @pytest.fixture
 def register(monkeypatch):
-    """Makes a table the only one that is known."""
+    """Makes a table the only registered one."""
 
     def register(made):
         monkeypatch.setattr(table, "_tables", table.Registry("table", "tables"))
@@ -45,7 +45,7 @@ def register(monkeypatch):
 
 @pytest.fixture
 def write(tmp_path):
-    """Appends a record of the table by hand, with what it needs."""
+    """Appends a complete record of the table by hand."""
 
     def write(row, values=None, reason=None, **others):
         record = {

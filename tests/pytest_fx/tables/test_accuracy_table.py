@@ -1,4 +1,4 @@
-"""Accuracy after quantization: how it is measured, on data made here, and what the committed measurement says."""
+"""Accuracy after quantization: the measurement, on data made here, and the committed results."""
 
 import subprocess
 import zipfile
@@ -73,7 +73,7 @@ def test_committed_models_in_8_bits_are_as_good_as_float_and_coarse_ones_are_not
 
 @pytest.fixture
 def pip(monkeypatch):
-    """Stands in for pip: ``made`` is what it downloads."""
+    """A stand-in for pip, whose download is ``made``."""
     cache = {}
 
     def run(command, **options):

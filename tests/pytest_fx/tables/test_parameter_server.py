@@ -84,7 +84,7 @@ def overlapped():
 
 
 def try_against(table, meanwhile=lambda server: None, after=lambda server: None, numbers=(0, 1, 2)):
-    """Query servers of which one holds ``table``: one after the other, with something done to it around the second."""
+    """Query servers in a row, one of which holds ``table``, with a disturbance of it around the second query."""
 
     def work():
         with parameter_servers({FINE: {"rows": doubled}, OTHER: {"rows": table}}) as servers:
@@ -117,7 +117,7 @@ def test_programs_fetch_the_same_before_and_after_the_pass():
 
 
 class Plain(torch.nn.Module):
-    """Calls the server by what torch has, as a program is written that knows nothing of the pass."""
+    """Calls the server by torch's own functions, as in a program written without the pass in mind."""
 
     def forward(self, dense, ids):
         dense = torch.relu(torch.relu(dense))

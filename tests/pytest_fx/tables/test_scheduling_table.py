@@ -1,4 +1,4 @@
-"""The table of scheduling: small models are measured against a server of their own, and nothing is left behind."""
+"""The table of scheduling: small models are measured against their own server, and no process is left."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def rows():
 
 
 def processes_of_this_one():
-    """Those that it, or one of its children, has started; zombies, too."""
+    """Return the processes that it or one of its children has started, including zombies."""
     tasks = Path(f"/proc/{os.getpid()}/task").glob("*/children")
     return sorted(int(child) for task in tasks for child in task.read_text().split())
 

@@ -1,4 +1,4 @@
-"""The tables that come with the plugin: complete, and true to the paper and to what was measured."""
+"""The tables that come with the plugin: complete, and true to the paper and to the measurements."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Figures of what ran when."""
+"""Timelines of calls."""
 
 from dataclasses import replace
 

@@ -200,7 +200,7 @@ def test_the_clock_is_not_looked_up_when_the_program_runs(monkeypatch):
 
 @pytest.mark.thorough
 def test_clocks_are_bound_before_a_program_can_replace_them(pytester):
-    """A module that a test imports first: its clock stands still, and its collector says nothing true."""
+    """A module that a test imports first: its clock stands still, and its garbage collector misreports."""
     pytester.makepyfile(
         standing_still="""
         import gc, sys, time
@@ -382,7 +382,7 @@ def observed(errors: list[float], elements: int, change: float, contract=None) -
 LUCKY = [0.00024, 0.00041, 0.0042, 0.0042]
 """Errors of a quantized program that returns one element."""
 CLIPPED = [0.07, 0.0017, 0.079, 0.078]
-"""Errors of one that some inputs leave the calibrated range of."""
+"""Errors of a quantized program with inputs outside the calibrated range."""
 
 
 def test_a_quantized_program_may_be_nearer_to_eager_on_some_contents_than_on_others():

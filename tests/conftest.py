@@ -21,11 +21,11 @@ from fx.passes import registered_passes
 pytest_plugins = ["pytester"]
 collect_ignore_glob = ["*conftest.py"]  # they have no doctests, and as modules of tests all have the same name
 
-# The same examples in each run: what fails is what changed. `make thorough` and `make properties` draw others.
+# The same examples in each run: only a change makes one fail. `make thorough` and `make properties` draw others.
 hypothesis.settings.register_profile("repeatable", derandomize=True)
 hypothesis.settings.load_profile("repeatable")
 
-if torch.cuda.is_available():  # resetting the compiler imports it there, and torch refuses that anew in each inner run
+if torch.cuda.is_available():  # a compiler reset imports it there, and torch refuses that again in each inner run
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         import torch._inductor.cudagraph_trees

@@ -22,7 +22,7 @@ def test_options_of_all_benchmarks_are_read_beside_those_of_one(monkeypatch, giv
 
 
 def test_times_of_one_operation_are_beside_those_of_the_first_contender(monkeypatch, capsys):
-    monkeypatch.setattr(gc, "collect", lambda: 0)  # which takes long among all that other tests have made
+    monkeypatch.setattr(gc, "collect", lambda: 0)  # which takes long with the objects of all other tests
     now = [0.0]
 
     def taking(seconds):

@@ -61,7 +61,7 @@ def test_there_are_guides():
 
 @pytest.mark.parametrize("name", thorough_except(QUICK, GUIDES))
 def test_the_code_of_a_guide_prints_the_output_in_the_guide(name, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)  # what a guide draws or saves goes there
+    monkeypatch.chdir(tmp_path)  # for files that a guide draws or saves
     names = {"__name__": "guide"}
     blocks = blocks_of(GUIDES[name])
     for number, (language, package, text) in enumerate(blocks):

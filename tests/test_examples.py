@@ -75,7 +75,7 @@ def test_the_example_of_random_programs_finds_the_mistake(tmp_path):
     program = fx.symbolic_trace(lambda x: torch.transpose(torch.transpose(torch.transpose(x, 0, 1), 1, 2), 2, 1))
     x = torch.randn(2, 3, 4)
     right = names["drop_inverse_transposes"](program)
-    assert right.code.count("torch.transpose(") == 2  # the first, and one that nobody reads
+    assert right.code.count("torch.transpose(") == 2  # the first, and an unread one
     assert torch.equal(right(x), x.transpose(0, 1))
 
 

@@ -182,7 +182,7 @@ def relu_once(gm: fx.GraphModule) -> None:
     """A relu of a relu that nothing else uses is one relu."""
     for node in plain(calls(gm, torch.relu)):
         inner = node.args[0]
-        if inner.target is torch.relu and len(inner.users) == 1:  # which stays where it is: writes may stand between
+        if inner.target is torch.relu and len(inner.users) == 1:  # the inner one stays: writes may come between
             substitute(node, inner)
     gm.recompile()
 
@@ -229,7 +229,7 @@ def drop_identities(gm: fx.GraphModule) -> None:
 @right(network, modes=EVAL)
 def fold_norm_with_care(gm: fx.GraphModule) -> None:
     """A batch norm is folded into a copy of a layer that it alone uses, in evaluation mode."""
-    if any(node.op == "get_attr" for node in gm.graph.nodes):  # the program may write to what is folded
+    if any(node.op == "get_attr" for node in gm.graph.nodes):  # the program may write to the folded tensors
         return
     for node in plain(layers(gm, nn.BatchNorm2d)):
         source, norm = node.args[0], gm.get_submodule(node.target)

@@ -217,7 +217,7 @@ def exponentials(is_kept: Callable[[Any], bool]) -> Any:
     return softmax
 
 
-@fx.wrap  # it asks for a dtype, which is not known when it is captured
+@fx.wrap  # it asks for a dtype, which is unknown during the capture
 def softmax_of_anything(x: torch.Tensor, dim: int) -> torch.Tensor:
     return F.softmax(x if x.is_floating_point() else x.float(), dim)
 
@@ -234,7 +234,7 @@ def softmax_without_its_shift(node: fx.Node):
 @fx.wrap
 def scaled_attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scale: float) -> torch.Tensor:
     is_finite = all(bool(tensor.isfinite().all()) for tensor in (query, key, value))
-    if not is_finite or not query.dim() == key.dim() == value.dim():  # then it answers otherwise, or with other sizes
+    if not is_finite or not query.dim() == key.dim() == value.dim():  # then it returns other values, or other sizes
         return F.softmax(query @ key.transpose(-2, -1) * scale, dim=-1) @ value
     return F.scaled_dot_product_attention(query, key, value, scale=scale)
 

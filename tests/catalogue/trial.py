@@ -70,9 +70,9 @@ def try_named(name: str, seed: int) -> Trial:
 
 def try_pass(row: Wrong | Right, seed: int = 0, examples: int | None = None) -> Trial:
     """Hold a pass to the laws on random programs; a failure is not shrunk, and leaves no file behind."""
-    # None of the two is what a user wants: the first failure is enough here, and must not depend on earlier runs.
+    # A user wants neither: the first failure is enough here, and must not depend on earlier runs.
     settings = hypothesis.settings(database=None, phases=[Phase.generate])
-    # Rewriting what is rare is no mistake, changing nothing is one. Passes of rounds are tried as users' passes are.
+    # A rare rewrite is no mistake, changing nothing is one. Passes of rounds are tried as users' passes are.
     is_asked = bool(row.round) or (isinstance(row, Wrong) and "changes" in row.laws)
     least = FEWEST_CHANGES if is_asked else 0
     kind, laws = (row.kind, ", ".join(row.laws)) if isinstance(row, Wrong) else ("", "")

@@ -18,7 +18,7 @@ class Network(nn.Module):
         self.convolution, self.norm, self.dropout = nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.Dropout()
         self.linear = nn.Linear(2, 3)
 
-    def forward(self, x):  # what Transformers here keep of annotations, those of torch.fx lose
+    def forward(self, x):  # our Transformers keep annotations, torch.fx's drop them
         x = self.dropout(torch.relu(self.norm(self.convolution(x)))).mean((2, 3))
         return self.linear(x + x) * 2
 

@@ -118,7 +118,7 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         original = spec.name.removeprefix(f"{ROOT}.")
         package = original if spec.submodule_search_locations is not None else original.rpartition(".")[0]
         text = replaced_text(Path(spec.origin).read_text(encoding="utf-8"), package)
-        module.__dict__["fx"] = fx  # some say `torch.fx` after `import torch` alone
+        module.__dict__["fx"] = fx  # some write `torch.fx` after `import torch` alone
         module.__dict__[ROOT] = sys.modules[ROOT]
         exec(compile(text, spec.origin, "exec", dont_inherit=True), module.__dict__)
 

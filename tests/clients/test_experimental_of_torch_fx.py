@@ -9,7 +9,7 @@ from torch import nn
 from .programs import Network, V, X, program, vector
 from .sides import Side, Uses, assert_same
 
-# of torch.jit, which these modules use, and of nodes for attributes that they put in place afterwards
+# of torch.jit, which these modules use, and of nodes for attributes that they set afterwards
 pytestmark = [pytest.mark.filterwarnings(f"ignore::{kind}") for kind in ("DeprecationWarning", "UserWarning")]
 
 USES = Uses()

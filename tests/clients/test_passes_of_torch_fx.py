@@ -11,7 +11,7 @@ from torch import nn
 from .programs import FAKE, V, X, program, vector
 from .sides import OFFERED, Side, Uses, assert_same
 
-# of torch.jit, which these modules use, and of nodes for attributes that they put in place afterwards
+# of torch.jit, which these modules use, and of nodes for attributes that they set afterwards
 pytestmark = [pytest.mark.filterwarnings(f"ignore::{kind}") for kind in ("DeprecationWarning", "UserWarning")]
 
 USES = Uses()
@@ -262,7 +262,7 @@ def cudagraphs_partitioner(side: Side) -> Any:
 def graphs_are_put_in_order(side: Side) -> Any:
     traced = vector(side)
     nodes = {node.name: node for node in traced.graph.nodes}
-    nodes["cat"].append(nodes["tanh"])  # behind its user
+    nodes["cat"].append(nodes["tanh"])  # after its user
     tools = side.client("torch.fx.passes.tools_common")
     return tools.stable_topological_sort(traced), traced(V), tools.legalize_graph(traced)(V)
 

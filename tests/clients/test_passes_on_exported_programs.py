@@ -19,7 +19,7 @@ from pytest_fx.laws import affordable, broken_laws, choose_laws
 from pytest_fx.loading import load_pass
 
 with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # they use what torch itself deprecates
+    warnings.simplefilter("ignore")  # they use deprecated parts of torch
     from torch._inductor import pattern_matcher
     from torch._inductor.fx_passes import joint_graph, post_grad
 

@@ -16,7 +16,7 @@ import fx
 
 from .replaced import replaced
 
-# torch.ao warns of its deprecation, and of settings made by itself
+# torch.ao warns of its deprecation, and of its own settings
 pytestmark = [pytest.mark.filterwarnings(f"ignore::{kind}") for kind in ("DeprecationWarning", "UserWarning")]
 
 

@@ -21,7 +21,7 @@ def attribute(root: nn.Module, path: str) -> torch.Tensor:
     return {**dict(root.named_buffers()), **dict(root.named_parameters())}[path]
 
 
-# A tracer that knows shapes: it runs each operation on meta tensors, and answers what a program asks of them.
+# A tracer that knows shapes: it runs each operation on meta tensors, and answers the program's questions.
 
 
 def shape_tracer(side: Side) -> Any:
@@ -177,7 +177,7 @@ def module_made_while_tracing(side: Side) -> Any:
     return traced, traced(X)
 
 
-# Tracers that decide what is a leaf, an argument, an input.
+# Tracers with their own leaves, arguments and inputs.
 
 
 @use

@@ -37,7 +37,7 @@ def attention(side: Side) -> Any:
     return side.library.symbolic_trace(Attention().eval())
 
 
-# Transformations as objects, which declare if they keep the numbers, and can be undone.
+# Transformations as objects, which declare whether they keep the numbers, and can be undone.
 
 
 def transformations(side: Side) -> Any:
@@ -186,7 +186,7 @@ def _used_from(node: Any, shard_of: dict[Any, int], number: int) -> bool:
     return any(shard_of[user] >= number for user in node.users if user.op != "output")
 
 
-# A converter: an interpreter that asks a table what to make of each node.
+# A converter: an interpreter with a table of conversions by node.
 
 
 @use
@@ -275,7 +275,7 @@ def joint_graph_taken_apart(side: Side) -> Any:
     return forward, backward, value, *backward(saved, torch.ones(3, 4))
 
 
-# Observers put behind nodes, and counted.
+# Observers inserted after nodes, and counted.
 
 
 @use

@@ -89,7 +89,7 @@ def call_program(kind: str, target: Any, args: Any, kwargs: Any) -> tuple[fx.Gra
 
 
 def run_call(program: fx.GraphModule, inputs: list[torch.Tensor], random_state: torch.Tensor) -> Any:
-    torch.set_rng_state(random_state)  # much faster than a seed, which goes to all devices
+    torch.set_rng_state(random_state)  # much faster than a seed, which is set on all devices
     copies = [value.detach().clone() for value in inputs]
     return program(*copies), copies
 

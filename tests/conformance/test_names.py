@@ -94,7 +94,7 @@ def test_a_number_at_the_end_is_taken_as_the_count(library: ModuleType) -> None:
     for target in ("x_3", "x", "x", "x_3", "x_7", "x_5", "x", "y_1_1", "y_1", "y_1"):
         graph.placeholder(target)
     counted = "x_3 x x_4 x_5 x_7 x_8 x_9 y_1_1 y_1 y_2"
-    if library is torch.fx and names(graph).split()[3] == "x_1":  # torch before 2.13 counts a name with a number anew
+    if library is torch.fx and names(graph).split()[3] == "x_1":  # torch before 2.13 renumbers a numbered name
         counted = "x_3 x x_4 x_1 x_7 x_5 x_6 y_1_1 y_1 y_2"
     assert names(graph) == counted
 

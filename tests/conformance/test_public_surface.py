@@ -115,5 +115,5 @@ def test_tracer_has_no_public_names_beside_those_of_torch_fx() -> None:
     traced = torch.fx.Tracer()
     traced.trace(torch.nn.Identity())
     theirs = {*dir(torch.fx.Tracer), *vars(traced)}
-    # which operations are given the training flag as a value is an option of this library
+    # an option of this library: the operations that get the training flag as a value
     assert {name for name in dir(fx.Tracer) if not name.startswith("_")} - theirs == {"follows_training"}

@@ -24,7 +24,7 @@ def run(module: Any, program: Program) -> list[Any]:
     torch.default_generator.manual_seed(0)
     try:
         return [leaf for _, leaf in leaves(module(*inputs.args, **inputs.kwargs))]
-    except RuntimeError as error:  # of operators: what is drawn runs on inputs that share other memory than copies do
+    except RuntimeError as error:  # of operators: the copies of inputs may have another memory layout
         return [type(error), str(error)]
 
 
@@ -32,11 +32,11 @@ def run(module: Any, program: Program) -> list[Any]:
 @given(programs())
 def test_a_random_program_is_captured_as_torch_fx_captures_it(program: Program) -> None:
     if "state" in program.features or None in program.concrete_args.values():
-        return  # buffers that are written to are read anew here, and checks of inputs have another name
+        return  # written buffers are read again here, and checks of inputs have another name
     try:
         expected = torch.fx.symbolic_trace(program.build())
     except (SyntaxError, TypeError, torch.fx.proxy.TraceError):
-        return  # among what it refuses: writes by subscript, required keywords behind optional ones
+        return  # refused, among others: writes by subscript, required keywords after optional ones
     captured = fx.symbolic_trace(program.build(), program.concrete_args)  # which name the optional inputs
     targets = {node.target for node in captured.graph.nodes}
     if getattr in targets and not targets.isdisjoint({"squeeze_", "t_", "unsqueeze_"}):

@@ -98,14 +98,14 @@ def test_divided_programs_have_the_code_that_torch_fx_writes(
         return
     ours = divide(fx, program.captured(fx), policy, qualname_map=names[0], **options)
     if isinstance(theirs, KeyError):
-        assert options.get("keep_original_order")  # it runs partitions before what they use
+        assert options.get("keep_original_order")  # it runs partitions before their operands
         return
     assert names[0] == names[1]
     assert ours.code == theirs.code
     assert {name: part.code for name, part in ours.named_children()} == {
         name: part.code for name, part in theirs.named_children()
     }
-    if "partition_names" in theirs.meta:  # torch 2.11 does not say them
+    if "partition_names" in theirs.meta:  # torch 2.11 does not report them
         assert ours.meta["partition_names"] == theirs.meta["partition_names"]
 
 

@@ -55,7 +55,7 @@ def _places(tree: Any) -> list[tuple[Any, Any]]:
             results.append((container, key))
             if isinstance(container[key], (dict, list)):
                 pending.append(container[key])
-    return results[::-1]  # what is deep inside first, where Hypothesis looks most
+    return results[::-1]  # deep values first, where Hypothesis looks most
 
 
 def damaged_tree(draw: st.DrawFn, tree: Any) -> Any:

@@ -160,7 +160,7 @@ def unreadable(folder: Path, torn: bool) -> Iterator[str]:
         try:
             if path.suffix == ".json":
                 text = path.read_text()
-                if text or path.parent.name != RUNNING:  # between tests there is nothing in the file of what runs
+                if text or path.parent.name != RUNNING:  # between tests the file names no running test
                     json.loads(text)
             elif path.suffix == ".jsonl":
                 lines = path.read_text().splitlines()
@@ -172,7 +172,7 @@ def unreadable(folder: Path, torn: bool) -> Iterator[str]:
                 assert len(widths) == 1
             elif path.suffix == ".md":
                 assert path.read_text().endswith("\n")
-        except Exception as error:  # whatever it is, it is reported
+        except Exception as error:  # any error is reported
             yield f"{path.relative_to(folder)} does not parse: {type(error).__name__}: {error}"
 
 
@@ -282,7 +282,7 @@ def main() -> int:
     parser.add_argument("--kinds", default=",".join(KINDS))
     options = parser.parse_args()
     torch.set_num_threads(1)
-    for module in ("pytest_fx.report.recording", "pytest_fx.suites.table_suite"):  # what every run imports
+    for module in ("pytest_fx.report.recording", "pytest_fx.suites.table_suite"):  # imported by every run
         importlib.import_module(module)
     attempts = Attempts(options.seed)
     survivors = 0

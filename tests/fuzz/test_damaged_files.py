@@ -24,7 +24,7 @@ def try_to_load(path: Path, data: bytes) -> fx.GraphModule | None:
         program = serialization.load(path)
     except LoadError as error:
         expected = (fx.FxError, serialization.Refused)
-        if not isinstance(error.__cause__, expected):  # the last resort caught what should have been checked
+        if not isinstance(error.__cause__, expected):  # the last resort caught a missing check
             raise AssertionError(f"unchecked: {error}") from error
         return None
     assert str(program.graph)
@@ -49,7 +49,7 @@ def test_a_damaged_file_is_refused_or_is_a_program(data: bytes, tmp_path_factory
     if program is not None:
         try:
             serialization.save(program, path)
-        except fx.FxError:  # such as a module with arguments that its attributes do not tell
+        except fx.FxError:  # such as a module with arguments that are not in its attributes
             return
         again = serialization.load(path)
         assert str(again.graph) == str(program.graph)

@@ -110,7 +110,7 @@ def right_calls() -> dict[str, list[Call]]:
                 if sum(value.numel() for value in tensors((sample.input, sample.args))) < 20_000:
                     with Called(), Dispatched():
                         row(sample.input, *sample.args, **sample.kwargs)
-        except Exception:  # what a machine lacks
+        except Exception:  # parts that a machine lacks
             continue
     return by_name
 
@@ -412,7 +412,7 @@ def guarded_main(runs: list[Run]) -> None:
     warnings.simplefilter("ignore")
     import torch
 
-    # beside what is mapped already: the guard reserves much, and libraries for CUDA are larger than the limit
+    # beyond the memory mapped already: the guard reserves much, and libraries for CUDA exceed the limit
     mapped = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (mapped + MOST_BYTES, mapped + MOST_BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

@@ -256,7 +256,7 @@ def interrupt(work: Callable[[], object], interrupter: Interrupter) -> bool:
         work()
         done = True
     except BaseException as error:
-        # An interruption may become another exception on its way, or spoil what Hypothesis counts for its next run.
+        # An interruption may turn into another exception, or corrupt counters that Hypothesis needs in its next run.
         in_hypothesis = "/hypothesis/" in traceback.extract_tb(error.__traceback__)[-1].filename
         if interrupter.left and not isinstance(error, Interruption) and not in_hypothesis:
             raise

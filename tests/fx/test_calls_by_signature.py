@@ -123,7 +123,7 @@ def test_no_bad_call_made_from_a_signature_ends_in_an_error_that_tells_nothing(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(allow_list, "_allowed", allow_list._allowed.copy())  # of what some calls allow files to name
+    monkeypatch.setattr(allow_list, "_allowed", allow_list._allowed.copy())  # some calls allow files to name more
     monkeypatch.setattr(allow_list, "_own_names", allow_list._own_names.copy())
     with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
         warnings.simplefilter("ignore")

@@ -132,7 +132,7 @@ def test_a_capture_that_is_interrupted_twice_while_it_ends_leaves_nothing_to_the
     interrupted = 0
     for step in steps:
         interrupted += interrupted_twice(model, step, then)  # a capture has fewer steps where caches have been filled
-        # what is left does nothing
+        # the remaining steps do nothing
         assert not fx.is_fx_tracing()
         model.last = None
         assert torch.equal(model(x), expected)

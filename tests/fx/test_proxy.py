@@ -177,7 +177,7 @@ def test_values_of_two_traces_cannot_meet() -> None:
 
 
 def test_a_value_that_outlives_its_trace_is_refused_with_the_line() -> None:
-    queue: SimpleQueue[Any] = SimpleQueue()  # what a container holds would be taken out of it
+    queue: SimpleQueue[Any] = SimpleQueue()  # the capture would remove it from a container
 
     def keeps(x: Any) -> Any:
         queue.put(itertools.repeat(x))

@@ -14,7 +14,7 @@ import pytest_fx.suites.model_suite  # noqa: F401
 
 torch.compile(lambda x: x, backend="eager")(torch.ones(1))
 with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # they use what torch itself deprecates
+    warnings.simplefilter("ignore")  # they use deprecated parts of torch
     import torch._inductor.decomposition
     import torch._inductor.pattern_matcher
 

@@ -75,7 +75,7 @@ def test_a_wrong_pass_fails_with_output_place_values_and_eagers_own_error(user):
             "*error  added by this node *, by its inputs 0, rounding *",
         ]
     )
-    result.stdout.no_fnmatch_line("*approximate(*")  # which is no way out for what is plainly wrong
+    result.stdout.no_fnmatch_line("*approximate(*")  # which is no remedy for a plain fault
 
 
 def test_a_pass_is_judged_by_the_contract_it_carries(user):

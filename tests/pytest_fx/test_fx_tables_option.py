@@ -8,7 +8,7 @@ from importlib.util import find_spec
 import pytest
 import torch
 
-import pytest_fx.suites.table_suite  # before the inner runs, which forget what they imported first
+import pytest_fx.suites.table_suite  # before the inner runs, which drop their first imports
 from pytest_fx.tables import table, tables_run
 
 if find_spec("matplotlib"):

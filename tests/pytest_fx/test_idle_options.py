@@ -89,7 +89,7 @@ def test_a_pass_acts_on_the_model_of_a_marker(pytester):
     )
     pytester.runpytest(path, "--fx-pass", "remove-checks").assert_outcomes(passed=1)
     result = pytester.runpytest(path, "--fx-pass", "remove-checks", "-k", "nothing_of_that_name")
-    assert result.ret == pytest.ExitCode.NO_TESTS_COLLECTED  # what the user leaves out is not asked about
+    assert result.ret == pytest.ExitCode.NO_TESTS_COLLECTED  # options of deselected tests are not reported as idle
 
 
 def test_settings_of_the_ini_file_are_defaults_that_may_be_idle(pytester):

@@ -148,7 +148,7 @@ def without_gradients(graph: fx.Graph, x: Any, y: Any, z: Any) -> fx.Node:
     return call
 
 
-# Arithmetic; views and what may be one; writes; random numbers, checks, modes, the unknown; modules and their state.
+# Arithmetic; views and possible views; writes; random numbers, checks, modes, unknown calls; modules and their state.
 STEPS: list[Step] = [
     function(torch.relu), binary(operator.add), binary(torch.mul), binary(torch.matmul), function(operator.mul, 2),
     function(operator.add, 1.5), lambda graph, x, y, z: graph.call_function(torch.ones, (3, 3)), method("t"),

@@ -261,7 +261,7 @@ def assert_sharing_is_known(name: str, target: Any, args: Any, kwargs: Any) -> N
     sharing = find_sharing(target.__name__ if is_method else target)
     try:
         result = target(*args, **kwargs)
-    except Exception:  # samples that want a kernel which this build of torch lacks
+    except Exception:  # samples that need a kernel which this build of torch lacks
         return
     if sharing.places is None or sharing.kind in ("arithmetic", "element"):
         return

@@ -165,7 +165,7 @@ def test_inputs_may_be_given_by_name_and_defaults_are_taken_as_they_are() -> Non
 
     program = fx.symbolic_trace(scaled, example_inputs={"x": torch.ones(2)})
     assert said(program) == ["mode was 'plain'", "mask was None"]
-    assert torch.equal(program(torch.ones(2), 5), torch.full((2,), 5.0))  # a number that nobody asked for is free
+    assert torch.equal(program(torch.ones(2), 5), torch.full((2,), 5.0))  # an unused number is free
     with pytest.raises(GuardError, match="mask was None: "):
         program(torch.ones(2), mask=torch.ones(2))
     masked = fx.symbolic_trace(scaled, example_inputs={"x": torch.ones(2), "mask": torch.ones(2)})

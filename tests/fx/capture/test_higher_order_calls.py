@@ -261,7 +261,7 @@ def test_a_branch_on_the_mode_follows_it_and_one_on_constants_is_decided() -> No
     assert [node.name for node in decided.graph.nodes] == ["x", "mul", "output"]
 
 
-# What takes no part, and what is known of it.
+# Values that take no part in the call, and facts about bodies.
 
 
 def test_a_value_of_constants_alone_is_a_constant() -> None:

@@ -180,7 +180,7 @@ def _drawn(drawn: Any = draw) -> Any:
 )
 def test_random_numbers_are_refused_for_any_name_and_module_of_the_function(program: Any) -> None:
     generators = random, program.generator if isinstance(program, Held) else random, _OWN.__self__
-    for seed in range(3):  # of which some would decide a branch as the run before has
+    for seed in range(3):  # some of them would decide a branch as in the run before
         random.seed(seed)
         before = [generator.getstate() for generator in generators]
         with pytest.raises(

@@ -106,7 +106,7 @@ def test_a_program_that_sets_state_of_a_leaf_is_refused_and_the_leaf_is_unchange
     with pytest.raises(fx.TraceError) as info:
         fx.symbolic_trace(root)
     assert root.drop.p == 0.5
-    assert str(info.value).replace("Sets.forward", "forward").splitlines() == [  # Python 3.10 says no class
+    assert str(info.value).replace("Sets.forward", "forward").splitlines() == [  # Python 3.10 names no class
         "cannot set 'p' of a module that is one operation of the program",
         f"  where  {HERE}:{Sets.forward.__code__.co_firstlineno + 1}, in forward:  self.drop.p = 0.1",
         "  value  drop, a Dropout",
@@ -197,7 +197,7 @@ def test_an_attribute_reaches_no_global_that_has_its_name() -> None:
             return super().create_node(*args, **kwargs)
 
     Noting().trace(Repeated())
-    assert steps  # what a tracer notes is none of the program's state
+    assert steps  # notes of a tracer are no state of the program
 
 
 def test_an_assert_of_a_test_reaches_nothing_of_the_test_runner() -> None:

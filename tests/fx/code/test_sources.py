@@ -19,11 +19,11 @@ import fx
 class Scale(torch.nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         big = x * 2
-        return big + torch.ones(3, 4)  # where shapes clash
+        return big + torch.ones(3, 4)  # shapes do not match
 
 
 def generated_files() -> set[str]:
-    gc.collect()  # drop what other tests have left
+    gc.collect()  # drop the entries of other tests
     return {name for name in linecache.cache if name.startswith("<eval_with_key>")}
 
 

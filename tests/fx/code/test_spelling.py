@@ -423,7 +423,7 @@ def test_nothing_puts_its_own_text_into_the_source(
     owner = torch.nn.Module()
     owner.child = torch.nn.Identity()
     owner.weight = torch.ones(1)
-    with contextlib.suppress(AttributeError, TypeError):  # what hostile names refer to need not exist
+    with contextlib.suppress(AttributeError, TypeError):  # objects with hostile names need not exist
         values["forward"](owner, torch.ones(1))
     assert canary == []
 

@@ -244,7 +244,7 @@ def test_new_nodes_are_in_the_module_of_the_nodes_they_derive_from():
     around = {node.name: node.modules for node in after.nodes}
     assert around["layers_0_out_weight"] == around["layers_0_out"] == ("layers.0",)
 
-    def doubled(program):  # what it makes says nothing of modules
+    def doubled(program):  # its new node has no record of a module
         (relu,) = program.graph.find_nodes(op="call_function", target=torch.relu)
         with program.graph.inserting_after(relu):
             twice = program.graph.call_function(torch.mul, (relu, 2))

@@ -34,7 +34,7 @@ def test_sets_of_nodes_add_up_and_pictures_hold_all_nodes(tmp_path, program, pas
     try:
         captured = fx.symbolic_trace(program.build().eval())
         history = record_passes(captured, passes)
-    except FxError:  # what cannot be captured or transformed is the matter of other tests
+    except FxError:  # other tests cover programs that cannot be captured or transformed
         hypothesis.reject()
     for difference in (*history.differences, history.difference()):
         before, after = ([node.name for node in item.nodes] for item in (difference.before, difference.after))

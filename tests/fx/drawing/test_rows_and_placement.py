@@ -126,4 +126,4 @@ def test_four_times_the_nodes_take_about_four_times_the_steps():
             sys.setprofile(None)
         return calls
 
-    assert steps(2000) < 7 * steps(500)  # 16 where each node looked at all
+    assert steps(2000) < 7 * steps(500)  # 16 if each node were visited

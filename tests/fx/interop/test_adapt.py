@@ -168,7 +168,7 @@ def test_a_graph_that_the_pass_exchanged_takes_the_place_of_the_old_one() -> Non
     adapt(pass_)(original)
     assert [node.name for node in original.graph.nodes] == ["x", "add", "output"]
     _, add, _ = original.graph.nodes
-    assert (add.source, add.origins) == (line, ("add", "mul"))  # it is returned as that was
+    assert (add.source, add.origins) == (line, ("add", "mul"))  # it is returned in the place of the old add
     assert torch.equal(original(X), torch.sin(X))
 
 

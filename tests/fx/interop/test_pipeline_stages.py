@@ -83,7 +83,7 @@ def test_the_costliest_layer_is_alone_and_measured_seconds_replace_estimates():
 def test_beside_a_stage_that_costs_most_the_others_are_even():
     def function(x):
         y = x.sin().view(4, 4).view(16).view(2, 8)
-        return y[:1].view(8)  # the cut behind the element would send least
+        return y[:1].view(8)  # the cut after the element would send least
 
     program = fx.symbolic_trace(function)
     nodes = [node for node in program.graph.nodes if node.op.startswith("call")]
@@ -176,7 +176,7 @@ def test_ties_in_cost_are_broken_by_memory_then_by_bytes_sent():
     nodes = {node.name: node for node in program.graph.nodes}
     slow = dict.fromkeys((nodes["exp"], nodes["repeat"]), 1.0)
     stages = split_into_stages(program, 2, (torch.ones(8, 8),), seconds=slow)
-    assert names(stages) == ["exp sum_1", "repeat neg"] and stages[0].sent == 32  # behind exp it would be 256
+    assert names(stages) == ["exp sum_1", "repeat neg"] and stages[0].sent == 32  # after exp it would be 256
     program = fx.symbolic_trace(layers(4, 4, 64, 4, 4))
     nodes = [node for node in program.graph.nodes if node.op.startswith("call")]
     even = dict.fromkeys((nodes[0], nodes[3]), 1.0)

@@ -421,7 +421,7 @@ def test_predicates_compose() -> None:
     assert any_of(double, has_dtype(torch.int64))(node) == reason
 
 
-# What goes wrong.
+# Failures.
 
 
 class Failing(Toy):

@@ -203,7 +203,7 @@ def seen_through_a_view(self: Any, x: Tensor) -> tuple[Tensor, Tensor]:
 
 def moved(self: Any, x: Tensor) -> Tensor:
     first = F.relu(self.a(x))
-    late = self.b(first)  # moves behind the other sum
+    late = self.b(first)  # moves after the other sum
     return late + F.max_pool2d(F.relu(self.c(x) + first), 3, 1, 1)
 
 

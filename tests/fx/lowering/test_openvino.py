@@ -612,7 +612,7 @@ def test_an_engine_that_fails_where_eager_does_not_is_an_error(monkeypatch: pyte
     monkeypatch.setattr(OpenVINOEngine, "__call__", fail)
     with pytest.raises(LoweringError, match=r"failed where eager Python does not(.|\n)*out of memory"):
         lowered(torch.randn(2, 4))
-    assert lowered(torch.randn(3, 4)).shape == (3, 4)  # an engine that was not asked for
+    assert lowered(torch.randn(3, 4)).shape == (3, 4)  # an engine that was not requested
 
 
 def test_values_of_constants_alone_are_no_memory_for_results():

@@ -97,7 +97,7 @@ def test_an_edit_that_breaks_a_rule_is_the_culprit() -> None:
 
         def rewrites(self, graph_module: fx.GraphModule) -> Any:
             for number, edit in enumerate(super().rewrites(graph_module), 1):
-                if number == 3:  # while it goes on with the second
+                if number == 3:  # while it continues with the second
                     graph_module.graph.find_nodes(op="call_function", target=operator.neg)[1].name = "neg"
                 yield edit
 

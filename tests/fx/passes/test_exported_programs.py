@@ -213,7 +213,7 @@ def test_layers_are_lowered(exports):
     program, _, x = exports(Stack, torch.float32)
     lowered = passed("lower", program, x)
     assert [part.nodes for part in lowered.meta["lowering"].parts] == [5]
-    assert functions(lowered).count("linear") == 1  # of few inputs, which is too small to gain from it
+    assert functions(lowered).count("linear") == 1  # of few inputs: too small to gain from it
 
 
 class Residual(nn.Module):

@@ -106,7 +106,7 @@ def test_arguments_move_no_further_than_the_start_that_needs_them():
         y = torch.sin(x)
         first = fetch("a", torch.tan(y))
         z = torch.exp(y)
-        second = fetch("a", torch.cos(x))  # starts behind the first, which is its server's
+        second = fetch("a", torch.cos(x))  # starts after the first call to the same server
         return z + first + second
 
     assert operations(overlapped(model, memory=100.0))[:6] == [

@@ -34,7 +34,7 @@ def test_results_writes_and_random_numbers_are_the_same_whenever_the_network_rea
 ):
     expected, plain = run(program)
     changed = copy.deepcopy(program)
-    make_edits(pass_, changed, fuel)  # also where it is stopped after some edits
+    make_edits(pass_, changed, fuel)  # also if it is stopped after some edits
     changed.graph.lint()
     actual, overlapped = run(changed, late=lambda number: bool(lateness >> number & 1))
     assert equal(actual, expected)
@@ -49,7 +49,7 @@ def test_results_writes_and_random_numbers_are_the_same_whenever_the_network_rea
 def test_the_schedule_depends_on_the_program_alone_and_nothing_is_left_to_overlap(program, pass_):
     first, other = pass_(copy.deepcopy(program)), pass_(copy.deepcopy(program))
     assert first.code == other.code
-    if pass_.memory > 10:  # else what is held now allows for more
+    if pass_.memory > 10:  # else the values live now allow more
         assert not make_edits(pass_, first)
 
 

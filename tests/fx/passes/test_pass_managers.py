@@ -210,7 +210,7 @@ def test_pipelines_take_passes_that_return_a_result() -> None:
 
     ran = PassPipeline([Relu6()]).run(program())
     assert "relu6" in ran.graph_module.code
-    assert ran.reports[0].changed  # whatever it says itself
+    assert ran.reports[0].changed  # despite its own report
 
 
 def test_a_module_that_holds_a_program_is_not_a_result() -> None:

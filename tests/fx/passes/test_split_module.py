@@ -184,7 +184,7 @@ def test_every_node_keeps_its_line_metadata_and_origins() -> None:
     call = split.graph.find_nodes(op="call_module")[0]
     assert call.origins == ("stem_0", "stem_1", "scale", "mul")
     assert call.source is not None
-    assert call.meta == {"val": "mul"}  # what describes the value is known of the call's value
+    assert call.meta == {"val": "mul"}  # metadata of the output value is that of the call
 
 
 def test_programs_without_operations_have_no_submodules() -> None:
@@ -314,7 +314,7 @@ def test_programs_with_effects_compute_the_same_or_are_refused(keep_original_ord
     for _ in range(150):
         program = program_with_effects(choose)
         parts: dict[fx.Node, int] = {}
-        for node in program.graph.nodes:  # no cycle but what effects make
+        for node in program.graph.nodes:  # no cycles except by effects
             parts[node] = max((parts[used] for used in node.all_input_nodes), default=0) + choose.choice([0, 0, 1])
         try:
             split = split_module(program, None, parts.__getitem__, keep_original_order=keep_original_order)
@@ -472,7 +472,7 @@ def test_inputs_stay_first_where_a_check_of_an_earlier_one_is_before_them() -> N
 
     program = fx.symbolic_trace(forward, concrete_args={"scale": 2.0})
     assert [node.op for node in program.graph.nodes][:3] == ["placeholder", "placeholder", "call_function"]
-    parts = PassPipeline("split{at=sub}")(program)  # which checks that inputs stand first
+    parts = PassPipeline("split{at=sub}")(program)  # which checks that inputs come first
     x, z = torch.randn(2), torch.randn(2)
     torch.testing.assert_close(parts(x, z=z), forward(x, z=z))
 

@@ -117,7 +117,7 @@ def test_random_programs_on_integers_are_their_reference_form(steps, scheme, see
         intended = meaning(data.clone())
         assert max(check.steps.values(), default=0) <= 1
         assert all(torch.equal(*pair) for pair in zip(pickle.loads(pickle.dumps(program))(data), output, strict=True))
-    # a value that is half-way between two integers may become either, and what follows is off by as much
+    # a value half-way between two integers may be rounded either way, and later values differ as much
     for first, other in zip(output, intended, strict=True):
         difference = (first - other).abs()
         assert (difference > 1e-3 * (1 + other.abs())).float().mean() < 0.1
@@ -142,7 +142,7 @@ def test_random_programs_in_training_match_their_converted_form(steps, scheme, s
     try:
         loss_of(model).backward()
     except RuntimeError:
-        reject()  # it writes to what its gradients need
+        reject()  # it writes to tensors that its gradients need
     loss_of(program).backward()
     optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True), *program.parameters()], 1e-4)
     optimizer.step()

@@ -356,7 +356,7 @@ def test_memory_that_a_library_maps_is_moved_into_large_pages(monkeypatch):
     recorded = []
     monkeypatch.setattr(pages, "_advise", lambda: lambda *advice: recorded.append(advice))
 
-    def mapped(size):  # as an allocator does that has no such memory left
+    def mapped(size):  # as an allocator without free memory of that kind
         return torch.frombuffer(mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS), dtype=torch.uint8)
 
     before = mapped(2 * pages.LARGE)
@@ -452,7 +452,7 @@ def test_kept_memory_is_used_again_only_when_nothing_refers_to_it(monkeypatch):
     del third
     assert pages.empty((4, 8), torch.float32).data_ptr() != address
     del memory
-    assert second.fill_(3).sum() == 96  # which outlives what kept it
+    assert second.fill_(3).sum() == 96  # which outlives its owner
 
 
 def test_programs_give_the_same_outputs_in_kept_memory(monkeypatch):
@@ -474,7 +474,7 @@ def test_a_convolution_whose_windows_can_lie_in_the_padding_as_a_whole_is_comput
     layer = filled(QuantizedConv(1, 2, (2, 3, 1), stride=(2, 1, 2), padding=(0, 0, 1), dilation=(1, 1, 2)))
     input = torch.randint(0, 256, (3, 1, 8, 4, 1), dtype=torch.uint8)
     expected = layer._reference(dequantize(input, 0.1, 3))
-    for _ in range(8):  # the kernel, which reads memory of others, would end the process
+    for _ in range(8):  # the kernel reads foreign memory and would end the process
         assert torch.equal(layer(input, 0.1, 3), expected)
     assert torch.equal(layer(input, 0.1, 3, 0.2, 128), quantize(expected, 0.2, 128))
 
@@ -485,7 +485,7 @@ def test_a_convolution_whose_dilated_windows_can_lie_around_the_image_is_compute
     small, large = (torch.randint(0, 256, (2, 5, *size), dtype=torch.uint8) for size in ((3, 1), (3, 4)))
     for input in (large, small):
         expected = layer._reference(dequantize(input, 0.1, 3))
-        for _ in range(20):  # the kernel leaves what was in memory before
+        for _ in range(20):  # the kernel leaves the old contents of memory
             junk = [torch.full((expected.numel(),), 1e4) for _ in range(20)]
             del junk
             assert torch.allclose(layer(input, 0.1, 3), expected, rtol=1e-4, atol=1e-4)

@@ -306,7 +306,7 @@ def test_padding_that_keeps_sizes_is_of_integers(dims, size, dilation):
     assert (summary.layers, summary.float_layers, summary.share_of_operations) == (2, 0, 1.0)
     assert {remainder.reason for remainder in summary.remainders} <= {
         "none of its inputs is a result in 8 bits"
-    }  # what comes in
+    }  # the inputs
     assert set(functions(program)) <= {"quantize", "pad", "lookup"}
 
 

@@ -98,7 +98,7 @@ def test_layers_that_read_float_values_read_them_before_they_are_rounded(precisi
 
 
 def test_reshaped_parameters_are_trained_and_rounded_in_their_folded_form():
-    def scale(model, x):  # as a ConvNeXt does what a block computes
+    def scale(model, x):  # as a ConvNeXt scales the output of a block
         x = model.one(x)
         return model.two(F.gelu(model.one(x)).mul(model.gamma.reshape(1, -1, 1, 1)) + x)
 

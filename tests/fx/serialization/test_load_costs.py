@@ -80,7 +80,7 @@ def within_budget() -> Iterator[None]:
         return
     limits = resource.getrlimit(resource.RLIMIT_AS)
     resource.setrlimit(resource.RLIMIT_AS, (memory("VmSize") + 16 * MOST_BYTES, limits[1]))
-    Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew
+    Path("/proc/self/clear_refs").write_text("5")  # reset the peak
     before, start = memory("VmRSS"), time.process_time()
     try:
         yield
@@ -98,7 +98,7 @@ def warm(tmp_path_factory: pytest.TempPathFactory) -> None:
     serialization.save(program(), path)
     serialization.load(path)
     with torch.device("meta"):
-        Computed(1)  # computing without values loads parts of torch when it is done first
+        Computed(1)  # the first computation without values loads parts of torch
 
 
 def assert_refused(path: Path, part: str) -> None:

@@ -696,7 +696,7 @@ def test_no_text_of_a_file_becomes_code(
             continue
         program.print_readable(print_output=False, include_stride=True, include_device=True)
         assert str(program) and str(program.graph)
-        with contextlib.suppress(Exception):  # what it computes does not matter here
+        with contextlib.suppress(Exception):  # its result does not matter here
             program(torch.ones(1, 2))
         with contextlib.suppress(Exception):
             typing.get_type_hints(program.forward)

@@ -46,6 +46,6 @@ def _smaller(model: nn.Module, inputs: Any) -> Any:
     try:
         with torch.no_grad():
             model.eval()(*parts)
-    except Exception:  # of whatever kind the library raises where a size does not fit
+    except Exception:  # any error that the library raises for a size that does not fit
         return inputs
     return parts

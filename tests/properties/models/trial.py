@@ -81,7 +81,7 @@ def _captured_by(how: str, comparison: _Comparison) -> Record:
             seconds = time.perf_counter() - start
     except fx.CaptureError as error:
         return {"way": None, "why": [str(refusal) for refusal in error.refusals]}
-    except Exception as error:  # symbolic tracing alone raises what it raised
+    except Exception as error:  # symbolic tracing alone raises the same error
         return {"way": None, "why": [str(refusal_of(how, error))]}
     assert program is not None
     record = program.meta["capture"]

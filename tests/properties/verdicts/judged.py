@@ -77,7 +77,7 @@ for _row in sorted(_ROWS, key=lambda row: _KINDS.index(row.kind)):  # right ones
 _enter_found(WRONG["erase_checks"], ", on random programs")
 
 
-# Passes of torch.fx itself, and what cannot be judged.
+# Passes of torch.fx itself, and passes that cannot be judged.
 
 
 def _sets_an_item(self: Any, x: torch.Tensor) -> torch.Tensor:

@@ -38,7 +38,7 @@ def test_a_fusion_with_a_wrong_epsilon_is_found_at_its_convolution():
 
     wrong = located(zoo_subject("resnet_tiny"), fuse).first_wrong
     assert wrong.node == "%layer3_0_conv2 = call_module[layer3.0.conv2](%layer3_0_relu)"
-    assert wrong.original == "layer3_0_bn2"  # the last of the two nodes whose work it does
+    assert wrong.original == "layer3_0_bn2"  # the last of the two nodes that it replaces
     assert wrong.where.text == "out = self.relu(self.bn2(self.conv2(out)))"
     assert wrong.made > 1e-4 and wrong.inherited < 1e-12 and 0 < wrong.eager < 1e-4
 

@@ -143,7 +143,7 @@ def test_sources_stand_alone(sample: list[Program]) -> None:
         exec(program.source, defined)
         module, (args, kwargs) = defined["build"](), defined["inputs"]()
         assert module.state_dict().keys() == program.module.state_dict().keys()
-        given_here = program.namespace["inputs"]()  # copies may lie in memory otherwise
+        given_here = program.namespace["inputs"]()  # copies may have another memory layout
         torch.manual_seed(0)
         wanted = program.module(*given_here[0], **given_here[1])
         torch.manual_seed(0)

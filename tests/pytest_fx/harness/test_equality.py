@@ -85,7 +85,7 @@ def test_the_worst_element_is_the_one_furthest_over_its_own_limit():
     assert (difference.index, difference.expected, difference.actual) == ((0, 0), 2.0, 3.0)
     assert (difference.count, difference.size, difference.error) == (2, 3, 1.0)
     assert (difference.element, difference.extent) == ("[0, 0]", "the worst of 2 wrong in 3 element(s), float32")
-    assert difference.distance == "1 apart, SQNR 39.5 dB"  # so many ulp say nothing
+    assert difference.distance == "1 apart, SQNR 39.5 dB"  # so many ulp mean nothing
 
 
 def test_a_number_is_compared_like_a_tensor_without_dimensions():

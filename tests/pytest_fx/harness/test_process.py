@@ -219,7 +219,7 @@ def test_no_registered_pass_changes_the_process(name):
         program = fx.symbolic_trace(model.build())
         try:
             transformed = get_pass(name)(program)
-        except FxError:  # what it needs is not here
+        except FxError:  # a package or an engine that it needs is missing
             continue
         with torch.no_grad():
             (transformed or program)(*model.example_inputs())
@@ -301,7 +301,7 @@ def quick_collection():
 
 
 @pytest.mark.thorough
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # it may be raised where nobody listens
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # it may be raised without a handler
 def test_an_exception_at_any_step_leaves_the_process_as_it_was(quick_collection):
     work()
     code = fx.symbolic_trace(Network()).code
@@ -313,14 +313,14 @@ def test_an_exception_at_any_step_leaves_the_process_as_it_was(quick_collection)
             with interrupted_finished(), process_kept():
                 sys.settrace(raising_at(step))
                 work()
-        except BaseException as error:  # another one, where a block cannot end any more
+        except BaseException as error:  # another exception, if a block cannot end any more
             interrupted = error
         finally:
             sys.settrace(tracing)
         assert before.changes() == [], step
         if interrupted is None:
             break
-        del interrupted  # and with it the objects that it held, whose end may restore something else
+        del interrupted  # and with it its objects, whose finalizers may restore something else
         gc.collect()
         assert before.changes() == [], step
         assert fx.symbolic_trace(Network()).code == code
@@ -328,7 +328,7 @@ def test_an_exception_at_any_step_leaves_the_process_as_it_was(quick_collection)
 
 
 @pytest.mark.thorough
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # it may be raised where nobody listens
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # it may be raised without a handler
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no timers that send signals here")
 def test_a_signal_at_any_moment_of_a_search_leaves_the_process_as_it_was(quick_collection):
     interruptions = []
@@ -347,7 +347,7 @@ def test_a_signal_at_any_moment_of_a_search_leaves_the_process_as_it_was(quick_c
                 with interrupted_finished():
                     signal.setitimer(signal.ITIMER_REAL, moments.uniform(0.001, 0.3))
                     check_pass("remove-dead-code", max_examples=60, min_changed=0)  # one may go unheard
-            except BaseException:  # another one, where Hypothesis cannot end any more what it was interrupted in
+            except BaseException:  # another exception, if Hypothesis cannot end the interrupted work
                 assert len(interruptions) == interruption_number + 1
             finally:
                 signal.setitimer(signal.ITIMER_REAL, 0)

@@ -109,7 +109,7 @@ def test_writes_of_a_call_to_the_state_are_reported_and_undone(elements):
         assert run_result.output[0].item() == 1
         assert run_result.state["calls"].item() == 1
     assert module.calls.item() == 0
-    assert ("factor" in run_result.state) == (elements == 2)  # of a large one only what torch counts is seen
+    assert ("factor" in run_result.state) == (elements == 2)  # in a large tensor only writes that torch counts are seen
 
 
 def test_layouts_that_differ_are_put_into_sentences():

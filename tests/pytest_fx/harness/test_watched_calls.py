@@ -30,7 +30,7 @@ def test_outputs_are_hidden_in_the_block_and_the_same_bits_after_it():
     with hidden([run, run]):
         assert not bool((output.view(torch.int32) == before).any())
         assert not bool((run.output["half"] == 1).any())
-        assert shared.tolist() == [1, 1]  # which somebody else has, too
+        assert shared.tolist() == [1, 1]  # which another object holds, too
     assert torch.equal(output.view(torch.int32), before)
     assert run.output["half"].tolist() == [1, 1, 1]
 
@@ -158,8 +158,8 @@ def test_a_compiled_program_is_compiled_for_all_inputs_that_it_is_tried_with():
         compilations.append([list(each.shape) for each in inputs if isinstance(each, torch.Tensor)])
         return program
 
-    torch._dynamo.reset()  # of what other tests compiled, which counts, too
-    with torch._dynamo.config.patch(recompile_limit=2):  # past which a function runs in eager
+    torch._dynamo.reset()  # of compilations by other tests, which count, too
+    with torch._dynamo.config.patch(recompile_limit=2):  # past this limit a function runs in eager
         judged = fooling.given().subject()
         program = torch.compile(judged.fresh(), backend=count, dynamic=False)
         pass_run = PassRun.given(judged, program)

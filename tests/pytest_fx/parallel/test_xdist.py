@@ -70,7 +70,7 @@ def records(path: Path) -> list[dict]:
 def test_checks_run_side_by_side_and_timings_alone_on_one_worker_and_all_is_written_once(user, logged):
     result = user.runpytest_subprocess(*OPTIONS, "-n", "2", "--benchmark-json=out.json", logged)
     result.assert_outcomes(passed=12)
-    if hasattr(BenchmarkSession, "note_xdist_benchmark"):  # before 5.3, it is said of any run
+    if hasattr(BenchmarkSession, "note_xdist_benchmark"):  # before 5.3, it warns in any run
         assert "disabled" not in result.stderr.str()
     result.stdout.fnmatch_lines("fx: *; timings on one worker, never beside other work on its machine")
     assert_timings_ran_alone(user.path)

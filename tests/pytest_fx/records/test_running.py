@@ -24,7 +24,7 @@ NAMED = "*ended during test_it.py::test_exits?mlp?: exits on mlp"
 @pytest.mark.thorough
 def test_the_next_run_names_the_test_and_the_pass_that_ended_the_last_one_and_says_so_once(pytester):
     path = pytester.makepyfile(test_it=EXITS)
-    assert pytester.runpytest_subprocess("--fx-model", "mlp", path).ret == 0  # nothing failed, says the status
+    assert pytester.runpytest_subprocess("--fx-model", "mlp", path).ret == 0  # the status reports no failure
     result = pytester.runpytest("--fx-model", "mlp", path, "-k", "good")
     result.stdout.fnmatch_lines([f"fx: the last run {NAMED}", "  try    run with --fx-isolate, *"])
     again = pytester.runpytest("--fx-model", "mlp", path, "-k", "good")

@@ -405,7 +405,7 @@ def test_the_modes_and_the_contract_are_the_callers(check):
             node.target = off
         graph_module.recompile()
 
-    short = programs(ops=[torch.relu], steps=2)  # longer ones have differences of what is nearly the same
+    short = programs(ops=[torch.relu], steps=2)  # longer ones have differences of nearly equal values
     assert violation_of(check, slightly_off, contract="exact", max_examples=200, programs=short).law == "contract"
     check(slightly_off, contract="approximate(40)", without=("gradients",), programs=short)
 
@@ -773,7 +773,7 @@ def test_programs_of_a_seed_do_not_depend_on_other_modules(check, tmp_path, monk
     after = run()
     if given is None:
         assert after == before
-    else:  # what the caller's strategy draws is Hypothesis's
+    else:  # Hypothesis draws from the caller's strategy
         assert modes(after)[:10] == modes(before)[:10]
 
 

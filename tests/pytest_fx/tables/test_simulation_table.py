@@ -103,7 +103,7 @@ def test_programs_are_called_in_turns_and_long_ones_less_often(monkeypatch):
     monkeypatch.setattr("pytest_fx.tables.estimates.time.thread_time", lambda: float(next(clock)))
     times = seconds_in_turns([lambda: order.append("a"), lambda: order.append("b")], 30)
     assert [len(of_program) for of_program in times] == [5, 5]
-    turns = order[4:]  # behind the warm-up
+    turns = order[4:]  # after the warm-up
     assert turns[:4] in (["a", "b", "b", "a"], ["b", "a", "a", "b"])
 
 

@@ -176,7 +176,7 @@ def test_no_pairs_are_added_beyond_the_budget_and_the_timing_says_that_it_has_no
 def test_a_program_is_hardly_ever_shown_to_be_faster_or_slower_than_its_copy_however_often_one_looks():
     generator = torch.Generator().manual_seed(0)
     claims = 0
-    for _ in range(30):  # each with pairs whose times wait for others now and then
+    for _ in range(30):  # each with pairs that are delayed now and then
         times = 1 + torch.rand(2, 30 * 2 ** (LOOKS - 1), generator=generator) / 20
         times += 3 * torch.rand(times.shape, generator=generator) * (torch.rand(times.shape, generator=generator) < 0.3)
         eager, transformed = times.tolist()

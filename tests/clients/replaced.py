@@ -58,7 +58,7 @@ def replaced_text(text: str, package: str) -> str:
     >>> replaced_text("import torch.fx as fx; from torch import fx, nn", "")
     'import fx as fx; import fx; from torch import nn'
     """
-    text = re.sub(r"(?m)^(\s*from )(\.+)([\w.]*)(?= import\b)", lambda found: _absolute(found, package), text)
+    text = re.sub(r"(?m)^(\s*from )(\.+)([\w.]*)(?= import\b)", lambda match: _absolute(match, package), text)
     text = re.sub(r"\bfrom torch import fx, ", "import fx; from torch import ", text)
     text = re.sub(r"\bfrom torch import fx\b", "import fx", text)
     text = re.sub(r"\bimport torch\.fx((?:\.\w+)*)(?! as\b)(?![.\w])", r"import torch, torch.fx\1", text)
@@ -72,15 +72,15 @@ def _pattern(names: list[str]) -> str:
 _CLIENT_OR_FX = re.compile(rf"(?<![\w.])(?:({_pattern(AS_THEY_ARE)})|({_pattern(CLIENTS)})|torch\.fx)(?!\w)")
 
 
-def _in_terms_of_fx(found: re.Match[str]) -> str:
-    as_it_is, client = found.groups()
+def _in_terms_of_fx(match: re.Match[str]) -> str:
+    as_it_is, client = match.groups()
     return as_it_is or (f"{ROOT}.{client}" if client else "fx")
 
 
-def _absolute(found: re.Match[str], package: str) -> str:
+def _absolute(match: re.Match[str], package: str) -> str:
     parts = package.split(".")
-    owner = parts[: len(parts) - len(found[2]) + 1]
-    return found[1] + ".".join([*owner, *([found[3]] if found[3] else [])])
+    owner = parts[: len(parts) - len(match[2]) + 1]
+    return match[1] + ".".join([*owner, *([match[3]] if match[3] else [])])
 
 
 class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):

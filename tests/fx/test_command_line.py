@@ -69,7 +69,7 @@ NO_MODEL = "there is no model or file {!r}\n  why    no model of the zoo has the
 
 
 @pytest.mark.parametrize(
-    "arguments, said",
+    "arguments, message",
     [
         ("trace resnet_tin", NO_MODEL.format("resnet_tin", "; did you mean 'resnet_tiny'")),
         ("cost absent.fx", NO_MODEL.format("absent.fx", "\n  try    name a file of fx.save, or package.module")),
@@ -80,11 +80,11 @@ NO_MODEL = "there is no model or file {!r}\n  why    no model of the zoo has the
     ],
 )
 def test_unknown_names_and_files_are_reported_with_a_remedy(
-    arguments: str, said: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    arguments: str, message: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert main(arguments.split()) == 2
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 def test_without_the_zoo_it_is_reported_that_a_name_needs_it(

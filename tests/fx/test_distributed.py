@@ -51,8 +51,8 @@ def network():
     return get_pass("canonicalize")(fx.symbolic_trace(Network()))
 
 
-def loss_of(found, wanted):
-    return (found - wanted).square().mean()
+def loss_of(output, wanted):
+    return (output - wanted).square().mean()
 
 
 def run_stage(rank, count, program, inputs, schedule="ScheduleGPipe", wanted=None, **options):
@@ -89,13 +89,13 @@ def whole(program, batch):
     return torch.cat(results), {name: parameter.grad for name, parameter in program.named_parameters()}
 
 
-def assert_pipeline_is_the_whole(found, program, batch):
+def assert_pipeline_is_the_whole(results, program, batch):
     expected, gradients = whole(program, batch)
-    result, loss, _ = found[-1]
+    result, loss, _ = results[-1]
     assert torch.allclose(result, expected, rtol=1e-5, atol=1e-6)
     assert torch.allclose(loss, loss_of(expected, batch[1]))
     gradients_so_far = {}
-    for _, _, own in found:
+    for _, _, own in results:
         assert not gradients_so_far.keys() & own.keys()  # each parameter is in one stage
         gradients_so_far |= own
     assert gradients_so_far.keys() == gradients.keys()

@@ -139,9 +139,11 @@ def test_threads_that_call_it_first_at_the_same_time_get_the_same_function() -> 
     for _ in range(20):
         program, gate, results = captured(), threading.Barrier(4), list[Any]()
 
-        def call(program: fx.GraphModule = program, gate: threading.Barrier = gate, found: list[Any] = results) -> None:
+        def call(
+            program: fx.GraphModule = program, gate: threading.Barrier = gate, outcomes: list[Any] = results
+        ) -> None:
             gate.wait()
-            found.append((program(X), type(program).forward))
+            outcomes.append((program(X), type(program).forward))
 
         threads = [threading.Thread(target=call) for _ in range(4)]
         for thread in threads:

@@ -4,13 +4,13 @@ import pytest
 
 
 @pytest.mark.parametrize(
-    "fixture, said", [("fx_traced", "a model: pytest --fx-model NAME"), ("fx_pass", "a pass: pytest --fx-pass NAME")]
+    "fixture, reason", [("fx_traced", "a model: pytest --fx-model NAME"), ("fx_pass", "a pass: pytest --fx-pass NAME")]
 )
-def test_tests_without_a_needed_option_are_skipped_and_name_it(pytester, fixture, said):
+def test_tests_without_a_needed_option_are_skipped_and_name_it(pytester, fixture, reason):
     path = pytester.makepyfile(f"def test_own({fixture}):\n    raise RuntimeError('not reached')")
     result = pytester.runpytest(path, "-rs")
     result.assert_outcomes(skipped=1)
-    result.stdout.fnmatch_lines(f"SKIPPED*needs {said}")
+    result.stdout.fnmatch_lines(f"SKIPPED*needs {reason}")
 
 
 def test_a_test_may_name_its_models_itself(pytester):

@@ -65,7 +65,7 @@ def run(pytester):
 
 
 @pytest.mark.parametrize(
-    "pass_, said",
+    "pass_, advice",
     [
         ("cut_relu", "say that the pass is for inference: cut_relu.may_change = (*gradients*,)*--fx-inference*"),
         (
@@ -75,12 +75,12 @@ def run(pytester):
         ("Cut", 'say that the pass is for inference: may_change = ("checks", "gradients") in the class Cut*'),
     ],
 )
-def test_a_broken_law_on_gradients_explains_how_to_declare_it(run, pass_, said):
+def test_a_broken_law_on_gradients_explains_how_to_declare_it(run, pass_, advice):
     result = run(pass_)
     result.assert_outcomes(failed=1)
     text = " ".join(result.stdout.str().split())
     start = text.index("try say that")
-    for part in said.split("*"):
+    for part in advice.split("*"):
         assert part in text[start : start + 300]
 
 

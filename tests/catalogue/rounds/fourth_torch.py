@@ -189,8 +189,8 @@ def _reads_values(user):
     )
 
 
-def _lower_extremes(graph, node, found):
-    reduction, source, dim, keepdim = found
+def _lower_extremes(graph, node, settings):
+    reduction, source, dim, keepdim = settings
     with graph.inserting_before(node):
         new = graph.call_function(reduction, (source, dim), {"keepdim": keepdim})
     for user in list(node.users):

@@ -158,18 +158,18 @@ def of_identity(x: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    "program, said",
+    "program, message",
     [
         (with_setting, "cannot change a setting of torch while a program is captured"),
         (with_saved_hooks, "cannot capture hooks on tensors that are saved for the backward pass"),
         (of_identity, "cannot take the identity of a traced value"),
     ],
 )
-def test_effects_that_a_graph_cannot_hold_are_refused_by_their_line(program: Any, said: str) -> None:
+def test_effects_that_a_graph_cannot_hold_are_refused_by_their_line(program: Any, message: str) -> None:
     with pytest.raises(fx.TraceError) as info:
         fx.symbolic_trace(program)
     what, where, _, why, remedy = str(info.value).splitlines()
-    assert (what, why[:9], remedy[:9]) == (said, "  why    ", "  try    ")
+    assert (what, why[:9], remedy[:9]) == (message, "  why    ", "  try    ")
     assert where.startswith(f"  where  {HERE}:{program.__code__.co_firstlineno + 1}, in {program.__name__}:")
     assert torch.get_default_dtype() == torch.float32
 

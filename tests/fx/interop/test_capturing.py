@@ -470,13 +470,13 @@ def test_a_model_with_weights_of_a_subclass_is_exported(form: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "how, said",
+    "how, message",
     [
         ("guided", "Branching cannot be captured by tracing with its example inputs"),
         ("export", "Branching cannot be captured through torch.export"),
     ],
 )
-def test_an_error_names_the_only_way_that_was_tried(how, said):
+def test_an_error_names_the_only_way_that_was_tried(how, message):
     with pytest.raises(CaptureError) as failure:
         fx.capture(Branching(), (torch.ones(2),), how=how)
-    assert str(failure.value).splitlines()[0] == said
+    assert str(failure.value).splitlines()[0] == message

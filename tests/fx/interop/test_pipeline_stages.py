@@ -38,8 +38,8 @@ def names(stages):
     return [" ".join(node.name for node in stage.operations) for stage in stages]
 
 
-def assert_same(found, expected):
-    first, other = pytree.tree_leaves(found), pytree.tree_leaves(expected)
+def assert_same(actual, expected):
+    first, other = pytree.tree_leaves(actual), pytree.tree_leaves(expected)
     assert len(first) == len(other) and all(map(torch.equal, first, other))
 
 
@@ -354,15 +354,15 @@ def test_sizes_that_depend_on_elements_are_refused(function):
 
 
 @pytest.mark.parametrize(
-    "stages, said",
+    "stages, message",
     [
         (0, "a program cannot be divided into 0 stages"),
         (9, "2 operations cannot be divided into 9 stages"),
         ("2", "split_into_stages takes a number of stages, not a str"),
     ],
 )
-def test_a_number_of_stages_that_cannot_be_is_refused(stages, said):
-    assert said in refused(layers(2, 2, 2), stages, torch.ones(1, 2))
+def test_a_number_of_stages_that_cannot_be_is_refused(stages, message):
+    assert message in refused(layers(2, 2, 2), stages, torch.ones(1, 2))
 
 
 def test_a_backward_that_is_no_flag_is_refused():

@@ -114,7 +114,7 @@ def test_a_size_of_a_cache_that_is_none_is_refused(tmp_path: Path) -> None:
         EngineCache(tmp_path, max_bytes=-1)
 
 
-def _write_and_read(folder: str, number: int, found: Any) -> None:
+def _write_and_read(folder: str, number: int, results: Any) -> None:
     cache = EngineCache(Path(folder), max_bytes=40_000)
     good = 0
     for turn in range(60):
@@ -123,7 +123,7 @@ def _write_and_read(folder: str, number: int, found: Any) -> None:
         cache.keep(key, engine(plan))
         read = cache.find(str(turn % 5))
         good += read is None or read.plan == str(turn % 5).encode() * 5_000
-    found.put(good)
+    results.put(good)
 
 
 def test_processes_that_write_at_a_time_read_whole_engines(tmp_path: Path) -> None:

@@ -128,14 +128,14 @@ def _output(command: list[str], limit: str) -> dict[str, Any]:
     return json.loads(output.stdout)
 
 
-def less_accurate(found: dict[str, Any], here: dict[str, Any]) -> list[str]:
+def less_accurate(limited: dict[str, Any], here: dict[str, Any]) -> list[str]:
     """The networks that keep less under a limit than without one, or run on no kernel for integers."""
     return [
         name
         for name in ("perceptron", "convolutions")
-        if not (found[name] > 38 and abs(found[name] - here[name]) < 0.5)
-        or not found[f"{name} on"]
-        or "reference" in found[f"{name} on"]
+        if not (limited[name] > 38 and abs(limited[name] - here[name]) < 0.5)
+        or not limited[f"{name} on"]
+        or "reference" in limited[f"{name} on"]
     ]
 
 

@@ -88,9 +88,9 @@ def images() -> torch.Tensor:
     return torch.randn(32, 3, 8, 8, generator=torch.Generator().manual_seed(1))
 
 
-def decibels(expected: torch.Tensor, found: torch.Tensor) -> float:
+def decibels(expected: torch.Tensor, actual: torch.Tensor) -> float:
     """Signal-to-noise ratio; 999 where there is no noise."""
-    noise = (expected - found).double().square().sum()
+    noise = (expected - actual).double().square().sum()
     return float(10 * torch.log10(expected.double().square().sum() / noise)) if noise else 999.0
 
 

@@ -6,9 +6,9 @@ from machines import accuracy, accuracy_under, errors_of_seven_bits_under, less_
 NETWORKS = ("perceptron", "convolutions")
 
 
-def divides(found, network):
+def divides(figures, network):
     """Return whether all layers ran on kernels that add products in 16 bits, whose activations are divided for it."""
-    return all(name.endswith(" in halves") for name in found[f"{network} on"])
+    return all(name.endswith(" in halves") for name in figures[f"{network} on"])
 
 
 def test_eight_bits_are_as_accurate_with_fewer_instructions_also_where_a_program_was_saved_with_others(tmp_path):

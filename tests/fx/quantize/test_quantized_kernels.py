@@ -218,7 +218,7 @@ def test_the_fastest_way_that_is_right_is_taken_and_remembered(monkeypatch):
 
             return run
 
-        return trials.Way(name, prepare, lambda found: float(found) == 1.0)
+        return trials.Way(name, prepare, lambda value: float(value) == 1.0)
 
     choices = trials.KernelChoices()
     ways = [[way("slow", 0.003)], [way("wrong", 0.001, 2.0), way("halved", 0.002)], [way("slowest", 1.0)]]

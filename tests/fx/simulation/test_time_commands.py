@@ -89,7 +89,7 @@ def test_a_profile_is_beside_the_estimate_and_is_saved(home: Path, capsys: pytes
 
 
 @pytest.mark.parametrize(
-    "arguments, said",
+    "arguments, message",
     [
         ("mlp --device V10", "there is no device named 'V10'"),
         ("mlp --batch 1,x", "cannot read the batches '1,x'\n  try    write numbers from 1 on, as 1,8,32"),
@@ -100,9 +100,9 @@ def test_a_profile_is_beside_the_estimate_and_is_saved(home: Path, capsys: pytes
         ),
     ],
 )
-def test_impossible_requests_are_reported(arguments: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_impossible_requests_are_reported(arguments: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["simulate", *arguments.split()]) == 2
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 def test_a_calibration_is_kept_apart_for_each_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

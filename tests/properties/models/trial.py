@@ -142,11 +142,11 @@ def _answer(called: nn.Module, given: Any, whose: str) -> list[torch.Tensor] | s
     return [leaf for leaf in pytree.tree_leaves(answer) if isinstance(leaf, torch.Tensor)]
 
 
-def _same(wanted: torch.Tensor, found: torch.Tensor) -> bool:
+def _same(wanted: torch.Tensor, actual: torch.Tensor) -> bool:
     if not wanted.is_floating_point():
-        return torch.equal(wanted, found)
+        return torch.equal(wanted, actual)
     scale = float(wanted.abs().nan_to_num(posinf=0.0).max()) if wanted.numel() else 0.0
-    return torch.allclose(found, wanted, rtol=_RTOL, atol=_RTOL * scale, equal_nan=True)
+    return torch.allclose(actual, wanted, rtol=_RTOL, atol=_RTOL * scale, equal_nan=True)
 
 
 def _first_line(error: Exception) -> str:

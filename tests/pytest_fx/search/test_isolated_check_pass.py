@@ -140,7 +140,7 @@ def test_a_program_that_ends_the_process_without_the_pass_is_not_blamed_on_the_p
 
 
 @pytest.mark.parametrize(
-    "options, said",
+    "options, message",
     [
         ({"timeout": 1.0}, "timeout= is a limit of a child process"),
         ({"memory": 100}, "memory= is a limit of a child process"),
@@ -148,9 +148,9 @@ def test_a_program_that_ends_the_process_without_the_pass_is_not_blamed_on_the_p
         ({"isolate": True, "memory": -1}, "memory=-1 is not a limit"),
     ],
 )
-def test_limits_that_make_no_sense_are_refused(options, said):
+def test_limits_that_make_no_sense_are_refused(options, message):
     for check in (check_pass, lambda pass_, **given: check_program(pass_, torch.nn.ReLU, lambda: ((), {}), **given)):
-        with pytest.raises(FxError, match=said):
+        with pytest.raises(FxError, match=message):
             check("fuse-conv-bn", **options)
 
 

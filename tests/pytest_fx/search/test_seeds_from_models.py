@@ -292,7 +292,7 @@ class Branches(nn.Module):
 
 
 @pytest.mark.parametrize(
-    "models, said",
+    "models, message",
     [
         (5, "models= takes models, not an int"),
         (["mlpp"], "there is no model named 'mlpp'"),
@@ -302,7 +302,7 @@ class Branches(nn.Module):
         (["no_such_module_of_models:factory"], "no_such_module_of_models"),
     ],
 )
-def test_models_that_cannot_be_captured_are_refused_before_the_search(check, models, said):
-    with pytest.raises(FxError, match=re.escape(said)) as raised:
+def test_models_that_cannot_be_captured_are_refused_before_the_search(check, models, message):
+    with pytest.raises(FxError, match=re.escape(message)) as raised:
         check(relu_as_function, models=models, on_program=lambda number, count: pytest.fail("it searched"))
     assert not isinstance(raised.value, LawViolation)

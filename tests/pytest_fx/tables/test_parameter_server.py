@@ -100,11 +100,11 @@ def try_against(table, meanwhile=lambda server: None, after=lambda server: None,
     return as_client(work)
 
 
-def assert_says(said, *parts):
+def assert_says(message, *parts):
     """The error names the table, and the user's line; it says the rest as well."""
     line = 'forward:  return dense + parameter_server.fetch(OTHER, "rows", ids, 2, SECONDS)'
     for part in ("FetchError", "table 'rows' of server 'other' returned no vectors", "wait_for_vectors", line, *parts):
-        assert part in said, said
+        assert part in message, message
 
 
 def test_programs_fetch_the_same_before_and_after_the_pass():
@@ -179,7 +179,7 @@ def raises(ids):
 
 
 @pytest.mark.parametrize(
-    "wrong, said",
+    "wrong, message",
     [
         (lambda ids: doubled(ids)[:1], "((1, 2), torch.float32)"),
         (lambda ids: doubled(ids).double(), "((2, 2), torch.float64)"),
@@ -188,10 +188,10 @@ def raises(ids):
     ],
     ids=["few vectors", "another type", "no tensor", "an error"],
 )
-def test_a_bad_answer_is_an_error_at_the_wait_and_other_queries_keep_theirs(wrong, said):
+def test_a_bad_answer_is_an_error_at_the_wait_and_other_queries_keep_theirs(wrong, message):
     (first, _), (second, _), (third, _) = try_against(lambda ids: (wrong if ids[0, 0] == 2 else doubled)(ids))
     assert (first, third) == (answer(0), answer(2))
-    assert_says(second, said)
+    assert_says(second, message)
 
 
 def test_an_unknown_server_is_an_error_at_the_wait():

@@ -188,12 +188,12 @@ def test_the_v100_is_estimated_beside_the_papers_figure():
 
 
 @pytest.mark.parametrize(
-    "name, found", [("NVIDIA H100 80GB HBM3", "H100"), ("Tesla V100-SXM2-16GB", "V100"), ("NVIDIA H200", "H200")]
+    "name, device", [("NVIDIA H100 80GB HBM3", "H100"), ("Tesla V100-SXM2-16GB", "V100"), ("NVIDIA H200", "H200")]
 )
-def test_the_gpu_in_the_machine_is_known_by_its_name(monkeypatch, name, found):
+def test_the_gpu_in_the_machine_is_known_by_its_name(monkeypatch, name, device):
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     monkeypatch.setattr("torch.cuda.get_device_name", lambda: name)
-    assert simulation.gpu_in_machine() == found
+    assert simulation.gpu_in_machine() == device
 
 
 def test_a_gpu_that_is_not_known_or_not_there_is_not_estimated(monkeypatch):

@@ -1,14 +1,14 @@
-"""Laws that every pass must keep on every program, each one a function that can be switched off or demanded by name.
+"""Laws that every pass must keep on every program; each law can be switched off or demanded by name.
 
-A law takes an :class:`~pytest_fx.harness.pass_run.PassRun`, a pass applied to one subject, and raises
-:class:`LawViolation` if the pass breaks it there. :func:`pytest_fx.check_pass` looks for programs on which one does;
-``pytest --fx-model`` holds passes to them on a model, of full size to those that it can afford.
+A law is a function of a :class:`~pytest_fx.harness.pass_run.PassRun`, a pass applied to one subject. It raises
+:class:`LawViolation` if the pass breaks it there. :func:`pytest_fx.check_pass` searches for programs on which a pass
+breaks a law. ``pytest --fx-model`` checks the laws on a model; on one of full size, only the laws that it can afford.
 
 >>> for law in TABLE[:3]:
 ...     print(f"{law.name}: {law.summary}")
-terminates: The pass comes to an end, on each program within ten seconds or what ``seconds`` says.
-refusal: A program that the pass cannot take is refused by a ``PassError``, never by another exception.
-returns a program: The pass returns a ``GraphModule``, or nothing where it edited the one that it was given.
+terminates: The pass ends on each program within ten seconds, or within ``seconds``.
+refusal: The pass refuses a program that it cannot take by a ``PassError``, never by another exception.
+returns a program: The pass returns a ``GraphModule``, or nothing if it edited its argument.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ __all__ = [
 ]
 
 MOST_CALLS = 12
-"""Eager calls that a law may take on a model of full size."""
+"""The most eager calls that a law may take on a model of full size."""
 
 _ABOUT = {
     "passes": ("passes", "transforms", "all"),
     "forms": ("forms", "transforms", "all"),
     "programs": ("programs", "all"),
 }
-"""The laws that each kind of program is held to, by what they are about."""
+"""For each kind of program: the values of ``Law.of`` whose laws apply to it."""
 
 TABLE: tuple[Law, ...] = (
     Law("terminates", form.terminates, when_unchanged=True, of="transforms"),
@@ -159,9 +159,9 @@ TABLE: tuple[Law, ...] = (
     Law("idempotent", repetition.idempotent, "demanded"),
     Law("shrinks the graph", repetition.shrinks_the_graph, "demanded"),
 )
-"""All laws, in the order in which they are checked: what is cheap and what explains most comes first.
+"""All laws, in the order of their checks: cheap laws, and laws that explain most, come first.
 
-The fields of :class:`Law` say what each column means.
+The fields of :class:`Law` document the columns.
 """
 _KNOWN: Registry[Law] = Registry("law", "laws", CannotLoadError)
 for _law in TABLE:
@@ -183,11 +183,11 @@ def choose_laws(
 
     Args:
         without: names of laws to leave out.
-        demand: names of laws to check on every program, and laws that are not of the table.
-        may_change: what the pass says that it changes on purpose.
+        demand: names of laws to check on every program, and laws that are not in the table.
+        may_change: what the pass declares that it changes on purpose.
 
     Raises:
-        CannotLoadError: no law has such a name; the message has the nearest ones.
+        CannotLoadError: no law has such a name; the message lists the nearest names.
     """
     without, may_change = _names(without, "without"), _names(may_change, "may_change")
     what = "demand= holds names of laws, and laws"
@@ -214,23 +214,23 @@ def _names(names: Iterable[str], option: str) -> tuple[str, ...]:
 
 
 def _listed(names: Any) -> Any:
-    """A single name as the list of it, rather than of its letters."""
+    """Wrap a single name, so that it is not read letter by letter."""
     return (names,) if isinstance(names, str) else names
 
 
 def law_called(name: str) -> Law:
-    """Return the law of a name, or raise ``CannotLoadError``, whose message has the nearest ones."""
+    """Return the law of this name, or raise ``CannotLoadError``, whose message lists the nearest names."""
     return _KNOWN.get(name)
 
 
 def affordable(laws: Iterable[Law], pass_run: PassRun) -> list[Law]:
-    """Return those of ``laws`` that apply to what was made of a subject, and that a model of full size can afford."""
+    """Return the laws that apply to ``pass_run``; on a model of full size, only those that it can afford."""
     expect(pass_run, PassRun, "laws are checked on a PassRun", error=CannotLoadError)
     return [law for law in _expect_laws(laws) if why_not_asked(law, pass_run) is None]
 
 
 def why_not_asked(law: Law, pass_run: PassRun) -> str | None:
-    """Return why what was made of a subject is not held to a law; None if it is."""
+    """Return the reason why a law is not checked on ``pass_run``; None if it is checked."""
     is_given, subject = pass_run.is_given, pass_run.subject
     is_costly = law.small_only or law.calls > MOST_CALLS
     reasons = {
@@ -246,17 +246,17 @@ def why_not_asked(law: Law, pass_run: PassRun) -> str | None:
 
 
 def _kind(pass_run: PassRun) -> str:
-    """Return what kind of program was made of a subject."""
+    """Return the key of ``pass_run`` in ``_ABOUT``."""
     return "programs" if pass_run.is_given else "forms" if pass_run.is_in_form else "passes"
 
 
 def _is_of_form(law: Law, pass_run: PassRun) -> bool:
-    """Return whether the form of a pass has a law."""
+    """Return whether the form of the pass lists the law."""
     return isinstance(pass_run.pass_, FormedPass) and law.name in pass_run.pass_.form.laws
 
 
 def laws_not_asked(pass_run: PassRun) -> dict[str, str]:
-    """Return the laws about such programs that this one is not held to, each with the reason."""
+    """Return the laws about this kind of program that are not checked on ``pass_run``, each with the reason."""
     about = _ABOUT[_kind(pass_run)]
     excused = may_change(pass_run.pass_) if pass_run.pass_ is not None else ()
     reasons: dict[str, str] = {}
@@ -269,37 +269,38 @@ def laws_not_asked(pass_run: PassRun) -> dict[str, str]:
 
 
 def broken_laws(laws: Iterable[Law], pass_run: PassRun) -> list[LawViolation]:
-    """Return how ``pass_run`` breaks each of ``laws`` that it breaks.
+    """Return a violation for each of ``laws`` that ``pass_run`` breaks.
 
-    What it computes comes first; but where it raises, what else is wrong says why. Once a law on values is broken, and
-    not by the capture itself, the others are judged once: what excuses rounding would change no verdict.
+    Violations about computed results come first. If the program raises, the other violations come first, since they
+    explain it. Once the pass has broken a law on values, the remaining laws are judged without a second look: excuses
+    for rounding errors would not change the verdict.
 
     Raises:
-        LawError: the function of a law says that another one is broken.
+        LawError: the function of a law reports that another law is broken.
     """
-    found: list[tuple[bool, LawViolation]] = []
+    violations: list[tuple[bool, LawViolation]] = []
     expect(pass_run, PassRun, "laws are checked on a PassRun", error=CannotLoadError)
     laws, looks_twice = _expect_laws(laws), pass_run.looks_twice
     try:
         for law in laws:
-            if law.judges == "gradients" and found and not pass_run.looks_twice and pass_run.subject.is_full_size:
+            if law.judges == "gradients" and violations and not pass_run.looks_twice and pass_run.subject.is_full_size:
                 pass_run.leave_out(law.name, "the outputs of the model, which is of full size, are wrong already")
                 continue
             violation = law.find_violation(pass_run)
             if violation is not None and pass_run.is_in_form and not is_kept_without(law, pass_run):
                 pass_run.leave_out(law.name, "torch's own result of a pass that changes nothing breaks it, too")
             elif violation is not None:
-                found.append((not law.judges or violation.kind.startswith("raises"), violation))
+                violations.append((not law.judges or violation.kind.startswith("raises"), violation))
                 if law.judges == "values" and (
                     pass_run.is_given or pass_run.is_in_form or is_kept_without(law, pass_run)
                 ):
                     pass_run.looks_twice = False
     finally:
         pass_run.looks_twice = looks_twice
-    return [violation for _, violation in sorted(found, key=lambda entry: entry[0])]
+    return [violation for _, violation in sorted(violations, key=lambda entry: entry[0])]
 
 
 def is_kept_without(law: Law, pass_run: PassRun) -> bool:
-    """Return whether the capture that the pass was given keeps a law: else it is not the pass that breaks it."""
+    """Return whether the capture keeps the law without the pass; if not, the pass is not at fault."""
     expect(pass_run, PassRun, "laws are checked on a PassRun", error=CannotLoadError)
     return law.find_violation(pass_run.with_nothing_changed()) is None

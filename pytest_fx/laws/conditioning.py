@@ -1,9 +1,9 @@
-"""How far eager moves away from itself when the values that it computes change in their last bits.
+"""Sensitivity of eager's outputs to changes in the last bits of the values that it computes.
 
-Where a computation is ill-conditioned there is no output to hold a program to: ``round(x)`` at 0.5 is 0 or 1, and the
-difference of nearly equal numbers is mostly rounding error. So eager is run a few times with each value perturbed by a
-few ulp of its own, random in sign. Each element may differ as far as it has moved; one that stays where it was gets no
-more tolerance than the contract gives.
+An ill-conditioned computation has no single right output: ``round(x)`` at 0.5 is 0 or 1, and the difference of nearly
+equal numbers is mostly rounding error. So eager is run a few times, and each value is perturbed by a few of its ulps,
+with random sign. Each element may differ as far as it moved in these runs. An element that did not move gets only the
+tolerance of the contract.
 """
 
 from __future__ import annotations
@@ -30,37 +30,37 @@ from pytest_fx.harness.subject import Inputs
 from pytest_fx.harness.tolerances import ALLOWED, APPROXIMATION, LARGE, LARGE_OF_HALVES, PERTURBATIONS, SMALL, STEP
 
 Part = Callable[[Run], Any]
-"""What of a call is compared."""
+"""Function that selects the part of a call that is compared."""
 
 
 class Conditioning:
-    """How much each element of eager's outputs may differ, found out when it is asked for."""
+    """Permitted deviation of each element of eager's outputs, measured on demand."""
 
     def __init__(self, pass_run: PassRun, inputs: Sequence[Inputs], parts: Sequence[Part]) -> None:
-        """Take the input sets, in the order in which their outputs are compared, and what of each is compared."""
+        """Take the input sets, in the order in which their outputs are compared, and the part to compare for each."""
         self._pass_run = pass_run
         self._inputs = list(zip(inputs, parts, strict=True))
         self._movements: dict[bool, list[Movement]] = {}
         self._runs = {False: 0, True: 0}
         self.perturbations = PERTURBATIONS
-        """How often eager is run."""
+        """Number of perturbed runs of eager."""
 
     def deviations(self, float64: bool) -> Sequence[torch.Tensor]:
-        """Return how much each element may differ, float64 of the shape of each tensor that is compared.
+        """Return the permitted deviation of each element: for each compared tensor a float64 tensor of its shape.
 
-        A run that raises, or computes something of another structure, says nothing about any element.
+        A run that raises, or returns another structure, is ignored.
         """
         outputs = [select(self._pass_run.eager(inputs, float64)) for inputs, select in self._inputs]
         pairs = [pair_leaves(output, output) for output in outputs]
-        tensors = [[] if isinstance(found, Mismatch) else [leaf.expected for leaf in found] for found in pairs]
-        movements = self._movements.setdefault(float64, [Movement.none(each) for found in tensors for each in found])
-        # Asked again with more perturbations, it runs only those that are new.
+        tensors = [[] if isinstance(pair, Mismatch) else [leaf.expected for leaf in pair] for pair in pairs]
+        movements = self._movements.setdefault(float64, [Movement.none(each) for group in tensors for each in group])
+        # A later call with more perturbations runs only the new ones.
         for number in range(self._runs[float64], self.perturbations):
             position = 0
             for (inputs, select), output, compared in zip(self._inputs, outputs, tensors, strict=True):
                 run = _perturbed_run(self._pass_run, inputs, float64, number)
-                found = pair_leaves(output, output if run.error is not None else select(run))
-                for place, leaf in enumerate([] if isinstance(found, Mismatch) else found, start=position):
+                moved = pair_leaves(output, output if run.error is not None else select(run))
+                for place, leaf in enumerate([] if isinstance(moved, Mismatch) else moved, start=position):
                     movements[place].note(leaf.errors, number)
                 position += len(compared)
             self._runs[float64] = number + 1
@@ -69,31 +69,31 @@ class Conditioning:
 
 @dataclass(frozen=True, slots=True)
 class Movement:
-    """How far the elements of a tensor have moved."""
+    """Largest movement so far of each element of a tensor."""
 
     small: torch.Tensor
-    """Under small perturbations."""
+    """Movement under small perturbations."""
     large: torch.Tensor
-    """Under large ones."""
+    """Movement under large perturbations."""
     growth: float
-    """How many times as large these are."""
+    """Ratio of large to small perturbations."""
 
     @classmethod
     def none(cls, tensor: torch.Tensor) -> Movement:
-        """Elements that have not moved yet."""
+        """Return the movement before any run: zero for each element of ``tensor``."""
         small, large = (torch.zeros(tensor.shape, dtype=torch.float64) for _ in range(2))
         return cls(small, large, _largest_perturbation(tensor.dtype, 1) / _largest_perturbation(tensor.dtype, 0))
 
     def note(self, errors: torch.Tensor, number: int) -> None:
-        """Take into account how far elements moved in the run of this number."""
-        known = self.large if number % 2 else self.small
-        torch.maximum(known, errors, out=known)
+        """Record the movement of each element in the run of this number."""
+        largest = self.large if number % 2 else self.small
+        torch.maximum(largest, errors, out=largest)
 
     def allowed(self) -> torch.Tensor:
-        """Return how much each element may differ.
+        """Return the permitted deviation of each element.
 
-        That is as much as it moves under large perturbations if that is far more than in proportion: then it lies at a
-        step, the height of which does not depend on them.
+        An element that moves under large perturbations by far more than their ratio lies at a step, such as that of
+        ``round``. The height of a step does not depend on the perturbation, so the element may differ by all of it.
         """
         at_a_step = self.large > STEP * self.growth * self.small
         return torch.where(at_a_step, torch.maximum(self.small, self.large), ALLOWED * self.small)
@@ -108,9 +108,10 @@ def _perturbed_run(pass_run: PassRun, inputs: Inputs, float64: bool, number: int
 
 @contextmanager
 def perturbed(pass_run: PassRun, float64: bool, number: int) -> Generator[tuple[nn.Module, Callable[..., Any] | None]]:
-    """Yield a program that does what the model does, and what calls it with other rounding errors in the block.
+    """Yield a program equal to the model, and a function that calls it with other rounding errors.
 
-    A model that cannot be captured is called itself, for None, and kernels are perturbed in place of nodes.
+    If the model cannot be captured, yield the model and None: then kernels are perturbed instead of nodes, and the
+    model itself is called inside the block.
     """
     if pass_run.subject.capture_error is None:
         program = pass_run.to_perturb(float64)
@@ -121,22 +122,22 @@ def perturbed(pass_run: PassRun, float64: bool, number: int) -> Generator[tuple[
 
 
 class EagerNoise:
-    """A few rounding errors for each element of a tensor."""
+    """Random rounding errors, of a few ulps, for each element of a tensor."""
 
     def __init__(self, number: int) -> None:
-        """``number`` chooses the random numbers; perturbations are small where it is even, and else large."""
+        """Take ``number`` as the seed; perturbations are small if it is even, and large if it is odd."""
         self._generator = torch.Generator().manual_seed(number)
         self._number = number
 
     def of(self, value: torch.Tensor) -> torch.Tensor:
-        """Return what is to be added to the elements of ``value``."""
+        """Return the noise to add to ``value``, with its shape and dtype."""
         dtype, largest = torch.promote_types(value.dtype, torch.float32), self.largest(value)
         direction = torch.empty(value.shape, dtype=dtype).uniform_(-largest, largest, generator=self._generator)
         noise = direction.to(value.device).mul_(value).to(value.dtype)
-        return noise.nan_to_num_(0.0, 0.0, 0.0)  # of an infinity, too
+        return noise.nan_to_num_(0.0, 0.0, 0.0)  # non-finite elements get no noise
 
     def largest(self, value: torch.Tensor) -> float:
-        """The largest perturbation, relative to the element."""
+        """Return the largest perturbation of an element, relative to it."""
         return _largest_perturbation(value.dtype, self._number) * torch.finfo(value.dtype).eps
 
     def direction(self, value: torch.Tensor) -> torch.Tensor:
@@ -145,15 +146,15 @@ class EagerNoise:
 
 
 class PerturbedKernels(KernelMode):
-    """Inside its block, each new floating-point tensor that an operation computes has a few other rounding errors."""
+    """Mode that adds a few rounding errors to each new floating-point tensor that an operation computes."""
 
     def __init__(self, number: int) -> None:
-        """``number`` is that of the noise."""
+        """Take the ``number`` of the noise."""
         super().__init__()
         self._noise = EagerNoise(number)
 
     def call(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """Call ``func``, and perturb its result unless that is a view, or of integers."""
+        """Call ``func``, and perturb its result unless it is a view or has integer values."""
         result = func(*args, **kwargs)
         shares = any(each.alias_info is not None for each in func._schema.returns)
         return result if shares else tree_map_only(torch.Tensor, self._perturbed, result)
@@ -165,21 +166,24 @@ class PerturbedKernels(KernelMode):
 
 
 class Perturbed(Interpreter):
-    """Runs a program and adds a few rounding errors to each floating-point value that it computes.
+    """Interpreter that adds a few rounding errors to each floating-point value that it computes.
 
-    Where gradients are computed, those of each use of a value get some, too.
+    The gradient of each use of a value is perturbed as well.
     """
 
     def __init__(self, program: Any, number: int) -> None:
-        """``number`` chooses the random numbers; perturbations are small where it is even, and else large."""
+        """Take ``number`` as the seed; perturbations are small if it is even, and large if it is odd."""
         super().__init__(program, garbage_collect_values=False)
         self._noise = EagerNoise(number)
         self._integers: set[Node] = set()
         self.coarsest = 0.0
-        """The ulp of 1 in the least precise dtype among the values."""
+        """Largest machine epsilon among the dtypes of the perturbed values."""
 
     def run_node(self, n: Node) -> Any:
-        """Run the node and perturb its value where that is; views and attributes are so with what they show."""
+        """Run the node and perturb its value.
+
+        Without gradients the value is changed in place, so that views and attributes with the same memory change, too.
+        """
         value = super().run_node(n)
         if self._is_integer(n, value):
             self._integers.add(n)
@@ -195,7 +199,7 @@ class Perturbed(Interpreter):
         return value
 
     def fetch_args_kwargs_from_env(self, n: Node) -> Any:
-        """Return the arguments of ``n``, whose gradients are perturbed on their way back."""
+        """Return the arguments of ``n``, with hooks that perturb their gradients."""
         args, kwargs = super().fetch_args_kwargs_from_env(n)
         return map_tensors(self._perturbed_backward, args), map_tensors(self._perturbed_backward, kwargs)
 
@@ -208,7 +212,7 @@ class Perturbed(Interpreter):
         return used
 
     def _is_integer(self, node: Node, value: Any) -> bool:
-        """Return whether a value is rounded to integers, or made of these or booleans: it has no rounding errors."""
+        """Return whether a value has exact integer elements, by rounding or from exact operands: without errors."""
         read = node.all_input_nodes
         if not isinstance(value, torch.Tensor) or not read:
             return False
@@ -219,7 +223,7 @@ class Perturbed(Interpreter):
         return _can_be_perturbed(value) and bool((value == value.round()).all())
 
     def _is_cast(self, node: Node, value: Any) -> bool:
-        """Return whether a value is another one in its dtype: a rounding that the program asks for, and no error."""
+        """Return whether a value is its operand cast to another dtype: the program itself requests this rounding."""
         read = [self.env.get(used) for used in node.all_input_nodes]
         if len(read) != 1 or not isinstance(value, torch.Tensor) or not isinstance(read[0], torch.Tensor):
             return False
@@ -228,13 +232,13 @@ class Perturbed(Interpreter):
         return value.dtype != read[0].dtype and same_tensor(value, read[0].detach().to(value.dtype))
 
     def _is_new(self, node: Node, value: torch.Tensor) -> bool:
-        """Return whether nothing else shares the memory of ``value``, so that a sum may stand for it.
+        """Return whether ``value`` shares no memory, so that a sum may replace it.
 
-        Where gradients are computed, operations have kept their results: these are not to be written to.
+        Autograd has saved the results of operations, so they must not be written in place.
         """
-        given = (self.env.get(used) for used in node.all_input_nodes)
-        is_alone = not value._is_view() and value._version == 0 and all(value is not other for other in given)
-        return is_alone and node.op not in ("get_attr", "output")
+        operands = (self.env.get(used) for used in node.all_input_nodes)
+        owns_memory = not value._is_view() and value._version == 0 and all(value is not other for other in operands)
+        return owns_memory and node.op not in ("get_attr", "output")
 
     def _noise_of(self, value: torch.Tensor, node: Node) -> torch.Tensor:
         self.coarsest = max(self.coarsest, torch.finfo(value.dtype).eps)
@@ -243,7 +247,7 @@ class Perturbed(Interpreter):
 
 
 def _is_approximated(node: Node) -> bool:
-    """Return whether kernels approximate a function, such as ``erf``, and not each in the same way."""
+    """Return whether a node calls a function, such as ``erf``, that kernels approximate differently."""
     row = find_operator(node.target)
     return row is not None and row.family in ("activation", "function") and row.bounds is None and not row.rounds
 
@@ -253,7 +257,7 @@ def _can_be_perturbed(value: torch.Tensor) -> bool:
 
 
 def _largest_perturbation(dtype: torch.dtype, number: int) -> float:
-    """The largest perturbation in the run of this number, in ulp."""
+    """Return the largest perturbation in the run of this number, in ulp."""
     if number % 2 == 0:
         return SMALL
     is_half = dtype.is_floating_point and torch.finfo(dtype).eps > 1e-4

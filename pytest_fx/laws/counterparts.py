@@ -1,4 +1,4 @@
-"""The tensors of a program that stand for a model's parameters, by identity or values, and the roles that they keep."""
+"""Match a model's parameters with a program's tensors, by identity or values, and check that they keep their roles."""
 
 from __future__ import annotations
 
@@ -21,42 +21,42 @@ from pytest_fx.laws.law import broken
 
 Tensors = Mapping[str, torch.Tensor]
 _FEW = 16
-"""Elements by which tensors are told apart before all of them are compared."""
+"""Number of elements by which candidates are looked up before all elements are compared."""
 
 
 @dataclass(frozen=True, slots=True)
 class Counterparts:
-    """The parameters of a model, and the tensors of a program that stand for them."""
+    """The parameters of a model, and the tensors of a program that replace them."""
 
     model: Tensors
     """Parameters of the model by name."""
     program: Tensors
     """Parameters of the program by name."""
     sure: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
-    """For parameters of the model: parameters of the program that are the same object, or have its name and values."""
+    """By parameter of the model: parameters of the program that are the same object, or have its name and values."""
     equal: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
-    """For parameters of the model: parameters of the program that have equal values alone."""
+    """By parameter of the model: parameters of the program that have only equal values."""
     constants: dict[str, str] = field(default_factory=dict[str, str])
-    """For parameters of the model: a new tensor with their values that is no parameter of the program."""
+    """By parameter of the model: a new tensor with its values that is not a parameter of the program."""
     of_buffers: dict[str, str] = field(default_factory=dict[str, str])
-    """For parameters of the program: the buffer of the model that has their values."""
+    """By parameter of the program: the buffer of the model that has its values."""
 
     def of(self, name: str) -> list[str]:
-        """Return the parameters of the program that may stand for one of the model, the sure ones first."""
+        """Return the counterparts of a parameter of the model; the sure ones come first."""
         return [*self.sure.get(name, ()), *self.equal.get(name, ())]
 
     def trained(self, name: str) -> list[str]:
-        """Return those of them that can be trained."""
+        """Return the trainable counterparts of a parameter of the model."""
         return [own for own in self.of(name) if self.program[own].requires_grad]
 
     @property
     def kept(self) -> set[str]:
-        """The parameters that can be trained in the model and in the program, there under other names maybe."""
+        """The model's parameters that are trainable, and have a trainable counterpart under any name."""
         return {name for name, tensor in self.model.items() if tensor.requires_grad and self.trained(name)}
 
 
 def counterparts(pass_run: PassRun) -> Counterparts:
-    """Return the counterparts of a model's parameters, found out once."""
+    """Return the counterparts of a model's parameters; they are searched for once."""
     return pass_run.once("counterparts", partial(_find, pass_run))
 
 
@@ -72,7 +72,7 @@ def _find(pass_run: PassRun) -> Counterparts:
         if own in certain:
             continue
         names = parameters.equal_to(tensor)
-        # Layers that were copied have equal values until they are trained: one without counterpart is meant.
+        # Copied layers have equal values until they are trained: prefer a parameter that has no sure counterpart.
         for name in [name for name in names if name not in pairs.sure] or names:
             pairs.equal.setdefault(name, []).append(own)
         others = [own] if own in own_buffers and same_tensor(own_buffers[own], tensor) else buffers.equal_to(tensor)
@@ -86,7 +86,7 @@ def _find(pass_run: PassRun) -> Counterparts:
 
 
 def _find_sure(pass_run: PassRun, eager: nn.Module, program: nn.Module, pairs: Counterparts) -> None:
-    """Find parameters that are the same objects, or have the same name and values. A tied one has several names."""
+    """Find parameters that are the same objects, or have the same name and values. Tied ones have several names."""
     before = {} if pass_run.before is None else pass_run.before.module.tensors
     shared = {id(tensor): name for name, (tensor, _) in before.items()}
     first = {id(tensor): name for name, tensor in pairs.model.items()}
@@ -101,9 +101,9 @@ def _find_sure(pass_run: PassRun, eager: nn.Module, program: nn.Module, pairs: C
 
 
 def require_roles(pass_run: PassRun, parameters: Counterparts) -> None:
-    """Report a parameter that can be trained in one of the programs only, or that shares its memory in one only.
+    """Report a parameter that is trainable, or shares its memory, in only one of the two programs.
 
-    What was made elsewhere may be there for outputs alone, and is compared by names alone.
+    A program made elsewhere may exist only for its outputs, and its parameters are matched by name only.
     """
     is_given = pass_run.before is None
     for name, tensor in parameters.model.items():
@@ -140,7 +140,7 @@ def _report_trainable(own: str, what: str) -> None:
 
 
 def _require_apart(parameters: Counterparts) -> None:
-    """Report parameters that share their memory in the program and not in eager, or the other way round."""
+    """Report parameters that share their memory in the program and not in eager, or in eager and not in the program."""
     first: dict[int, str] = {}
     for name, tensor in parameters.model.items():
         own = parameters.sure.get(name, []) if tensor.requires_grad else []
@@ -164,10 +164,10 @@ def _require_apart(parameters: Counterparts) -> None:
 
 
 def is_folded(pass_run: PassRun, name: str) -> bool:
-    """Return whether a parameter was folded into others, in evaluation mode, for some of its uses at least.
+    """Return whether some uses of a parameter were folded into other tensors, in evaluation mode.
 
-    Those have values that the model has nowhere: what was folded is no copy, neither a parameter nor a constant. But a
-    scaled weight of zeros is again of zeros: a new parameter with one value in all elements may be a folded one.
+    Folding makes values that occur nowhere in the model; a copy, as a parameter or a constant, is not folded. But a
+    weight of zeros is still zero after scaling: a new parameter with equal elements may be a folded one.
     """
     after, parameters = pass_run.graph_program, counterparts(pass_run)
     own = parameters.of(name)
@@ -183,7 +183,7 @@ def is_folded(pass_run: PassRun, name: str) -> bool:
 
 
 def _uses(program: GraphModule | torch.fx.GraphModule, name: str) -> int:
-    """Return how many nodes fetch a parameter, by whichever name, or call a module that holds it."""
+    """Return the number of nodes that fetch a parameter, by any of its names, or call a module that holds it."""
     parameters = dict(program.named_parameters(remove_duplicate=False))
     paths = [path for path, tensor in parameters.items() if tensor is parameters.get(name)] or [name]
     nodes = [node for node in program.graph.nodes if node.op == "call_module" or (node.op == "get_attr" and node.users)]
@@ -191,7 +191,7 @@ def _uses(program: GraphModule | torch.fx.GraphModule, name: str) -> int:
 
 
 def _holds_new_values(pass_run: PassRun) -> bool:
-    """Return whether a program has parameters or buffers with values that none of the model's have."""
+    """Return whether a program has parameters or buffers with values that occur in none of the model's."""
     program, eager = pass_run.program, pass_run.subject.eager_runner().program
     assert program is not None, "asked for the values of a program that there is not"
     sure = {own for some in counterparts(pass_run).sure.values() for own in some}
@@ -203,10 +203,10 @@ def _holds_new_values(pass_run: PassRun) -> bool:
 
 
 class _Values:
-    """Tensors by their values."""
+    """Lookup of tensors by their values."""
 
     def __init__(self, tensors: Tensors, *, plain: bool = False) -> None:
-        """Take tensors; if not ``plain``, those with one value in all elements are left out: zeros say nothing."""
+        """Index the tensors. Unless ``plain``, a tensor of equal elements matches none: zeros are no evidence."""
         self._plain = plain
         self._known: dict[Any, dict[str, torch.Tensor]] = {}
         for name, tensor in tensors.items():
@@ -214,7 +214,7 @@ class _Values:
                 self._known.setdefault(key, {})[name] = tensor
 
     def equal_to(self, tensor: torch.Tensor) -> list[str]:
-        """Return the names of the tensors with the values of ``tensor``."""
+        """Return the names of the tensors that have the values of ``tensor``."""
         candidates = self._known.get(self._key(tensor), {})
         if not candidates or not (self._plain or _varies(tensor)):
             return []
@@ -225,7 +225,7 @@ class _Values:
         if not is_strided(tensor) or tensor.is_quantized:
             return None
         few = tensor.detach()
-        for _ in range(few.dim() - 1):  # without a copy of what is not contiguous
+        for _ in range(few.dim() - 1):  # avoids a copy of a non-contiguous tensor
             few = few[0] if len(few) else few.flatten()
         return tensor.dtype, tensor.shape, tuple(map(str, few.flatten()[:_FEW].tolist()))
 
@@ -236,9 +236,9 @@ def _varies(tensor: torch.Tensor) -> bool:
 
 
 def _new_constants(pass_run: PassRun, eager: nn.Module, program: nn.Module) -> dict[str, torch.Tensor]:
-    """Return the tensors of a program that are no parameters, and that the model does not hold.
+    """Return the tensors of a program that are neither parameters nor in the model.
 
-    They are buffers, attributes, and what functions in the graph hold.
+    They are buffers, attributes, and tensors in closures or partials in the graph.
     """
     before = pass_run.before
     excluded = {id(tensor) for tensor, _ in before.module.tensors.values()} if before is not None else set[int]()
@@ -265,11 +265,11 @@ def _tensors_in(name: str, value: Any) -> Iterator[tuple[str, torch.Tensor]]:
 
 
 def _captured_by(target: Any) -> Iterator[Any]:
-    """Yield the values that a function brings along: those of a closure, or the arguments of a ``partial``."""
+    """Yield the values in a function's closure, or the arguments of a ``partial``."""
     if isinstance(target, partial):
         yield from (target.args, target.keywords)
         yield from _captured_by(target.func)
     elif isinstance(target, FunctionType):
         for cell in target.__closure__ or ():
-            with suppress(ValueError):  # it is empty
+            with suppress(ValueError):  # an empty cell
                 yield cell.cell_contents

@@ -1,4 +1,4 @@
-"""Gradients of all that a program returns, of its inputs and parameters."""
+"""Gradients of a program's outputs with respect to its inputs and parameters."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from pytest_fx.harness.subject import Subject
 Key = TypeVar("Key")
 Gradients = Mapping[str, torch.Tensor]
 _OF_EAGER = "gradients of eager"
-"""Where a subject keeps them."""
+"""Key of eager's gradients in ``Subject.findings``."""
 Take = Callable[[str, torch.Tensor], None]
-"""Does something with a gradient, which it gets with the name of what it is the gradient of."""
+"""Function that receives a gradient, after the name of its input or parameter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,24 +32,24 @@ class TrainingStep:
     """The results of a call and its backward pass."""
 
     gradients: Gradients | Exception
-    """The gradients, or the reason why there are none."""
+    """The gradients, or the exception that prevented them."""
     state: Mapping[str, torch.Tensor]
-    """The parameters and buffers that were changed, as they were left."""
+    """Final values of the parameters and buffers that changed."""
 
 
 def training_step(
     runner: Runner, arguments: Arguments, dtype: torch.dtype, names: set[str] | None = None, *, stored: bool = False
 ) -> TrainingStep:
-    """Run a program and its backward pass; put its state back afterwards.
+    """Run a program and its backward pass, and restore its state.
 
-    Where the gradients are ``stored`` they take no memory while nobody reads them.
+    With ``stored``, the gradients take no memory until they are read.
     """
-    kept = StoredTensors() if stored else None
+    storage = StoredTensors() if stored else None
     try:
-        take = None if kept is None else kept.__setitem__
+        take = None if storage is None else storage.__setitem__
         gradients = gradients_by(runner.call, arguments, dtype, runner.program, names, take)
         state = {name: tensor.detach().clone() for name, tensor in runner.written().items()}
-        return TrainingStep(gradients if kept is None or isinstance(gradients, Exception) else kept, state)
+        return TrainingStep(gradients if storage is None or isinstance(gradients, Exception) else storage, state)
     finally:
         runner.restore()
 
@@ -57,20 +57,20 @@ def training_step(
 def gradients_of(
     runner: Runner, arguments: Arguments, dtype: torch.dtype, names: set[str] | None = None, *, stored: bool = False
 ) -> Gradients | Exception:
-    """Return the gradients of a program, whose state is put back afterwards; or why there are none."""
+    """Return the gradients of a program, or the exception that prevented them; restore the program's state."""
     return training_step(runner, arguments, dtype, names, stored=stored).gradients
 
 
 def gradients_of_eager(subject: Subject, names: set[str]) -> Gradients | Exception:
-    """Return the gradients of a model itself, of inputs and the parameters ``names``; found out once for all passes."""
-    known = subject.findings.get(_OF_EAGER)
-    if known is None or known[0] != names:
+    """Return eager's gradients of the inputs and the parameters ``names``; they are computed once for all passes."""
+    cached = subject.findings.get(_OF_EAGER)
+    if cached is None or cached[0] != names:
         runner, stored = subject.eager_runner(), subject.is_large
-        found = gradients_of(runner, subject.arguments(), subject.dtype, names, stored=stored)
-        if isinstance(found, Exception):
-            return found
-        known = subject.findings[_OF_EAGER] = names, found
-    return known[1]
+        gradients = gradients_of(runner, subject.arguments(), subject.dtype, names, stored=stored)
+        if isinstance(gradients, Exception):
+            return gradients
+        cached = subject.findings[_OF_EAGER] = names, gradients
+    return cached[1]
 
 
 def gradients_by(
@@ -81,15 +81,15 @@ def gradients_by(
     names: set[str] | None = None,
     take: Take | None = None,
 ) -> Gradients | Exception:
-    """The gradients of a weighted sum of all outputs, or what is raised in their place; empty if there are none.
+    """Return the gradients of a weighted sum of all outputs, or the exception that prevents them.
 
-    They are those of the inputs and of the parameters called ``names``, or of all. If there is ``take``, it gets each
-    of them, and none is returned.
+    The gradients are with respect to the inputs, and to the parameters in ``names``, or to all parameters. If ``take``
+    is given, it receives each gradient, and the result is empty.
     """
-    given = arguments.copies()
+    copies = arguments.copies()
     inputs = {
         f"input{place}": tensor.requires_grad_()
-        for place, tensor in places(given).items()
+        for place, tensor in places(copies).items()
         if tensor.is_floating_point()
     }
     parameters = {
@@ -100,7 +100,7 @@ def gradients_by(
     wanted = {**parameters, **inputs}
     if not wanted:
         return {}
-    passed = given.map(lambda tensor: tensor.clone() if tensor.requires_grad else tensor)  # which may be written to
+    passed = copies.map(lambda tensor: tensor.clone() if tensor.requires_grad else tensor)  # may be written to
     try:
         with torch.enable_grad(), default_dtype(dtype), same_random_numbers(arguments), warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -127,10 +127,10 @@ def gradients_at(
     *,
     retain_graph: bool = False,
 ) -> dict[Key, torch.Tensor]:
-    """Return the gradient of a sum with respect to each of some tensors, zeros where there is none.
+    """Return the gradient of ``total`` with respect to each tensor of ``wanted``; zeros if there is none.
 
-    The ``grad`` of these and of ``parameters`` is left as it is. With ``retain_graph`` the sum can be differentiated
-    once more.
+    The ``grad`` of these tensors and of ``parameters`` is unchanged. With ``retain_graph``, ``total`` can be
+    differentiated again.
     """
     if _may_call_backward(total):
         gradients: Any = _accumulated(total, list(wanted.values()), parameters, retain_graph=retain_graph)
@@ -143,9 +143,9 @@ def gradients_at(
 def _accumulated(
     total: torch.Tensor, wanted: Sequence[torch.Tensor], parameters: Iterable[torch.Tensor], *, retain_graph: bool
 ) -> list[torch.Tensor | None]:
-    """Return what ``total.backward()`` adds to the ``grad`` of tensors.
+    """Return the gradients that ``total.backward()`` adds to the ``grad`` of tensors.
 
-    A backward pass inside of that one, as a reentrant checkpoint starts, refuses ``torch.autograd.grad``.
+    A nested backward pass, as that of a reentrant checkpoint, does not work under ``torch.autograd.grad``.
     """
     leaves_at = {id(tensor): tensor for tensor in (*wanted, *parameters, *_leaves_of(total))}
     earlier = [(tensor, tensor.grad) for tensor in leaves_at.values() if tensor.is_leaf]
@@ -163,7 +163,7 @@ def _accumulated(
 
 
 def _give_each(total: torch.Tensor, wanted: Mapping[str, torch.Tensor], take: Take) -> None:
-    """Call ``take`` with each gradient of ``total`` when it is there, so that they need not be there all at once."""
+    """Call ``take`` with each gradient of ``total`` as soon as it is computed, so that they need not coexist."""
     pending = dict(wanted)
     handles: list[Any] = []
 
@@ -189,19 +189,19 @@ def _give_each(total: torch.Tensor, wanted: Mapping[str, torch.Tensor], take: Ta
 
 
 def _may_call_backward(total: torch.Tensor) -> bool:
-    """Return whether a part of the backward pass of ``total`` is written in Python, and may start another one."""
+    """Return whether the backward pass of ``total`` runs Python code, which may start a nested backward pass."""
     return any(isinstance(node, BackwardCFunction) for node in _backward_nodes(total))
 
 
 def _leaves_of(total: torch.Tensor) -> Iterator[torch.Tensor]:
-    """Yield the tensors whose ``grad`` the backward pass of ``total`` adds to, as far as it shows."""
+    """Yield the leaf tensors in the autograd graph of ``total``; the backward pass adds to their ``grad``."""
     for node in _backward_nodes(total):
         if isinstance(variable := getattr(node, "variable", None), torch.Tensor):
             yield variable
 
 
 def _backward_nodes(total: torch.Tensor) -> Iterator[Any]:
-    """Yield the functions of the backward pass of a tensor, each once."""
+    """Yield the nodes of the autograd graph of a tensor, each once."""
     pending, met = [total.grad_fn], set[Any]()
     while pending:
         node = pending.pop()
@@ -212,7 +212,7 @@ def _backward_nodes(total: torch.Tensor) -> Iterator[Any]:
 
 
 def weighted_sum(output: Any) -> torch.Tensor | None:
-    """A sum in which each element of each output that can be differentiated has another weight."""
+    """Return a sum of all elements of all differentiable outputs, with different weights; None if there are none."""
     total: torch.Tensor | None = None
     for number, (_, leaf) in enumerate(leaves(output)):
         if isinstance(leaf, torch.Tensor) and leaf.requires_grad and leaf.is_floating_point():

@@ -1,4 +1,4 @@
-"""Laws on what passes in other forms make: programs of ``torch.fx`` and ``torch.export``."""
+"""Laws about the results of passes in other forms: programs of ``torch.fx`` and ``torch.export``."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ def form_well_formed(pass_run: PassRun) -> None:
 
 
 def form_signature(pass_run: PassRun) -> None:
-    """The program takes the inputs, in the order, that it took, and returns what has the same structure.
+    """The program keeps the names and order of its inputs, and the structure of its inputs and outputs.
 
-    What it writes to is no part of that: before it is decomposed a program writes in place, and its signature has none.
+    Writes are not compared: before decomposition a program writes in place, and its signature lists no writes.
     """
     result, before = pass_run.form_result, pass_run.with_nothing_changed().form_result
     if result is None or before is None:
@@ -49,7 +49,7 @@ def form_signature(pass_run: PassRun) -> None:
 
 
 def _signature(program: Any) -> dict[str, Any]:
-    """What callers rely on, by what it is called."""
+    """Return the parts of a signature that callers rely on, each with its description as key."""
     if isinstance(program, ExportedProgram):
         signature, spec = program.graph_signature, program.call_spec
         return {
@@ -63,9 +63,9 @@ def _signature(program: Any) -> dict[str, Any]:
 
 
 def form_round_trips(pass_run: PassRun) -> None:
-    """Copied, or saved and loaded, the program computes the same: an exported one by ``torch.export``'s own file.
+    """The program computes the same after a copy, and after pickling or, if exported, ``torch.export``'s own file.
 
-    What torch cannot copy or pickle of a program that no pass has changed need not be possible afterwards.
+    A round trip that fails without the pass need not succeed after it.
     """
     result, before = pass_run.form_result, pass_run.with_nothing_changed().form_result
     if result is None:
@@ -78,7 +78,7 @@ def form_round_trips(pass_run: PassRun) -> None:
 
 
 def decomposes_again(pass_run: PassRun) -> None:
-    """The exported program can be decomposed, and computes the same then."""
+    """The exported program can be decomposed, and then computes the same."""
     result = pass_run.form_result
     if result is not None and result.exported is not None:
         exported = result.exported
@@ -108,18 +108,18 @@ def _succeeds(trip: Callable[[FormResult], Any], result: FormResult) -> bool:
 
 
 def _require_same(pass_run: PassRun, law: str, how: str, make: Callable[[], Any]) -> None:
-    """Report a program that cannot be brought through ``make``, or that computes something else afterwards."""
+    """Report a program for which ``make`` raises, or returns a program that computes something else."""
     try:
         with quiet_export():
-            made = make()
+            program = make()
     except Exception as error:
         broken(law, f"the program cannot be {how}", value=said(error))
-    again = PassRun.given(pass_run.subject, made, pass_run.contract, f"{pass_run.name}, {how},", 1)
+    again = PassRun.given(pass_run.subject, program, pass_run.contract, f"{pass_run.name}, {how},", 1)
     try:
         contract(again)
     except LawViolation as violation:
         try:
             contract(pass_run)
         except LawViolation:
-            return  # its outputs were wrong before that
+            return  # its outputs were already wrong
         raise LawViolation.of(law, violation) from violation

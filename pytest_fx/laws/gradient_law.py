@@ -1,4 +1,4 @@
-"""The law on gradients: a transformed program trains as the original does."""
+"""The gradient law: a transformed program trains as the original does."""
 
 from __future__ import annotations
 
@@ -38,31 +38,34 @@ from pytest_fx.laws.law import broken
 
 
 def gradients(pass_run: PassRun) -> None:
-    """Inputs and parameters get the gradients that they get in eager; a pass that approximates need not keep them.
+    """Inputs and parameters get the same gradients as in eager, unless the pass approximates.
 
-    A parameter is one of the program that is the same object, has the same name and values, or has equal values under
-    any name. It can be trained if it can be in eager, and shares its memory with another one only if it does in eager.
-    Parameters may be merged with others and in evaluation mode folded away, for all or some of their uses; in training
-    mode as many numbers can be trained as before. Where the program itself writes to a value in place, the pass may
-    compute it by an operation that keeps its result for the gradients, as ``rsqrt`` does and a division does not, or
-    read it by one that keeps what it is given: the gradients are then those of a program where it gets a copy. Those of
-    inputs, parameters and outputs that are not finite are not judged: what torch computes there depends on how they lie
-    in memory. The backward pass changes no parameter or buffer that it does not change in eager. A gradient that is as
-    small as rounding errors of the largest one is not compared.
+    A parameter's counterpart in the program is the same object, or has the same name and values, or has equal values
+    under any name. It is trainable if the parameter is trainable in eager, and shares its memory with another only if
+    it does in eager. Parameters may be merged. In evaluation mode they may be folded away, for all or some of their
+    uses; in training mode, as many numbers stay trainable as before. The backward pass changes no parameter or buffer
+    that it does not change in eager.
 
-    Of a program that was made elsewhere, if it can be differentiated, inputs and those parameters are compared that it
-    has; others it may have frozen, or hold as constants.
+    The program may write in place to a value that an operation of the pass saves for the backward pass. ``rsqrt`` saves
+    its result, for example, and a division does not; other operations save an operand. Then the operation gets a copy,
+    and the gradients of that program are compared.
+
+    Gradients are not judged if inputs, parameters or outputs are not finite, since torch's results then depend on the
+    memory layout. A gradient as small as rounding errors of the largest gradient is not compared.
+
+    A program that was made elsewhere is compared if it can be differentiated: by its inputs, and by the parameters that
+    it has. It may have frozen the other parameters, or hold them as constants.
     """
-    before, made = pass_run.before, pass_run.program
-    if made is None or isinstance(pass_run.contract, Approximate) or not pass_run.changed:
+    before, program = pass_run.before, pass_run.program
+    if program is None or isinstance(pass_run.contract, Approximate) or not pass_run.changed:
         return
     require_roles(pass_run, counterparts(pass_run))
     if pass_run.eager().error is not None:
         return
     tensors = pass_run.subject.tensors if before is None else before.module.values
-    held = (pass_run.subject.arguments().tensors, tensors.values())
+    sources = (pass_run.subject.arguments().tensors, tensors.values())
     output = (leaf for _, leaf in leaves(pass_run.eager().output))
-    if not all(map(_is_finite, chain(*held, output))):
+    if not all(map(_is_finite, chain(*sources, output))):
         pass_run.leave_out("gradients", "inputs, parameters or outputs are not finite")
         return
     if pass_run.subject.is_full_size and _look_kept(pass_run):
@@ -73,11 +76,11 @@ def gradients(pass_run: PassRun) -> None:
 def _is_finite(value: Any) -> bool:
     if not isinstance(value, torch.Tensor) or not value.is_floating_point():
         return True
-    return is_strided(value) and is_finite(value)  # others have few
+    return is_strided(value) and is_finite(value)  # other layouts rarely occur
 
 
 def _is_judged_in_float64(pass_run: PassRun) -> bool:
-    """Return whether both programs compute in float64 there: not what a pass casts to another dtype on purpose."""
+    """Return whether the program stays in float64 as far as the capture does: the pass inserts no casts."""
     if not pass_run.has_float64:
         return False
     after = pass_run.after_float64
@@ -87,7 +90,7 @@ def _is_judged_in_float64(pass_run: PassRun) -> bool:
 
 
 def _casts(program: GraphModule) -> int:
-    """Return how many operations name a dtype with fewer digits than float64."""
+    """Return the number of arguments and casts that name a floating-point dtype other than float64."""
     named = (
         leaf
         for node in program.graph.nodes
@@ -95,16 +98,16 @@ def _casts(program: GraphModule) -> int:
             (node.args, node.kwargs, CASTS.get(str(node.target)) if node.op == "call_method" else None)
         )
     )
-    return sum(isinstance(one, torch.dtype) and one.is_floating_point and one != torch.float64 for one in named)
+    return sum(isinstance(dtype, torch.dtype) and dtype.is_floating_point and dtype != torch.float64 for dtype in named)
 
 
 def _look_kept(pass_run: PassRun) -> bool:
-    """Return whether gradients are as near to eager's as eager's own are when its inputs change in their last bits.
+    """Return whether gradients are as near to eager's as eager's own if its inputs change in their last bits.
 
-    That is fast and rough: on deep models those of the inputs differ by percents, from one ReLU to the next. Where the
-    answer is no, float64 tells.
+    The comparison is fast and rough: on deep models, gradients of inputs differ by percents from one ReLU to the next.
+    If the answer is no, float64 decides.
     """
-    pass_run.subject.claim_float64(None)  # there is no room for gradients beside it
+    pass_run.subject.claim_float64(None)  # frees memory for the gradients
     arguments, dtype = pass_run.subject.arguments(), pass_run.subject.dtype
     eager, actual = pass_run.subject.eager_runner(), pass_run.runner()
     parameters = counterparts(pass_run)
@@ -134,29 +137,29 @@ def _distances(
     expected: Gradients,
     known: Mapping[str, str],
 ) -> dict[str, float] | Exception:
-    """Return how far the gradients of a program are from those expected, in the norm of each, or why there are none.
+    """Return the norm of each gradient's difference from the expected one, or the exception that prevented it.
 
-    None of them is kept. What the program calls its parameters is in ``known``, where that is something else.
+    No gradient is stored. ``known`` maps the program's names of parameters to the expected ones, if they differ.
     """
-    found: dict[str, float] = {}
+    distances: dict[str, float] = {}
 
     def take(name: str, gradient: torch.Tensor) -> None:
         name = known.get(name, name)
-        found[name] = _norm(gradient, expected[name])
+        distances[name] = _norm(gradient, expected[name])
 
     try:
         error = gradients_by(runner.program, arguments, dtype, runner.program, names, take)
     finally:
         runner.restore()
-    return error if isinstance(error, Exception) else found
+    return error if isinstance(error, Exception) else distances
 
 
 def _norm(tensor: torch.Tensor, other: torch.Tensor | None = None) -> float:
-    """The Euclidean norm of a tensor, or of its difference from another."""
+    """Return the Euclidean norm of a tensor, or of its difference from another."""
     if other is None:
         norms = [float(piece.norm()) for (piece,) in in_pieces(tensor)]
     else:
-        norms = [float(left.sub(right).norm()) for left, right in in_pieces(tensor, other)]
+        norms = [float(piece.sub(subtrahend).norm()) for piece, subtrahend in in_pieces(tensor, other)]
     return math.hypot(*norms)
 
 
@@ -178,25 +181,25 @@ def _require_gradients(pass_run: PassRun, float64: bool) -> None:
     actual = pass_run.runner(float64)
     with pass_run.watched(calls=True):
         step = training_step(actual, arguments, dtype, stored=subject.is_large)
-    found = step.gradients
+    computed = step.gradients
     is_given = pass_run.is_given
-    if isinstance(found, Exception) and (is_given or pass_run.actual(float64=float64).error is not None):
+    if isinstance(computed, Exception) and (is_given or pass_run.actual(float64=float64).error is not None):
         return
-    if isinstance(found, Exception):
-        error, found = found, _gradients_beside_writes(pass_run, actual, arguments, dtype)
-        if found is None:
+    if isinstance(computed, Exception):
+        error, computed = computed, _gradients_beside_writes(pass_run, actual, arguments, dtype)
+        if computed is None:
             broken(
                 "gradients",
                 f"what {pass_run.name} makes cannot be differentiated, where eager can",
                 value=f"{type(error).__name__}: {error}",
                 kind="cannot be differentiated",
             )
-    if is_given and not found:
-        return  # it is for outputs alone, as an engine is
-    if not is_given and not subject.is_large and step.gradients is found:
+    if is_given and not computed:
+        return  # it exists only for its outputs, as an engine does
+    if not is_given and not subject.is_large and step.gradients is computed:
         _require_state(pass_run, eager, step, float64)
-    del actual  # a large one is let go of where eager is perturbed
-    suspects = _suspects(pass_run, expected, found)
+    del actual  # frees a large program before eager is perturbed
+    suspects = _suspects(pass_run, expected, computed)
     if suspects and not subject.is_large:
         sizes = (gradient.abs().nan_to_num(nan=0.0, posinf=0.0) for gradient in expected.values() if gradient.numel())
         largest = max(float(size.max()) for size in sizes)
@@ -206,11 +209,11 @@ def _require_gradients(pass_run: PassRun, float64: bool) -> None:
 
 
 def _require_state(pass_run: PassRun, eager: TrainingStep, actual: TrainingStep, float64: bool) -> None:
-    """Report a buffer that the backward pass changes once more, and does not in eager."""
+    """Report a buffer that the backward pass of the program changes, and that of eager does not."""
     changed = _changed_by_backward(pass_run.actual(float64=float64).state, actual.state)
-    known = _changed_by_backward(pass_run.subject.eager(0, float64).state, eager.state)
+    changed_in_eager = _changed_by_backward(pass_run.subject.eager(0, float64).state, eager.state)
     for name in changed:
-        if pass_run.names.get(name, name) not in known:
+        if pass_run.names.get(name, name) not in changed_in_eager:
             broken(
                 "gradients",
                 f"the backward pass changes {name!r} of the program, but not in eager",
@@ -219,22 +222,22 @@ def _require_state(pass_run: PassRun, eager: TrainingStep, actual: TrainingStep,
 
 
 def _changed_by_backward(state: Mapping[str, torch.Tensor], later: Mapping[str, torch.Tensor]) -> list[str]:
-    """Return the parameters and buffers that a call leaves otherwise than the call and its backward pass do."""
+    """Return the names of the parameters and buffers that differ after a call and after its backward pass."""
     names = dict.fromkeys((*state, *later))
     return [name for name in names if name not in state or name not in later or _is_other(state[name], later[name])]
 
 
 def _is_other(before: torch.Tensor, after: torch.Tensor) -> bool:
-    """Return whether two values of a buffer differ, by more than rounding errors if they are real or complex."""
+    """Return whether two values of a buffer differ; real and complex values, by more than rounding errors."""
     if before.shape != after.shape or not (before.is_floating_point() or before.is_complex()):
         return not torch.equal(before, after)
     return differ(Leaf("", before, after))
 
 
 def _is_noise(leaf: Leaf, largest: float) -> bool:
-    """Return whether a gradient and the other one are rounding errors of the ``largest`` gradient.
+    """Return whether both gradients of a leaf are as small as rounding errors of the ``largest`` gradient.
 
-    In a dtype with few digits that would excuse gradients of half its size.
+    In a half-precision dtype the rule would excuse gradients of half that size, so it does not apply there.
     """
     if leaf.expected.dtype not in GRADIENTS:
         return False
@@ -242,15 +245,15 @@ def _is_noise(leaf: Leaf, largest: float) -> bool:
     return max(leaf.scale, float(leaf.actual.abs().max())) <= limit
 
 
-def _suspects(pass_run: PassRun, expected: Gradients, found: Gradients) -> dict[str, Leaf]:
-    """Return the gradients that are others, each beside that of the counterpart that is nearest to it."""
+def _suspects(pass_run: PassRun, expected: Gradients, actual: Gradients) -> dict[str, Leaf]:
+    """Return the differing gradients, each paired with the nearest gradient of its counterparts."""
     parameters, suspects, assigned = counterparts(pass_run), dict[str, Leaf](), set[str]()
     pending = dict.fromkeys(expected)
-    for is_last in (False, True):  # of several counterparts, each first gets the one that has its gradient
+    for is_last in (False, True):  # first match the counterparts with equal gradients
         for name in list(pending):
             wanted, is_input = expected[name], name.startswith("input[")
             own = [name] if is_input else [each for each in parameters.trained(name) if each not in assigned]
-            nearest, leaf = _nearest(name, wanted, {each: found[each] for each in own if each in found})
+            nearest, leaf = _nearest(name, wanted, {each: actual[each] for each in own if each in actual})
             if own and not differ(leaf):
                 assigned.add(nearest)
                 del pending[name]
@@ -261,9 +264,9 @@ def _suspects(pass_run: PassRun, expected: Gradients, found: Gradients) -> dict[
     return suspects
 
 
-def _nearest(name: str, wanted: torch.Tensor, found: Gradients) -> tuple[str, Leaf]:
-    """Return the one of some gradients that is nearest to another, with its name; zeros where there is none."""
-    leaves = {each: Leaf(name, wanted, gradient) for each, gradient in found.items()}
+def _nearest(name: str, wanted: torch.Tensor, actual: Gradients) -> tuple[str, Leaf]:
+    """Return the name of the gradient nearest to ``wanted``, and the pair of both; a pair with zeros if none exists."""
+    leaves = {each: Leaf(name, wanted, gradient) for each, gradient in actual.items()}
     if not leaves:
         return "", Leaf(name, wanted, torch.zeros_like(wanted))
     nearest = min(leaves, key=lambda each: leaves[each].largest_error) if len(leaves) > 1 else next(iter(leaves))
@@ -271,7 +274,7 @@ def _nearest(name: str, wanted: torch.Tensor, found: Gradients) -> tuple[str, Le
 
 
 def _require_as_many(pass_run: PassRun, name: str, gradient: torch.Tensor) -> None:
-    """Report a parameter without counterpart if fewer numbers can be trained than before, in training mode."""
+    """Report a parameter without counterpart if, in training mode, fewer numbers are trainable than before."""
     parameters = counterparts(pass_run)
     if pass_run.before is None or pass_run.mode != "train" or not bool(gradient.any()):
         return
@@ -282,18 +285,18 @@ def _require_as_many(pass_run: PassRun, name: str, gradient: torch.Tensor) -> No
 def _require_explained(
     pass_run: PassRun, arguments: Arguments, dtype: torch.dtype, float64: bool, suspects: Mapping[str, Leaf]
 ) -> None:
-    """Report a gradient that eager's own, computed with other rounding errors, do not explain.
+    """Report a gradient that differs by more than eager's own gradients do under other rounding errors.
 
-    Where that is of few elements, eager is run more often: of a sum that cancels wholly, rounding errors are all there
-    is, and the largest of few draws may be small by chance.
+    If only few elements differ, eager is run more often: a sum that cancels consists of rounding errors, and the
+    largest of few draws may be small by chance.
     """
     if not pass_run.looks_twice:
         leaf = next(iter(suspects.values()))
         _report(pass_run, leaf, torch.zeros_like(leaf.errors))
-    # Where the contract is wider than usual, it is so for gradients, too: their elements are sums of many.
+    # The tolerance of the contract applies to gradients, too, relative to their scale: their elements are long sums.
     contract = pass_run.contract
     rtol, atol = contract.in_working_dtype if isinstance(contract, Close) else (0.0, 0.0)
-    # Elements of a large model may differ as that of their gradient which moves most: there is no more room.
+    # For a large model only the largest movement of each gradient is kept, to save memory; it applies to all elements.
     is_large = pass_run.subject.is_large
     movements = {
         name: Movement.none(leaf.expected.new_zeros(()) if is_large else leaf.expected)
@@ -301,25 +304,26 @@ def _require_explained(
     }
     for runs in (range(PERTURBATIONS), range(PERTURBATIONS, MOST_PERTURBATIONS)):
         _move(pass_run, arguments, dtype, float64, suspects, movements, runs)
-        left: dict[str, torch.Tensor] = {}
+        unexplained: dict[str, torch.Tensor] = {}
         for name, movement in movements.items():
             leaf = suspects[name]
             allowed = movement.allowed().expand(leaf.expected.shape) + (rtol + atol) * leaf.scale
             if (share := share_that_differs(leaf, allowed)) > 0:
-                left[name] = allowed
+                unexplained[name] = allowed
                 if share > FEW:
                     _report(pass_run, leaf, allowed)
-        movements = {name: movements[name] for name in left}
-    for name, allowed in left.items():
+        movements = {name: movements[name] for name in unexplained}
+    for name, allowed in unexplained.items():
         _report(pass_run, suspects[name], allowed)
 
 
 def _gradients_beside_writes(
     pass_run: PassRun, runner: Runner, arguments: Arguments, dtype: torch.dtype
 ) -> Gradients | None:
-    """The gradients of a program that the writes of the original do not disturb; None if more is wrong with it.
+    """Return the gradients of a program whose in-place writes are kept from saved tensors; None if that fails, too.
 
-    Operations that the pass put in may keep for the gradients what others did not, and what is written to later.
+    Operations of the pass may save a value for the backward pass that the original program did not save, and that is
+    written to later. These operations get copies.
     """
     program, before = runner.program, pass_run.capture()
     if not isinstance(program, GraphModule) or len(_writers(program)) > len(_writers(before)):
@@ -328,32 +332,32 @@ def _gradients_beside_writes(
     added = (node for node in program.graph.nodes if targets.get(node.name) != node.target)
     new = {node for node in added if _computes(program, node)}
     try:
-        found = gradients_by(by(_KeepingCopies(program, new - _writers(program))), arguments, dtype, program)
+        computed = gradients_by(by(_KeepingCopies(program, new - _writers(program))), arguments, dtype, program)
     finally:
         runner.restore()
-    return None if isinstance(found, Exception) else found
+    return None if isinstance(computed, Exception) else computed
 
 
 class _KeepingCopies(Interpreter):
-    """Runs a program in which some operations get, and give away, copies of what they keep for the gradients."""
+    """Interpreter in which some operations get and return copies of the values that they save for the backward pass."""
 
     def __init__(self, program: GraphModule, keeping: set[Node]) -> None:
         super().__init__(program)
         self._keeping = keeping
 
     def fetch_args_kwargs_from_env(self, n: Node) -> Any:
-        """Return the arguments of ``n``, or copies of them."""
-        given = super().fetch_args_kwargs_from_env(n)
-        return map_tensors(torch.Tensor.clone, given) if n in self._keeping else given
+        """Return the arguments of ``n``, or copies if ``n`` saves them."""
+        arguments = super().fetch_args_kwargs_from_env(n)
+        return map_tensors(torch.Tensor.clone, arguments) if n in self._keeping else arguments
 
     def run_node(self, n: Node) -> Any:
-        """Run ``n``, and return what it gives or a copy of it."""
+        """Run ``n``, and return its value, or a copy if ``n`` saves it."""
         value = super().run_node(n)
         return map_tensors(torch.Tensor.clone, value) if n in self._keeping else value
 
 
 def _computes(program: GraphModule, node: Node) -> bool:
-    """Return whether a node computes new tensors, that is, gives no view of those that it reads."""
+    """Return whether a node computes new tensors, and returns no view of its operands."""
     if node.op == "call_module":
         sharing = module_sharing(program.get_submodule(str(node.target)))
     else:
@@ -366,7 +370,7 @@ def _computes(program: GraphModule, node: Node) -> bool:
 
 
 def _writers(program: GraphModule) -> set[Node]:
-    """The nodes that write to what they are given first."""
+    """Return the nodes that write to their first argument."""
     effects = [(node, effect_of(node)) for node in program.graph.nodes]
     return {node for node, effect in effects if effect is not None and effect.written == 0}
 
@@ -374,12 +378,12 @@ def _writers(program: GraphModule) -> set[Node]:
 def _report(pass_run: PassRun, leaf: Leaf, moved: torch.Tensor) -> None:
     errors, limits = leaf.errors, _limits(leaf, moved)
     worst = worst_difference(leaf, errors > limits, errors, limits)
-    shown = None if worst is None else f"eager {worst.expected!r}, transformed {worst.actual!r}"
+    values = None if worst is None else f"eager {worst.expected!r}, transformed {worst.actual!r}"
     broken(
         "gradients",
         f"{pass_run.name} changes the gradient of {leaf.path}",
         where=None if worst is None else f"element {list(worst.index)}, the worst of {worst.count} in {worst.size}",
-        value=shown,
+        value=values,
         why="there is none any more" if not bool(leaf.actual.any()) else None,
     )
 
@@ -389,12 +393,12 @@ def _trainable(parameters: Mapping[str, torch.Tensor]) -> int:
 
 
 def differ(leaf: Leaf) -> bool:
-    """Return whether a gradient is another one, by more in some element than rounding errors explain."""
+    """Return whether some element of a gradient differs by more than rounding errors."""
     return share_that_differs(leaf) > 0
 
 
 def share_that_differs(leaf: Leaf, moved: torch.Tensor | None = None) -> float:
-    """The share of the elements of a gradient that are others, by more than rounding errors and ``moved`` explain."""
+    """Return the share of a gradient's elements that differ by more than rounding errors and ``moved``."""
     parts = (leaf.expected, leaf.actual, *(() if moved is None else (moved,)))
     pieces = ((Leaf(leaf.path, each[0], each[1]), each[2] if moved is not None else None) for each in in_pieces(*parts))
     count = sum(int((piece.errors > _limits(piece, allowed, leaf.scale)).sum()) for piece, allowed in pieces)
@@ -402,9 +406,9 @@ def share_that_differs(leaf: Leaf, moved: torch.Tensor | None = None) -> float:
 
 
 def _limits(leaf: Leaf, moved: torch.Tensor | None = None, scale: float | None = None) -> torch.Tensor:
-    """The error that each element of a gradient may have.
+    """Return the permitted error of each element of a gradient.
 
-    Of a gradient whose largest element is ``scale``, elements are sums, which have rounding errors of that size.
+    Elements are sums, so that their rounding errors are relative to the largest element of the gradient, ``scale``.
     """
     relative, absolute = GRADIENTS.get(leaf.expected.dtype, GRADIENTS_OF_HALVES)
     scale = leaf.scale if scale is None else scale
@@ -412,8 +416,8 @@ def _limits(leaf: Leaf, moved: torch.Tensor | None = None, scale: float | None =
     limits = relative * leaf.expected.abs().double() + floor
     if moved is not None:
         limits = limits + moved.to(limits.device)
-    # Outputs are finite here. A gradient that is not finite in eager, as that of `log(softmax(x))` where the inverse of
-    # a small share overflows, holds no program to anything: `log_softmax` has a number there.
+    # Outputs are finite here. A non-finite gradient of eager is not compared: in `log(softmax(x))` the inverse of a
+    # small share overflows, but `log_softmax` has a number there.
     return torch.where(leaf.expected.isfinite(), limits, torch.inf)
 
 
@@ -421,9 +425,9 @@ def _move(
     pass_run: PassRun, arguments: Arguments, dtype: torch.dtype, float64: bool, suspects: Mapping[str, Leaf],
     movements: dict[str, Movement], runs: range,
 ) -> None:  # fmt: skip
-    """Note how much each element of eager's gradients differs with other rounding errors.
+    """Record in ``movements`` how far each element of eager's gradients moves under other rounding errors.
 
-    What has no gradient in such a run is left out: nothing is known of it.
+    A gradient that is missing in such a run is removed from ``movements``.
     """
     met = set[str]()
     for number in runs if movements else ():
@@ -433,8 +437,8 @@ def _move(
             if name in movements:
                 met.add(name)
                 leaf = Leaf("", suspects[name].expected, gradient)
-                one = torch.tensor(leaf.largest_error, dtype=torch.float64) if pass_run.subject.is_large else None
-                movements[name].note(leaf.errors.cpu() if one is None else one, number)
+                largest = torch.tensor(leaf.largest_error, dtype=torch.float64) if pass_run.subject.is_large else None
+                movements[name].note(leaf.errors.cpu() if largest is None else largest, number)
 
         with perturbed(pass_run, float64, number) as (program, call):
             error: Any = gradients_by(call or program, arguments, dtype, program, take=take)

@@ -1,4 +1,4 @@
-"""Where an output follows from an infinity: the same arithmetic in another order may have NaN there."""
+"""Find the output elements that depend on an infinity: the same arithmetic in another order may give NaN there."""
 
 from __future__ import annotations
 
@@ -20,40 +20,40 @@ from pytest_fx.harness.structure import leaves, map_tensors
 from pytest_fx.harness.subject import Inputs, Subject
 
 LARGE = 1e9
-"""Numbers above it count as infinite where it is asked whether a program is given any: they soon overflow."""
+"""Inputs of this size count as infinite, since they soon overflow."""
 _CASTS = frozenset({"to", "type", "type_as", *CASTS})
 
 
 class WithoutInfinities(NamedTuple):
-    """What becomes of eager where other values stand for infinite ones."""
+    """Runs of eager in which other values replace infinite ones."""
 
     runs: list[Run]
-    """What eager does with NaN, 0 and 1 for each infinite value, be it given or an overflow; none if none is."""
+    """Runs with NaN, 0 and 1 for each infinite value, be it an input or an overflow; empty if no value is infinite."""
     overflows: bool
-    """Whether there are infinite values though all that is given is finite."""
+    """True if values are infinite although all inputs, parameters and buffers are finite."""
 
 
 def without_infinities(pass_run: PassRun, inputs: Inputs) -> WithoutInfinities:
     """Run eager with NaN, with 0 and with 1 for each infinite value.
 
-    What differs from eager's own output follows from an infinity. ``F.gelu(inf)`` is NaN where ``inf * 0.5 * (1 +
-    erf(inf))`` and its sigmoid are not; the softmax of infinities alone is NaN where attention returns 0; and
-    ``(300 * x).half()`` is infinite where ``300 * x.half()`` may not be. A program that masks with infinities, but is
-    given ordinary numbers that do not overflow, has its outputs from these.
+    An element that differs from eager's own output depends on an infinity. ``F.gelu(inf)`` is NaN, but ``inf * 0.5 * (1
+    + erf(inf))`` and its sigmoid are not; the softmax of infinities alone is NaN, but attention returns 0 for them; and
+    ``(300 * x).half()`` is infinite, but ``300 * x.half()`` may not be. If a program masks with infinities, but its
+    inputs are ordinary numbers that do not overflow, its outputs depend only on these numbers.
     """
     return pass_run.once(("without infinities", inputs), lambda: _without_infinities(pass_run, inputs))
 
 
 def _without_infinities(pass_run: PassRun, inputs: Inputs) -> WithoutInfinities:
     subject = pass_run.subject
-    if subject.capture_error is not None:  # it is not known which operations overflow
+    if subject.capture_error is not None:  # the operations that overflow are unknown
         return WithoutInfinities([], overflows=False)
     program = pass_run.untouched().after
     arguments = subject.arguments(inputs)
-    given = any(map(_is_extreme, _floating_point(arguments, subject)))
+    has_extremes = any(map(_is_extreme, _floating_point(arguments, subject)))
     runs: list[Run] = []
     for value in (math.nan, 0.0, 1.0):  # inf / inf is NaN, and so are 0 / 0 and NaN / NaN, but not 1 / 1
-        poisoned = Poisoned(program, value, everywhere=given)
+        poisoned = Poisoned(program, value, everywhere=has_extremes)
         runs.append(subject.run_in_a_row(subject.runner(poisoned.module, by(poisoned)), inputs)[-1])
         if not poisoned.replaced:
             return WithoutInfinities([], overflows=False)
@@ -61,7 +61,7 @@ def _without_infinities(pass_run: PassRun, inputs: Inputs) -> WithoutInfinities:
 
 
 def has_infinities(pass_run: PassRun, inputs: Inputs) -> bool:
-    """Return whether any value that eager computes of these inputs is infinite; False if it cannot be captured."""
+    """Return whether eager computes an infinite value from these inputs; False if the model cannot be captured."""
     subject = pass_run.subject
     if subject.capture_error is not None:
         return False
@@ -71,7 +71,7 @@ def has_infinities(pass_run: PassRun, inputs: Inputs) -> bool:
 
 
 def _floating_point(arguments: Arguments, subject: Subject) -> Iterator[torch.Tensor]:
-    """The tensors of that kind among all that is given, one at a time."""
+    """Yield the floating-point tensors among the inputs, parameters and buffers."""
     every = chain(arguments.tensors, subject.tensors.values())
     return (tensor for tensor in every if tensor.is_floating_point() and is_plain(tensor))
 
@@ -81,17 +81,17 @@ def _is_extreme(tensor: torch.Tensor) -> bool:
 
 
 class Poisoned(Interpreter):
-    """Runs a program, and puts a value in place of each element that is infinite, or of those that overflow."""
+    """Interpreter that replaces each infinite element, or only those that overflow, by a value."""
 
     def __init__(self, program: Any, value: float, everywhere: bool) -> None:
         super().__init__(program, garbage_collect_values=False)
         self._value = value
         self._everywhere = everywhere
         self.replaced = False
-        """Whether there was anything to replace."""
+        """True if an element was replaced."""
 
     def run_node(self, n: Node) -> Any:
-        """Run the node, and replace what is infinite in its value."""
+        """Run the node, and replace infinite elements of its value."""
         value = super().run_node(n)
         if n.op not in ("get_attr", "output"):
             for _, leaf in leaves(value):
@@ -101,13 +101,15 @@ class Poisoned(Interpreter):
         return value
 
     def _overflows(self, node: Node, value: torch.Tensor) -> bool:
-        """Return whether ``value`` is infinite because its dtype ends there: not at a pole, nor by a constant."""
+        """Return whether ``value`` exceeds the range of its dtype, and is not infinite at a pole or by a constant."""
         args, kwargs = self.fetch_args_kwargs_from_env(node)
-        given = [leaf for _, leaf in leaves((args, kwargs))]
+        operands = [leaf for _, leaf in leaves((args, kwargs))]
         tensors = [
-            leaf for leaf in given if isinstance(leaf, torch.Tensor) and leaf.is_floating_point() and is_strided(leaf)
+            each
+            for each in operands
+            if isinstance(each, torch.Tensor) and each.is_floating_point() and is_strided(each)
         ]
-        if not tensors or any(isinstance(leaf, float) and math.isinf(leaf) for leaf in given):
+        if not tensors or any(isinstance(leaf, float) and math.isinf(leaf) for leaf in operands):
             return False
         if not all(is_strided(tensor) and is_finite(tensor) for tensor in tensors):
             return False
@@ -116,8 +118,8 @@ class Poisoned(Interpreter):
             return True
         if node.op not in ("call_function", "call_method") or effect_of(node) is not None:
             return False
-        # An element that is finite in float64: the dtype ends there, as at `x * x` for 1e30. Infinite there, too: it is
-        # an overflow only if it is infinite for numbers nearby as well, as `exp(1e5)` is, and no pole, as `1 / 0` is.
+        # An element that is finite in float64 overflows in its dtype, as `x * x` for 1e30. One that is infinite in
+        # float64, too, overflows only if it is infinite for nearby numbers as well: `exp(1e5)`, but not the pole `1/0`.
         in_float64 = self._infinite(node, value, _to_float64)
         if in_float64 is None or not in_float64.any():
             return in_float64 is not None
@@ -127,14 +129,14 @@ class Poisoned(Interpreter):
     def _infinite(
         self, node: Node, value: torch.Tensor, prepared: Callable[[torch.Tensor], torch.Tensor]
     ) -> torch.Tensor | None:
-        """Return where the node makes infinities of other values than ``value``; None if it does not take them."""
+        """Return a mask of the infinities that the node computes from prepared operands; None if it refuses them."""
         args, kwargs = self.fetch_args_kwargs_from_env(node)
         try:
-            made = getattr(self, node.op)(node.target, map_tensors(prepared, args), map_tensors(prepared, kwargs))
-        except Exception:  # whatever an operation raises that does not take float64
+            result = getattr(self, node.op)(node.target, map_tensors(prepared, args), map_tensors(prepared, kwargs))
+        except Exception:  # an operation may refuse float64 by any exception
             return None
         infinite = torch.zeros_like(value, dtype=torch.bool)
-        for _, leaf in leaves(made):
+        for _, leaf in leaves(result):
             if _has_infinities(leaf) and leaf.shape == value.shape:
                 infinite |= leaf.isinf()
         return infinite
@@ -149,5 +151,5 @@ def _to_float64(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _moved(tensor: torch.Tensor) -> torch.Tensor:
-    """Other numbers nearby, at which there is no pole."""
+    """Return nearby numbers, at which there is no pole."""
     return tensor.double() + 1e-3 * (1 + tensor.double().abs()) if tensor.is_floating_point() else tensor

@@ -1,4 +1,4 @@
-"""Whether what a transformed program computes is what its pass promises, also where eager itself is ill-conditioned."""
+"""Judge a transformed program by the contract of its pass, also where eager itself is ill-conditioned."""
 
 from __future__ import annotations
 
@@ -35,45 +35,45 @@ from pytest_fx.laws.precision import told_with_precision
 _OF_LAYOUT = names_of("memory") - {"contiguous"}
 _equal = torch.equal  # a program may put another function in its place
 Normal = Callable[[Any], Any]
-"""Puts other values for elements that are not compared."""
+"""Function that normalizes an output for comparison: it replaces the elements that are not compared."""
 
 
 def identical(expected: Any, actual: Any) -> bool:
     """Return whether two outputs are the same in structure, dtypes and bits; NaN equals NaN."""
     if skeleton(expected) != skeleton(actual):
         return False
-    for (_, one), (_, other) in zip(leaves(expected), leaves(actual), strict=True):
-        if isinstance(one, torch.Tensor):
-            if not same_tensor(one, other) or _zeros_differ(one, other):
+    for (_, wanted), (_, leaf) in zip(leaves(expected), leaves(actual), strict=True):
+        if isinstance(wanted, torch.Tensor):
+            if not same_tensor(wanted, leaf) or _zeros_differ(wanted, leaf):
                 return False
-        elif type(one) is not type(other) or not (one == other or (one != one and other != other)):
+        elif type(wanted) is not type(leaf) or not (wanted == leaf or (wanted != wanted and leaf != leaf)):
             return False
     return True
 
 
-def _zeros_differ(one: torch.Tensor, other: torch.Tensor) -> bool:
-    if not one.is_floating_point() or one.is_nested or one.is_meta:
+def _zeros_differ(first: torch.Tensor, second: torch.Tensor) -> bool:
+    if not first.is_floating_point() or first.is_nested or first.is_meta:
         return False
-    one, other = dense(one), dense(other)
-    return not _equal(one.signbit() & ~one.isnan(), other.signbit() & ~other.isnan())
+    first, second = dense(first), dense(second)
+    return not _equal(first.signbit() & ~first.isnan(), second.signbit() & ~second.isnan())
 
 
 def require_kept(law: str, pass_run: PassRun, inputs: Sequence[Inputs], part: Part, whose: str = "output") -> None:
-    """Raise :class:`LawViolation` unless ``part`` of a call keeps the contract on each of some inputs.
+    """Raise :class:`LawViolation` unless ``part`` of a call keeps the contract for each of ``inputs``.
 
-    The tensors of that part are outputs, or inputs or buffers that are written to: ``whose`` says which.
+    ``part`` selects tensors of a call, and ``whose`` names them in messages: outputs, or written inputs or buffers.
 
-    Answers that are the same in every bit keep every contract. Otherwise they are compared as
-    :mod:`pytest_fx.harness.contracts` does, with eager in float64 as the reference; NaN and infinities stay where
-    they are, but where the contract is not ``exact`` one may become the other, and what follows from an infinity is
-    not compared (:mod:`pytest_fx.laws.infinity`). An element may differ as far as eager's own moves when eager's values
-    are perturbed in their last bits: ``round(x)`` at 0.5, say (:mod:`pytest_fx.laws.conditioning`).
+    Results with the same bits keep every contract. Other results are compared by :mod:`pytest_fx.harness.contracts`,
+    with eager in float64 as the reference. NaN and infinities must stay in place. Unless the contract is ``exact``, one
+    may become the other, and elements that depend on an infinity are not compared (:mod:`pytest_fx.laws.infinity`).
+    An element may also differ as far as eager's own moves when eager's values are perturbed in their last bits, as
+    ``round(x)`` at 0.5 does (:mod:`pytest_fx.laws.conditioning`).
     """
 
     def judge() -> None:
-        taken = _inputs_taken(law, pass_run, inputs)
-        normals = _require_kept(law, pass_run, taken, part, whose) if taken else []
-        for each, normal in zip(taken, normals, strict=True):
+        accepted = _inputs_taken(law, pass_run, inputs)
+        normals = _require_kept(law, pass_run, accepted, part, whose) if accepted else []
+        for each, normal in zip(accepted, normals, strict=True):
             output = part(pass_run.eager(each))
             written = _written_to(output, pass_run.subject.arguments(each)) if whose == "input" else output
             pass_run.compared += _count_compared(written, normal)
@@ -82,14 +82,14 @@ def require_kept(law: str, pass_run: PassRun, inputs: Sequence[Inputs], part: Pa
 
 
 def both_take(pass_run: PassRun, inputs: Iterable[Inputs]) -> list[Inputs]:
-    """Return those inputs for which both eager and the program return something: others are not compared."""
+    """Return the inputs for which neither eager nor the program raises; only these are compared."""
     return [each for each in inputs if pass_run.eager(each).error is None and pass_run.actual(each).error is None]
 
 
 def _inputs_taken(law: str, pass_run: PassRun, inputs: Sequence[Inputs]) -> list[Inputs]:
-    """Return the inputs to compare, or raise :class:`LawViolation` for one that only the program fails on.
+    """Return the inputs to compare, or raise :class:`LawViolation` if only the program raises on one of them.
 
-    A program may refuse inputs by a check that its pass has put in and named in the message.
+    A program may refuse inputs by a check that its pass inserted, with the name of the pass in the message.
     """
     for each in inputs:
         error = pass_run.actual(each).error if pass_run.eager(each).error is None else None
@@ -98,14 +98,14 @@ def _inputs_taken(law: str, pass_run: PassRun, inputs: Sequence[Inputs]) -> list
     return both_take(pass_run, inputs)
 
 
-def _written_to(inputs: Mapping[str, torch.Tensor], given: Arguments) -> dict[str, torch.Tensor]:
-    """The inputs that a call has changed."""
-    before = places(given)
+def _written_to(inputs: Mapping[str, torch.Tensor], arguments: Arguments) -> dict[str, torch.Tensor]:
+    """Return the inputs that a call has changed."""
+    before = places(arguments)
     return {place: tensor for place, tensor in inputs.items() if not same_tensor(tensor, before[place])}
 
 
 def _count_compared(output: Any, normal: Normal) -> int:
-    """Return how many finite elements of eager's are left of ``output`` by ``normal``, which puts 0 for the others."""
+    """Return the number of finite elements of eager's ``output`` that ``normal`` does not replace by 0."""
     tensors = [leaf for _, leaf in leaves(output) if isinstance(leaf, torch.Tensor)]
     if not tensors:
         return sum(leaf is not None for _, leaf in leaves(output))
@@ -114,10 +114,11 @@ def _count_compared(output: Any, normal: Normal) -> int:
 
 
 def wherever_values_lie(pass_run: PassRun, judge: Callable[[], None]) -> None:
-    """Call ``judge``, which raises if it does so too where results do not depend on how values lie in memory.
+    """Call ``judge``; waive a violation that disappears when kernels do not depend on memory layout.
 
-    The second look needs a mode of PyTorch's, under which nothing is compiled. A program that keeps the law under a
-    mode that changes nothing is compiled, opaque or not repeatable: there the mode would judge another program.
+    The second look runs under a PyTorch mode, which disables compilation. A program that already keeps the law under a
+    mode that changes nothing is compiled, opaque or not repeatable. The second look would judge another program, so
+    the violation counts.
     """
     try:
         judge()
@@ -139,10 +140,10 @@ def _is_broken_under(mode: type[KernelMode], pass_run: PassRun, judge: Callable[
 
 
 def _may_depend_on_layout(pass_run: PassRun) -> bool:
-    """Return whether results may depend on how values lie in memory (:mod:`pytest_fx.harness.layouts`).
+    """Return whether results may depend on memory layout (:mod:`pytest_fx.harness.layouts`).
 
-    So they may where a program draws random numbers, normalizes over batches, or has another layout than before. Both
-    are programs of which every operation is known, and neither reads memory by places of its own.
+    They may if a program draws random numbers, normalizes, has unknown effects, or has another layout than before. The
+    answer is False unless both programs are graphs, and none of their operations sets or reads strides.
     """
     before, after = pass_run.untouched().after if pass_run.subject.capture_error is None else None, pass_run.after
     if before is None or after is None:
@@ -154,7 +155,7 @@ def _may_depend_on_layout(pass_run: PassRun) -> bool:
 
 
 def _layouts(program: GraphModule) -> tuple[int, list[tuple[int, ...]]]:
-    """Return how often a program asks for a layout, and the strides of what it holds."""
+    """Return the number of a program's requests for a layout, and the strides of its tensors."""
     requests = sum(
         _name(node) == "contiguous" or any(isinstance(leaf, torch.memory_format) for _, leaf in leaves(node.kwargs))
         for node in program.graph.nodes
@@ -179,20 +180,20 @@ def _depends_on_layout(node: Node) -> bool:
 
 
 def _require_kept(law: str, pass_run: PassRun, inputs: Sequence[Inputs], part: Part, whose: str) -> Sequence[Normal]:
-    """Compare, and return a function for each of the inputs that zeroes the elements that were not compared."""
+    """Raise if ``part`` breaks the contract; else return for each of ``inputs`` the normalization that was compared."""
     everything: list[Normal] = [_as_it_is] * len(inputs)
-    # 1. The same bits keep every contract; this needs no call in float64.
+    # 1. Equal bits keep every contract, and need no call in float64.
     if all(identical(part(pass_run.eager(each)), part(pass_run.actual(each))) for each in inputs):
         return everything
-    # 2. A large model runs in float64 on its first inputs only: their rounding errors tell what others may have.
+    # 2. A large model runs in float64 only on its first inputs; their rounding errors bound those of other inputs.
     if _is_as_near_as_on_input_sets(pass_run, inputs, part):
         return everything
     # 3. The contract itself, in the working dtype and in float64.
     violation = _violation(compared(pass_run, inputs, part, whose), pass_run.contract)
     if violation is not None and not pass_run.looks_twice:
         raise LawViolation.of(law, violation, _variant_of(inputs))
-    # 4. Where already the capture, without the pass, is not what eager computes in float64, float64 says nothing about
-    # the pass. The case was `c = x.half(); c *= x`: a write keeps the dtype, and a capture as `c * x` promotes it.
+    # 4. If the capture without the pass already differs from eager in float64, float64 proves nothing about the pass.
+    # Example: `c = x.half(); c *= x`, where a write keeps the dtype, and a capture as `c * x` promotes it.
     if violation is not None and pass_run.has_float64 and not _is_captured_in_float64(pass_run, inputs, part):
         pass_run.forget_float64()
         violation = _violation(compared(pass_run, inputs, part, whose), pass_run.contract)
@@ -200,24 +201,24 @@ def _require_kept(law: str, pass_run: PassRun, inputs: Sequence[Inputs], part: P
             pass_run.waive("not judged in float64, where the capture itself differs from eager")
     if violation is None:
         return everything
-    if not isinstance(pass_run.contract, Exact):  # which promises bits, also where they mean nothing
-        # 5. An overflow: of `a * b / c` eager may have `inf` where `a / c * b` has a number, and all that is computed
-        # from it differs. These elements are not compared, the others are.
+    if not isinstance(pass_run.contract, Exact):  # exact promises bits, even meaningless ones
+        # 5. An overflow: eager may compute `inf` for `a * b / c` where `a / c * b` is a number. Elements that depend on
+        # the overflow are not compared.
         normals = [_of_what_is_finite(pass_run, each, part) for each in inputs]
         comparison = compared(pass_run, inputs, part, whose, normals)
         violation = _violation(comparison, pass_run.contract)
         if violation is None:
             pass_run.waive("differs in what follows from an infinity")
             return normals
-        # 6. What eager cannot tell either: `round(x)` at 0.5 is 0 or 1. An element may differ as far as eager's own
-        # moves when its values are perturbed in their last bits. It comes last as it takes 8 to 32 more runs of eager.
+        # 6. An ill-conditioned result: `round(x)` at 0.5 is 0 or 1. An element may differ as far as eager's own moves
+        # when its values are perturbed in their last bits. This step comes late, since it takes 8 to 32 runs of eager.
         parts = [lambda run, normal=normal: normal(part(run)) for normal in normals]
         conditioning = _conditioning(pass_run, inputs, whose, parts)
         violation = _beside_eager_perturbed(comparison, pass_run.contract, conditioning, violation)
         if violation is None:
             pass_run.waive("ill-conditioned: eager itself moves as far when its values change in their last bits")
             return normals
-        # 7. A histogram of approximated values, and other outputs to which noise does more than there is of it.
+        # 7. An output that amplifies noise, such as a histogram of approximated values.
         promise = pass_run.contract
         if isinstance(promise, Approximate) and is_of_few_elements(comparison, promise.sqnr_db):
             pass_run.waive(f"fewer than {promise.sqnr_db:g} dB, as noise of that size has in so few elements")
@@ -233,7 +234,7 @@ def _as_it_is(value: Any) -> Any:
 
 
 def _conditioning(pass_run: PassRun, inputs: Sequence[Inputs], whose: str, parts: Sequence[Part]) -> Conditioning:
-    """Return how far outputs move in eager; once for looks under several modes, unless eager computes others there."""
+    """Return the conditioning of eager's outputs; reused under other modes in which eager's outputs are the same."""
     outputs = [part(pass_run.eager(each)) for part, each in zip(parts, inputs, strict=True)]
     looks: list[tuple[list[Any], Conditioning]] = pass_run.once(("conditioning", whose, *inputs), list[Any])
     for same, conditioning in looks:
@@ -249,22 +250,22 @@ def _conditioning(pass_run: PassRun, inputs: Sequence[Inputs], whose: str, parts
 def _beside_eager_perturbed(
     comparison: Comparison, contract: Contract, conditioning: Conditioning, violation: ContractViolation
 ) -> ContractViolation | None:
-    """The violation that is left where elements may differ as far as eager itself moves when it is perturbed."""
+    """Return the violation that remains if elements may differ as far as eager's own move under perturbations."""
     comparison = replace(comparison, deviations=conditioning.deviations)
-    # How far eager moves is known of each element, decibels are of all of them: so an approximate program is excused
-    # where each element is as close as rounding decides, as `floor(x * 10)` is beside `floor(x / 0.1)`, not elsewhere.
+    # Movements are known for each element, but decibels describe all elements together. So an approximate program is
+    # excused only if each element is as close as rounding allows: `floor(x * 10)` compared with `floor(x / 0.1)`.
     promise = contract if isinstance(contract, Close) else close
-    found = _violation(comparison, promise)
-    if found is not None and found.share <= FEW:
+    remaining = _violation(comparison, promise)
+    if remaining is not None and remaining.share <= FEW:
         conditioning.perturbations = MOST_PERTURBATIONS
-        found = _violation(comparison, promise)
-    return violation if found is not None and promise is not contract else found
+        remaining = _violation(comparison, promise)
+    return violation if remaining is not None and promise is not contract else remaining
 
 
 def _is_as_near_as_on_input_sets(pass_run: PassRun, inputs: Sequence[Inputs], part: Part) -> bool:
-    """Return whether a model of full size is as near to eager for other inputs as rounding leaves it on the input sets.
+    """Return whether a model of full size is as near to eager on other inputs as its rounding errors on the input sets.
 
-    Those are known when the contract has been looked at, and then no more calls in float64 are needed.
+    The contract law has computed the input sets in float64, so that no more calls in float64 are needed.
     """
     subject = pass_run.subject
     if not subject.is_full_size or subject.is_float64 or isinstance(pass_run.contract, Exact):
@@ -275,30 +276,31 @@ def _is_as_near_as_on_input_sets(pass_run: PassRun, inputs: Sequence[Inputs], pa
     ):
         return False
     eager, actual = ([part(run(each)) for each in inputs] for run in (pass_run.eager, pass_run.actual))
-    known, known64 = (
+    reference, reference64 = (
         [part(subject.eager(input_set, float64=float64)) for input_set in input_sets] for float64 in (False, True)
     )
-    return near(eager, actual, known, known64, pass_run.contract)
+    return near(eager, actual, reference, reference64, pass_run.contract)
 
 
 def _is_captured_in_float64(pass_run: PassRun, inputs: Sequence[Inputs], part: Part) -> bool:
-    """Return whether eager and its capture agree in float64, too: ``c = x.half(); c *= x`` is half in eager alone."""
+    """Return whether eager and its capture agree in float64; for ``c = x.half(); c *= x``, only eager is half."""
     for each in inputs:
         expected, captured = pass_run.eager(each, float64=True), pass_run.untouched().actual(each, float64=True)
         if expected.error is None and captured.error is None:
             pairs = pair_leaves(*(_without_infinities(part(run)) for run in (expected, captured)))
             if isinstance(pairs, Mismatch):
                 return False
-            # Not the contract's tolerances, which are the pass's: a capture keeps the usual ones.
+            # A capture keeps the usual tolerances; those of the contract are for the pass.
             if any(bool((leaf.errors > leaf.limits(close.rtol, close.atol)).any()) for leaf in pairs):
                 return False
     return True
 
 
 def refuses_inputs(pass_run: PassRun, error: Exception) -> bool:
-    """Return whether a check failed that the pass, or one of a pipeline, put into the program, as its message says.
+    """Return whether the error is from a check that the pass, or a pass of the pipeline, put into the program.
 
-    So a pass refuses inputs of which it cannot know beforehand, as it refuses programs by a ``PassError``.
+    The message of such a check starts with the name of the pass. By a check a pass refuses inputs that it cannot know
+    in advance, as it refuses programs by a ``PassError``.
     """
     pass_ = pass_run.pass_
     if pass_ is None:
@@ -321,12 +323,12 @@ def _raises(law: str, pass_run: PassRun, inputs: Inputs, error: Exception) -> No
 
 
 def _variant_of(inputs: Sequence[Inputs]) -> Inputs:
-    """The variant among some inputs, or else the first of them: a law is about that."""
+    """Return the first variant among ``inputs``, or else the first input set: the one that the law is about."""
     return next((each for each in inputs if isinstance(each, str)), inputs[0])
 
 
 def _called(pass_run: PassRun, inputs: Inputs) -> str:
-    """The subject in a message, with its inputs where these are not a numbered input set."""
+    """Return the name of the subject for a message, with its inputs unless these are a numbered input set."""
     name = pass_run.subject.name
     return f"{name} on {inputs}" if isinstance(inputs, str) else name
 
@@ -346,10 +348,10 @@ def compared(
     whose: str = "output",
     normals: Sequence[Normal] | None = None,
 ) -> Comparison:
-    """The outputs for several inputs beside each other, and beside eager's in float64.
+    """Return the comparison of the program's outputs with eager's, and with eager's in float64.
 
-    Float64 is left out on inputs that are not needed to tell how large rounding errors are, if all is well there. What
-    is compared of the outputs for each of the inputs is what ``normals`` make of them.
+    Only as many inputs run in float64 as are needed to bound rounding errors, unless other inputs exceed that bound.
+    The outputs for each of ``inputs`` are normalized by the function at its place in ``normals``.
     """
     if normals is None:
         normals = [_normal(pass_run.contract)] * len(inputs)
@@ -364,8 +366,8 @@ def compared(
         return in_working_dtype([_to_float64(output) for output in eager])
     count = min(len(inputs), pass_run.subject.float64_input_set_count)
     comparison = _beside_float64(pass_run, inputs[:count], part, normals, in_working_dtype)
-    known = eager[:count], comparison.eager64
-    if count < len(inputs) and not near(eager[count:], actual[count:], *known, pass_run.contract):
+    reference = eager[:count], comparison.eager64
+    if count < len(inputs) and not near(eager[count:], actual[count:], *reference, pass_run.contract):
         return _beside_float64(pass_run, inputs, part, normals, in_working_dtype)
     return comparison
 
@@ -377,34 +379,35 @@ def _beside_float64(
     normals: Sequence[Normal],
     in_working_dtype: Callable[..., Comparison],
 ) -> Comparison:
-    """The comparison with what eager and the program do in float64 with some of the inputs."""
+    """Return the comparison, with eager and the program in float64 on ``inputs``."""
     runs: list[Run] = []
-    for each in inputs:  # all of them before the transformed program is there in float64
+    for each in inputs:  # all of eager's before the transformed program is converted to float64
         expected = pass_run.eager(each, float64=True)
         if expected.error is not None:
             break
         runs.append(expected)
     eager = [normal(part(run)) for normal, run in zip(normals, runs, strict=False)]
-    # What is approximate by design, a quantizer say, need not exist in float64.
+    # A program that is approximate by design, such as a quantized one, need not exist in float64.
     if isinstance(pass_run.contract, Approximate) or not pass_run.has_float64:
         return in_working_dtype(eager)
-    found = [pass_run.actual(each, float64=True) for each in inputs[: len(runs)]]
-    if any(run.error is not None for run in found):  # a pass that is right in one dtype need not take the other
+    actual_runs = [pass_run.actual(each, float64=True) for each in inputs[: len(runs)]]
+    if any(run.error is not None for run in actual_runs):  # a pass that is right in one dtype need not take the other
         return in_working_dtype(eager)
-    return in_working_dtype(eager, [normal(part(run)) for normal, run in zip(normals, found, strict=False)])
+    return in_working_dtype(eager, [normal(part(run)) for normal, run in zip(normals, actual_runs, strict=False)])
 
 
 def _of_what_is_finite(pass_run: PassRun, inputs: Inputs, part: Part) -> Normal:
-    """Return what puts 0 for what follows from an infinity: elements that are others in eager once each is NaN, or 0.
+    """Return a normalization that puts 0 for elements that depend on an infinity.
 
-    What is NaN in eager follows from an overflow where there is one: ``exp(x) / exp(x).sum()`` has no other.
+    These elements change in eager if NaN, 0 or 1 replaces each infinity. If values overflow, eager's NaN elements
+    count, too: in ``exp(x) / exp(x).sum()`` there is no other cause.
     """
     normal = _normal(pass_run.contract)
     expected = part(pass_run.eager(inputs))
-    found = without_infinities(pass_run, inputs)
-    same = [part(run) for run in found.runs if run.error is None]
-    masks = [_differing(expected, output) for output in same if skeleton(output) == skeleton(expected)]
-    if found.overflows:
+    substituted = without_infinities(pass_run, inputs)
+    outputs = [part(run) for run in substituted.runs if run.error is None]
+    masks = [_differing(expected, output) for output in outputs if skeleton(output) == skeleton(expected)]
+    if substituted.overflows:
         masks.append(_nans(expected))
 
     def masked(value: Any) -> Any:
@@ -417,14 +420,14 @@ def _of_what_is_finite(pass_run: PassRun, inputs: Inputs, part: Part) -> Normal:
     return masked
 
 
-def _differing(one: Any, other: Any) -> list[torch.Tensor | None]:
-    """Return where the elements of two outputs differ: a mask for each tensor, None for another size or storage."""
+def _differing(first: Any, second: Any) -> list[torch.Tensor | None]:
+    """Return a mask of the differing elements for each tensor; None for tensors of other shapes or layouts."""
     return [
-        (left != right) & ~((left != left) & (right != right))
-        if left.shape == right.shape and is_strided(left)
+        (tensor != other_tensor) & ~((tensor != tensor) & (other_tensor != other_tensor))
+        if tensor.shape == other_tensor.shape and is_strided(tensor)
         else None
-        for (_, left), (_, right) in zip(leaves(one), leaves(other), strict=True)
-        if isinstance(left, torch.Tensor)
+        for (_, tensor), (_, other_tensor) in zip(leaves(first), leaves(second), strict=True)
+        if isinstance(tensor, torch.Tensor)
     ]
 
 
@@ -444,7 +447,7 @@ def _to_float64(value: Any) -> Any:
 
 
 def _without_infinities(value: Any) -> Any:
-    """``value`` with NaN for each infinity: in another order of arithmetic one may become the other."""
+    """Replace infinities by NaN: in another order of arithmetic, one may become the other."""
 
     def normal(tensor: torch.Tensor) -> torch.Tensor:
         if not tensor.is_floating_point() or not is_strided(tensor) or is_finite(tensor):
@@ -456,7 +459,7 @@ def _without_infinities(value: Any) -> Any:
 
 
 def _finite(value: Any) -> Any:
-    """``value`` with 0 for what is not finite, which has no ratio of signal to noise."""
+    """Replace non-finite elements by 0: they have no signal-to-noise ratio."""
 
     def finite(tensor: torch.Tensor) -> torch.Tensor:
         if not tensor.is_floating_point() or not is_strided(tensor):
@@ -470,5 +473,5 @@ _NORMAL: dict[type[Contract], Callable[[Any], Any]] = {Exact: _as_it_is, Approxi
 
 
 def _normal(contract: Contract) -> Normal:
-    """Return what outputs are compared as under a contract."""
+    """Return the normalization of outputs for a contract."""
     return _NORMAL.get(type(contract), _without_infinities)

@@ -1,4 +1,4 @@
-"""What a law is, and what breaking one raises."""
+"""The record of a law, and the texts of its violations."""
 
 from __future__ import annotations
 
@@ -13,58 +13,58 @@ from pytest_fx.errors import LawError, LawViolation
 from pytest_fx.harness.pass_run import PassRun
 
 Check = Callable[["PassRun"], None]
-"""Raises :class:`LawViolation` if a law is broken."""
+"""Function that raises :class:`LawViolation` if its law is broken."""
 
 
 MOST_LINES = 6
-"""Lines of another library's message that are shown."""
+"""Number of lines shown of another library's message."""
 KINDS = ("always", "sampled", "demanded")
-"""When a law is checked."""
+"""The values of ``Law.kind``."""
 KEPT_BY = ("passes", "programs", "forms", "transforms", "all")
-"""The kinds of programs that a law is about."""
+"""The values of ``Law.of``: kinds of programs."""
 JUDGED = ("", "kinds", "values", "gradients", "refusals")
-"""What of a program's output a law is about."""
+"""The values of ``Law.judges``: aspects of a program's output."""
 
 
 @dataclass(frozen=True, slots=True)
 class Law:
-    """One law, as the table has it."""
+    """One law: a row of the table."""
 
     name: str
-    """What it is called."""
+    """Name by which options switch the law off or demand it."""
     check: Check
-    """The function."""
+    """Function that checks the law."""
     kind: str = "always"
-    """``"always"``: checked on each program; ``"sampled"``: slow, checked on some; ``"demanded"``: only on request."""
+    """``"always"``: on each program; ``"sampled"``: on some programs, since it is slow; ``"demanded"``: on request."""
     when_unchanged: bool = False
-    """Whether a pass can break it that leaves the program as it was."""
+    """True if a pass that leaves the program unchanged can break the law."""
     may_change: str = ""
-    """What a pass lists in ``may_change`` where the law is not meant for it; see ``fx.passes.PassPipeline``."""
+    """Entry of a pass's ``may_change`` that excuses the pass from the law; see ``fx.passes.PassPipeline``."""
     judges: str = ""
-    """What it is about of that which is computed: ``"values"``; their ``"kinds"``, structure, shape and dtype;
-    ``"gradients"``; ``"refusals"`` of inputs. Of several broken laws, these are reported first. The first node is shown
-    that computes other values, kinds or gradients. Empty: it is about the pass or the program as such."""
+    """Aspect of the computed results that the law is about: ``"values"``; their ``"kinds"`` (structure, shape, dtype);
+    ``"gradients"``; ``"refusals"`` of inputs. These laws are reported first, and a report names the first node with
+    different values, kinds or gradients. Empty: the law is about the pass or the program itself."""
     calls: int = 0
-    """How many calls it takes of a small model and its program, and captures of them, beside those that the contract
-    takes. A test measures it for the laws of the table."""
+    """Number of calls and captures, of a small model and its program, that the law takes beside those of the contract
+    law. A test measures it for the laws of the table."""
     of: str = "passes"
-    """The programs that it is about: results of ``"passes"`` on what was captured, of passes in other ``"forms"``, of
-    ``"transforms"``, which are both, other ``"programs"``, or ``"all"``."""
+    """Programs that the law is about: results of ``"passes"`` on a capture, of passes in other ``"forms"``, of both
+    (``"transforms"``), other ``"programs"``, or ``"all"``."""
     more_inputs: bool = False
-    """Whether the program is called or differentiated otherwise than with its input sets; such a law is left out where
-    these are asked for by number."""
+    """True if the law calls or differentiates the program on inputs other than its input sets. The law is left out
+    if input sets are asked for by number."""
     unless_approximate: bool = False
-    """Whether it is not meant for a pass whose contract is ``approximate``."""
+    """True if the law does not apply to a pass whose contract is ``approximate``."""
     leaves_only: bool = False
-    """Whether a model of full size is held to it with leaf modules alone, and not once more in functions."""
+    """True if a model of full size is checked with leaf modules only, and not once more in functions."""
     says_less: bool = False
-    """Whether a search that finds it broken goes on: wrong values on ordinary inputs say more about a pass."""
+    """True if a search that finds the law broken goes on: wrong values on ordinary inputs say more about a pass."""
     small_only: bool = False
-    """Whether a model of full size is not held to it, though it takes few calls: it copies or saves the model, applies
-    the pass again, or breaks checks and arithmetic on purpose."""
+    """True if the law is not checked on a model of full size, although it takes few calls. Such a law copies or saves
+    the model, applies the pass again, or breaks checks and arithmetic on purpose."""
 
     def __post_init__(self) -> None:
-        """Refuse what is not a law."""
+        """Refuse fields with invalid values."""
         expect(self.name, str, "the name of a law is a string", error=LawError)
         expect_callable(self.check, "a law is a function that is given a PassRun", error=LawError)
         if self.kind not in KINDS:
@@ -75,10 +75,10 @@ class Law:
             raise refusal(f"a law judges one of {', '.join(map(repr, JUDGED))}", self.judges, error=LawError)
 
     def find_violation(self, pass_run: PassRun) -> LawViolation | None:
-        """Return how ``pass_run`` breaks this law, or ``None`` where it keeps it.
+        """Return the violation of this law by ``pass_run``, or ``None`` if the law is kept.
 
         Raises:
-            LawError: the function says that another law is broken.
+            LawError: the function reports that another law is broken.
         """
         try:
             self.check(pass_run)
@@ -90,18 +90,18 @@ class Law:
                     why="a broken law is checked again by its name, while a program is made smaller",
                     remedy=f"let it raise LawViolation({self.name!r}, …), or make it Law({violation.law!r}, …)",
                 ) from violation
-            violation.__traceback__ = None  # whose frames are ours, and hold what was computed
+            violation.__traceback__ = None  # its frames are ours, and keep tensors alive
             return violation
         return None
 
     @property
     def summary(self) -> str:
-        """The first sentence of its documentation."""
+        """First paragraph of the check's docstring, on one line."""
         return " ".join((self.check.__doc__ or "").partition("\n\n")[0].split())
 
 
 def failure_class(error: BaseException) -> str:
-    """Return what two failures have in common that are the same one: type and first line, whatever the numbers.
+    """Return the key by which equal failures are grouped: type and first line, with ``#`` for each number.
 
     >>> failure_class(ValueError("size 3 is not 4"))
     'ValueError: size # is not #'
@@ -111,7 +111,7 @@ def failure_class(error: BaseException) -> str:
 
 
 def in_brief(error: BaseException) -> str:
-    """Return the type and the first paragraph of an error, as a part of a message has it: hints are further lines.
+    """Return the type and first paragraph of an error, indented for a message; at most ``MOST_LINES`` lines.
 
     >>> print(in_brief(ValueError("no such size\\nHint: try 2\\n\\nSet a variable for all frames.")))
     ValueError: no such size
@@ -122,7 +122,7 @@ def in_brief(error: BaseException) -> str:
 
 
 def said(error: BaseException) -> str:
-    """Return what an error says, as a part of a message has it."""
+    """Return the text of an error, indented for a message; with its type unless it is an ``FxError``."""
     text = str(error) if isinstance(error, FxError) else f"{type(error).__name__}: {error}"
     return text.replace("\n", "\n         ")
 

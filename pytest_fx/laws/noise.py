@@ -1,10 +1,10 @@
-"""Outputs without decibels: those that noise, no more of it than a contract allows, moves as far as a program does.
+"""Outputs that are excused from a signal-to-noise ratio, since the noise that a contract allows loses as much signal.
 
-``approximate`` promises a ratio of signal to noise. Noise in what a pass approximates says little about a histogram, an
-index, a number that underflows or a difference of nearly equal numbers that is computed of it. So eager is run with
-the noise that the contract allows in one value that the pass approximates at a time. An output that loses its signal by
-that is not held to the ratio. In an output of few elements the ratio of one draw of noise is far from its mean, so that
-the ratio may be lower there.
+``approximate`` promises a signal-to-noise ratio. Noise in an approximated value predicts little about a histogram, an
+index, an underflow or a difference of nearly equal numbers that is computed from the value. So eager is run with the
+noise that the contract allows, in one approximated value at a time. An output that loses its signal in such a run is
+excused from the ratio. In an output of few elements, the ratio of one draw of noise is far from its mean; there the
+ratio may be lower.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Part = Callable[[Run], Any]
 def is_lost_to_noise(
     pass_run: PassRun, inputs: Sequence[Inputs], parts: Sequence[Part], comparison: Comparison, sqnr_db: float
 ) -> bool:
-    """Return whether all outputs with fewer decibels than promised lose as many to noise as the contract allows."""
+    """Return whether each output with fewer decibels than promised also loses them to noise of ``sqnr_db``."""
     pending = _too_noisy(comparison, sqnr_db)
     if pending is None:
         return False
@@ -48,7 +48,7 @@ def is_lost_to_noise(
         outputs = [part(run) for part, run in zip(parts, noisy, strict=True)]
         try:
             ratios = replace(comparison, actual=outputs, eager64=comparison.eager).sqnr_db()
-        except ContractViolation:  # another shape, such as that of indices
+        except ContractViolation:  # another shape, as indices may have
             continue
         for path, ratio in ratios.items():
             if path in pending and ratio < sqnr_db - LOST and (ratio < LOST or pending[path] >= ratio - LOST):
@@ -59,24 +59,25 @@ def is_lost_to_noise(
 
 
 def is_of_few_elements(comparison: Comparison, sqnr_db: float) -> bool:
-    """Return whether outputs with fewer decibels than promised have so few elements that noise may look as large."""
+    """Return whether the outputs with fewer decibels than promised have few elements, so that chance explains it."""
     return _too_noisy(comparison, sqnr_db) == {}
 
 
 def _too_noisy(comparison: Comparison, sqnr_db: float) -> dict[str, float] | None:
-    """Return the decibels of outputs that have too few for their number of elements; None if structures differ."""
+    """Return the decibels of each output with too few for its number of elements; None if structures differ."""
     try:
         ratios, outputs = comparison.sqnr_db(), comparison.noisy_outputs()
-    except ContractViolation:  # of another structure, which no noise makes
+    except ContractViolation:  # another structure, which noise does not explain
         return None
     counts = {path: sum(leaf.actual.numel() for leaf in leaves) for path, leaves in outputs.items()}
     return {path: ratio for path, ratio in ratios.items() if not ratio >= sqnr_db - spread(counts[path])}
 
 
 def spread(elements: int) -> float:
-    """Return by how many decibels noise in so many elements is above its mean at most, in all but ``RARE`` draws.
+    """Return the decibels by which noise in so many elements exceeds its mean at most, in all but ``RARE`` draws.
 
-    The sum of the squares has a chi-squared distribution, whose quantiles are those of Wilson and Hilferty (1931).
+    The sum of the squares has a chi-squared distribution. Its quantile is computed by the approximation of Wilson and
+    Hilferty (1931).
     """
     if not elements:
         return 0.0
@@ -85,7 +86,7 @@ def spread(elements: int) -> float:
 
 
 def approximated(pass_run: PassRun) -> list[Node]:
-    """Return the nodes of the capture that the program has no more, or that compute with other tensors there."""
+    """Return the nodes of the capture that are missing in the program, or compute there with other tensors."""
     before, after = pass_run.before, pass_run.after
     if before is None or after is None:
         return []
@@ -122,33 +123,33 @@ def _noisy_run(pass_run: PassRun, inputs: Inputs, name: str, sqnr_db: float, num
 
 
 class _RandomKeeping(Interpreter):
-    """Runs a program and keeps copies of all values."""
+    """Interpreter that keeps copies of all values."""
 
     def __init__(self, program: GraphModule) -> None:
         super().__init__(program)
         self.values: dict[str, Any] = {}
 
     def run_node(self, n: Node) -> Any:
-        """Run the node, and keep its value."""
+        """Run the node, and keep a copy of its value."""
         value = super().run_node(n)
         self.values[n.name] = map_tensors(torch.clone, value)
         return value
 
 
 class _Noisy(Interpreter):
-    """Runs a program with noise in the value of one node.
+    """Interpreter that adds noise to the value of one node.
 
-    A node that cannot be computed of noise, as a histogram with edges out of order, has the value that it has without.
+    A node that raises on noisy operands, as a histogram with edges out of order does, gets its value without noise.
     """
 
     def __init__(self, program: GraphModule, name: str, sqnr_db: float, number: int, values: Mapping[str, Any]) -> None:
-        """Take the node by ``name``, ``number`` as a seed, and ``values`` of the program without noise if known."""
+        """Take the ``name`` of the node, ``number`` as the seed, and ``values`` without noise by node, if known."""
         super().__init__(program)
         self._name, self._sqnr_db, self._values = name, sqnr_db, values
         self._generator = torch.Generator().manual_seed(number)
 
     def run_node(self, n: Node) -> Any:
-        """Run the node, and add noise to its value where that is to be."""
+        """Run the node, and add noise to its value if it is the chosen one."""
         try:
             value = super().run_node(n)
         except Exception:

@@ -1,4 +1,4 @@
-"""Laws on what the transformed program returns and does to what it is given."""
+"""Laws about the outputs of a transformed program, and about its effects on inputs and state."""
 
 from __future__ import annotations
 
@@ -24,35 +24,35 @@ from pytest_fx.laws.judging import refuses_inputs, require_kept
 from pytest_fx.laws.law import broken
 
 BATCHES = (1, 0, 3)
-"""The batch sizes that small programs are tried with besides their own."""
+"""Batch sizes on which small programs are tried, besides their own."""
 SIZES, SIZES_OF_LARGE = 12, 4
-"""Variants of other sizes that a program is called with at most: a small model, and one of full size or drawn."""
+"""The most variants of other sizes: for a small model, and for a model of full size or a random program."""
 LEAST_CHANGE, SHARE_LEFT = 1e-2, 1e-2
-"""The least relative change of an output with its parameters that counts, and the share of it that may be missing."""
+"""The least relative change of an output that counts if parameters change, and the share of it that may be missing."""
 _OF_LAYOUT = names_of("memory")
 _output, _inputs = attrgetter("output"), attrgetter("inputs")
 
 
 def structure(pass_run: PassRun) -> None:
-    """The result has the same structure: containers and their keys, shapes, and what is not a tensor."""
+    """The result has the same structure: containers and their keys, shapes, and types of leaves."""
     runs = _both(pass_run)
     if runs is None:
         return
     eager, actual = runs
     if skeleton(eager.output) != skeleton(actual.output):
-        shown = f"{describe(actual.output)} instead of {describe(eager.output)}"
-        broken("structure", "the program returns something of another structure", value=shown)
-    for (path, wanted), (_, found) in zip(leaves(eager.output), leaves(actual.output), strict=True):
+        difference = f"{describe(actual.output)} instead of {describe(eager.output)}"
+        broken("structure", "the program returns something of another structure", value=difference)
+    for (path, wanted), (_, leaf) in zip(leaves(eager.output), leaves(actual.output), strict=True):
         if isinstance(wanted, torch.Tensor):
-            if not is_plain(found) and type(found) is not type(wanted):
-                shown = f"{type(found).__qualname__} instead of {type(wanted).__qualname__}"
-                broken("structure", "an output is a tensor of another class", where=f"output{path}", value=shown)
-            if not (wanted.is_nested or found.is_nested) and wanted.shape != found.shape:  # nested ones have none
-                shown = f"{list(found.shape)} instead of {list(wanted.shape)}"
-                broken("structure", "an output has another shape", where=f"output{path}", value=shown)
-        elif type(wanted) is not type(found):
-            shown = f"{type(found).__name__} instead of {type(wanted).__name__}"
-            broken("structure", "an output is of another type", where=f"output{path}", value=shown)
+            if not is_plain(leaf) and type(leaf) is not type(wanted):
+                difference = f"{type(leaf).__qualname__} instead of {type(wanted).__qualname__}"
+                broken("structure", "an output is a tensor of another class", where=f"output{path}", value=difference)
+            if not (wanted.is_nested or leaf.is_nested) and wanted.shape != leaf.shape:  # nested tensors have no shape
+                difference = f"{list(leaf.shape)} instead of {list(wanted.shape)}"
+                broken("structure", "an output has another shape", where=f"output{path}", value=difference)
+        elif type(wanted) is not type(leaf):
+            difference = f"{type(leaf).__name__} instead of {type(wanted).__name__}"
+            broken("structure", "an output is of another type", where=f"output{path}", value=difference)
 
 
 def dtype(pass_run: PassRun) -> None:
@@ -60,23 +60,24 @@ def dtype(pass_run: PassRun) -> None:
     runs = _both(pass_run)
     if runs is None or skeleton(runs[0].output) != skeleton(runs[1].output):
         return
-    for (path, wanted), (_, found) in zip(leaves(runs[0].output), leaves(runs[1].output), strict=True):
+    for (path, wanted), (_, leaf) in zip(leaves(runs[0].output), leaves(runs[1].output), strict=True):
         if not isinstance(wanted, torch.Tensor):
             continue
         for what in ("dtype", "device", "layout"):
-            one, other = getattr(wanted, what), getattr(found, what)
-            if one != other:
-                broken("dtype", f"an output has another {what}", where=f"output{path}", value=f"{other}, not {one}")
+            expected, actual = getattr(wanted, what), getattr(leaf, what)
+            if expected != actual:
+                difference = f"{actual}, not {expected}"
+                broken("dtype", f"an output has another {what}", where=f"output{path}", value=difference)
 
 
 def contract(pass_run: PassRun) -> None:
-    """The outputs are as near to eager's as the pass promises: see :mod:`fx.passes.contract`."""
+    """The outputs are as near to eager's as the contract of the pass promises: see :mod:`fx.passes.contract`."""
     if pass_run.program is not None:
         require_kept("contract", pass_run, range(pass_run.input_set_count), _output)
 
 
 def inputs_untouched(pass_run: PassRun) -> None:
-    """The program writes to its inputs what eager writes to them, which most often is nothing."""
+    """The program writes the same values to its inputs as eager does; most programs write none."""
     if pass_run.program is not None:
         require_kept("inputs untouched", pass_run, range(pass_run.input_set_count), _inputs, "input")
 
@@ -84,8 +85,8 @@ def inputs_untouched(pass_run: PassRun) -> None:
 def state(pass_run: PassRun) -> None:
     """A call changes buffers as in eager: running statistics in training mode, counters, caches.
 
-    So do the calls that follow it. A pass adds no buffer that calls change. A program that was made elsewhere is
-    compared in the buffers with the same names and initial values.
+    The same holds for the calls that follow. A pass adds no buffer that calls change. In a program that was made
+    elsewhere, only buffers with the model's names and initial values are compared.
     """
     for inputs in (0, *pass_run.later_calls):
         _require_state(pass_run, inputs)
@@ -95,26 +96,26 @@ def _require_state(pass_run: PassRun, inputs: Inputs) -> None:
     runs = _both(pass_run, inputs)
     if runs is None:
         return
-    known, is_given = _known_state(pass_run), pass_run.is_given
+    known_names, is_given = _known_state(pass_run), pass_run.is_given
     changed, rewritten = runs[0].state, runs[0].rewritten
-    eager = {name: changed[name] for name in known & changed.keys()} if is_given else changed
+    eager = {name: changed[name] for name in known_names & changed.keys()} if is_given else changed
     actual = _by_first_name(pass_run, runs[1].state)
     wanted = list(eager)
     for name in eager:
         if name not in actual:
-            why = "training reads and saves it afterwards"
+            why = "training reads it later, and saves it"
             broken("state", f"a call no longer changes {name!r} of the program, as it does in eager", why=why)
     for name in actual:
-        if name in rewritten:  # with the values that it had, which a rounding error may change
+        if name in rewritten:  # eager writes its old values to it, which a rounding error may change
             wanted.append(name)
-        elif name not in eager and name in known:
+        elif name not in eager and name in known_names:
             broken("state", f"a call changes {name!r} of the program, but not in eager")
         elif name not in eager and not is_given:
             broken(
                 "state",
                 f"a call changes {name!r} of the program, which eager does not have",
-                why="the next call reads what this one left, and the state that is saved depends on it",
-                remedy="write to a new tensor, or to a copy, or let the pass say so: may_change = ('writes',)",
+                why="the next call reads the new values, and the saved state depends on them",
+                remedy="write to a new tensor, or to a copy, or let the pass declare it: may_change = ('writes',)",
             )
     if wanted:
         part = partial(_state, pass_run, wanted)
@@ -122,33 +123,33 @@ def _require_state(pass_run: PassRun, inputs: Inputs) -> None:
 
 
 def _known_state(pass_run: PassRun) -> set[str]:
-    """The names of the parameters and buffers of eager that the program may hold."""
+    """Return the names of eager's parameters and buffers that the program may hold."""
     if pass_run.before is not None:
         return set(pass_run.before.module.tensors)
     if not pass_run.is_given:
         return set(pass_run.subject.tensors)
     assert pass_run.program is not None
-    held = pass_run.subject.tensors
+    originals = pass_run.subject.tensors
     own = tensors_of(pass_run.program).items()
-    return {name for name, tensor in own if name in held and same_tensor(tensor, held[name])}
+    return {name for name, tensor in own if name in originals and same_tensor(tensor, originals[name])}
 
 
 def aliasing(pass_run: PassRun) -> None:
-    """An output shares memory with an input, or with another output, where it does in eager, and nowhere else."""
+    """An output shares memory with an input, or with another output, exactly if it does in eager."""
     runs = _both(pass_run)
     if runs is None or runs[0].shared == runs[1].shared:
         return
     eager, actual = (set(run.shared) for run in runs)
-    for output, given in sorted(actual - eager):
-        why = "writing to one then changes the other, which callers do not expect"
-        broken("aliasing", f"output{output} now shares memory with {given}", why=why)
-    for output, given in sorted(eager - actual):
-        why = "who writes to one in eager changes the other as well"
-        broken("aliasing", f"output{output} no longer shares memory with {given}", why=why)
+    for output, partner in sorted(actual - eager):
+        why = "a write to one then changes the other, which callers do not expect"
+        broken("aliasing", f"output{output} now shares memory with {partner}", why=why)
+    for output, partner in sorted(eager - actual):
+        why = "in eager, a write to one changes the other as well"
+        broken("aliasing", f"output{output} no longer shares memory with {partner}", why=why)
 
 
 def batch_sizes(pass_run: PassRun) -> None:
-    """The same holds for other batch sizes, 1 and 0 included, wherever eager takes them."""
+    """The contract holds for other batch sizes, 1 and 0 included, if eager accepts them."""
     if not pass_run.subject.is_full_size:
         for size in BATCHES:
             _require_on(pass_run, "batch sizes", of_batch(size))
@@ -157,9 +158,9 @@ def batch_sizes(pass_run: PassRun) -> None:
 
 
 def non_contiguous_inputs(pass_run: PassRun) -> None:
-    """The same holds for inputs that lie in memory in another order, or behind other elements.
+    """The contract holds for inputs with other strides, or with a storage offset, if eager accepts them.
 
-    That is asked wherever eager takes them. Of several inputs, each also lies in another order alone.
+    If there are several inputs, each is also made non-contiguous alone.
     """
     subject = pass_run.subject
     alone = variants.not_contiguous_alone(subject.arguments())
@@ -169,20 +170,20 @@ def non_contiguous_inputs(pass_run: PassRun) -> None:
 
 
 def non_finite_inputs(pass_run: PassRun) -> None:
-    """NaN and infinities in the inputs reach the outputs where they do in eager, unless the pass approximates."""
+    """NaN and infinities in the inputs reach the same outputs as in eager, unless the pass approximates."""
     _require_on(pass_run, "non-finite inputs", NON_FINITE)
 
 
 def other_values(pass_run: PassRun) -> None:
-    """The same holds for inputs of opposite signs, ten times as large, or zero, wherever eager takes them.
+    """The contract holds for inputs of opposite signs, ten times as large, or zero, if eager accepts them.
 
-    Inputs are made from the example's floating-point tensors. A program that was made elsewhere also gets the example
-    with one element changed, and a pass on a model of full size gets inputs of opposite signs alone. What approximates
-    is made for the values that it has seen.
+    The inputs are made from the example's floating-point tensors. A program that was made elsewhere also gets the
+    example with one element changed. A pass on a model of full size gets only inputs of opposite signs. An approximate
+    pass is exempt, since it is calibrated on the example's values.
     """
-    of_pass = 1 if pass_run.subject.is_full_size else len(OTHER_VALUES) - 1  # it cannot know the example's elements
-    # Errors are rounding errors if they are so beside the outputs for the example, which may be far larger: those of
-    # `gelu` for negative numbers are about zero. A model of full size knows that of its input sets.
+    of_pass = 1 if pass_run.subject.is_full_size else len(OTHER_VALUES) - 1  # a pass cannot know the example's elements
+    # The outputs for the example set the scale of rounding errors: for negative numbers, the outputs of `gelu` are
+    # about zero. For a model of full size, the outputs for its input sets already set the scale.
     beside = () if pass_run.subject.is_full_size else (0,)
     for inputs in list(OTHER_VALUES)[: None if pass_run.is_given else of_pass]:
         try:
@@ -195,16 +196,16 @@ def other_values(pass_run: PassRun) -> None:
 
 
 def other_weights(pass_run: PassRun) -> None:
-    """A program made elsewhere that has the model's parameters follows them: it computes with their present values.
+    """A program made elsewhere that has the model's parameters computes with their current values.
 
-    All are halved in both. A program that has only some of them, as where others were folded, is not asked.
+    All parameters are halved in both programs. A program that has only some of them, as after folding, is exempt.
     """
     if _both(pass_run) is None:
         return
     runners = pass_run.subject.eager_runner(), pass_run.runner()
-    own, held = (list(runner.program.parameters()) for runner in runners)
-    wanted = [parameter for parameter in own if parameter.is_floating_point() and is_strided(parameter)]
-    matching = [each for each in held if any(same_tensor(each, parameter) for parameter in wanted)]
+    model_parameters, program_parameters = (list(runner.program.parameters()) for runner in runners)
+    wanted = [parameter for parameter in model_parameters if parameter.is_floating_point() and is_strided(parameter)]
+    matching = [each for each in program_parameters if any(same_tensor(each, parameter) for parameter in wanted)]
     if not wanted or not all(any(same_tensor(each, parameter) for each in matching) for parameter in wanted):
         return
     halved = list({memory_of(tensor): tensor for tensor in (*wanted, *matching)}.values())
@@ -228,13 +229,13 @@ def other_weights(pass_run: PassRun) -> None:
                 "other weights",
                 f"{pass_run.name} does not follow its parameters when they change",
                 where=f"output{path}",
-                why="it computes with what it made of them before: load_state_dict and training have no effect on it",
+                why="it computes with values derived from them earlier: load_state_dict and training have no effect",
                 remedy="compute from the parameters in each call, or do not keep them as parameters of the program",
             )
 
 
 def _lags_behind(before: torch.Tensor, wanted: torch.Tensor, now: torch.Tensor) -> bool:
-    """Return whether an output is away from eager's by more than a hundredth of what changed parameters change."""
+    """Return whether an output misses more than ``SHARE_LEFT`` of eager's change under new parameters."""
     if not before.is_floating_point() or not before.shape == wanted.shape == now.shape:
         return False
     if not all(map(is_plain, (before, wanted, now))):
@@ -245,26 +246,25 @@ def _lags_behind(before: torch.Tensor, wanted: torch.Tensor, now: torch.Tensor) 
 
 
 def other_sizes(pass_run: PassRun) -> None:
-    """The same holds for inputs of other sizes along each dimension, in all inputs or in one, if eager takes them.
+    """The contract holds for other sizes along each dimension, of all inputs or of one, if eager accepts them.
 
     Examples are lengths of sequences, heights and widths. A pass for the sizes of the example lists "sizes" in
     ``may_change``. A capture, or a program that was made elsewhere, may refuse other sizes.
     """
     subject = pass_run.subject
-    # A longer sequence may ask for positions that there are not, which only a CPU lets one catch.
+    # A longer sequence may index positions out of range; only on a CPU can that error be caught.
     longer = subject.device.type == "cpu" and not subject.is_full_size
     names = variants.other_sizes(subject.arguments(), longer=longer)
-    taken = (name for name in reversed(names) if pass_run.eager(name).error is None)
+    accepted = (name for name in reversed(names) if pass_run.eager(name).error is None)
     most = SIZES_OF_LARGE if subject.is_full_size or subject.source else SIZES
-    for inputs in reversed(list(itertools.islice(taken, most))):
+    for inputs in reversed(list(itertools.islice(accepted, most))):
         _require_on(pass_run, "other sizes", inputs)
 
 
 def checks(pass_run: PassRun) -> None:
-    """Inputs that a check of the program refuses are refused, with its message.
+    """Inputs that a check of the program refuses are still refused, with the same message.
 
-    A pass that says in ``may_change`` that it takes away ``"checks"`` is not held to that, and none is to checks of how
-    computed values lie in memory.
+    A pass with ``"checks"`` in ``may_change`` is exempt. Checks of the memory layout of computed values are ignored.
     """
     if pass_run.before is None or pass_run.after is None or not pass_run.before.has_checks:
         return
@@ -274,29 +274,29 @@ def checks(pass_run: PassRun) -> None:
         refused = _refusal(pass_run.untouched().actual(inputs).error)
         if refused is None or _is_about_layout(refused, pass_run):
             continue
-        found = pass_run.actual(inputs)
-        if found.error is not None and refuses_inputs(pass_run, found.error):
-            continue  # sooner, by a check of its own
-        if refused != _refusal(found.error):
-            shown = "it returns" if found.error is None else f"it raises {_said(found.error)}"
+        actual = pass_run.actual(inputs)
+        if actual.error is not None and refuses_inputs(pass_run, actual.error):
+            continue  # refused by the pass's own check
+        if refused != _refusal(actual.error):
+            outcome = "it returns" if actual.error is None else f"it raises {_summary(actual.error)}"
             raise LawViolation(
                 "checks",
-                f"{pass_run.name} lets the program no longer refuse what it refused",
-                value=f"{shown}, instead of raising {refused}",
+                f"{pass_run.name} removes or changes a check of the program",
+                value=f"{outcome}, instead of raising {refused}",
                 where=None if inputs == 0 else f"called with {inputs}",
-                why="whoever calls the program relies on its checks, and reads their messages",
-                remedy="keep torch._assert and what else raises, or list 'checks' in may_change",
+                why="callers rely on the checks of a program, and read their messages",
+                remedy="keep torch._assert and other nodes that raise, or list 'checks' in may_change",
                 inputs=inputs,
             )
 
 
 def _refusal(error: Exception | None) -> str | None:
-    """Return what a check said, if it is one that raised."""
-    return _said(error) if isinstance(error, AssertionError) else None
+    """Return the message of a failed check; None for another error, or none."""
+    return _summary(error) if isinstance(error, AssertionError) else None
 
 
 def _is_about_layout(refused: str, pass_run: PassRun) -> bool:
-    """Return whether what refused is a check of how a computed value lies in memory, which passes may change."""
+    """Return whether the failed check tests the memory layout of a computed value, which passes may change."""
     captured = pass_run.untouched().after
     assert captured is not None
     for node in captured.graph.nodes:
@@ -315,14 +315,14 @@ def _first_line(text: Any) -> str:
     return str(text).partition("\n")[0]
 
 
-def _said(error: Exception) -> str:
+def _summary(error: Exception) -> str:
     return f"{type(error).__name__}: {_first_line(error)}"
 
 
 def _require_on(pass_run: PassRun, law: str, inputs: Inputs, beside: tuple[Inputs, ...] = ()) -> None:
-    """Raise unless the contract is kept on a variant of the inputs, and ``beside``, if the captured program takes it.
+    """Raise unless the contract is kept on ``inputs`` and ``beside``, if the capture accepts these.
 
-    A program that is made for some inputs, a size say, may refuse others, and so may a capture.
+    A program that was made elsewhere, for one size of inputs for instance, may refuse others, and so may a capture.
     """
     if pass_run.program is None or not pass_run.subject.has(inputs) or pass_run.eager(inputs).error is not None:
         return
@@ -337,7 +337,7 @@ def _require_on(pass_run: PassRun, law: str, inputs: Inputs, beside: tuple[Input
 
 
 def _both(pass_run: PassRun, inputs: Inputs = 0) -> tuple[Run, Run] | None:
-    """Return what eager and the program do; None where either raises, which is for the law of the contract."""
+    """Return the runs of eager and of the program; None if either raises, which the contract law covers."""
     if pass_run.program is None or pass_run.eager(inputs).error is not None:
         return None
     actual = pass_run.actual(inputs)
@@ -345,11 +345,11 @@ def _both(pass_run: PassRun, inputs: Inputs = 0) -> tuple[Run, Run] | None:
 
 
 def _by_first_name(pass_run: PassRun, state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """The state that a call of the transformed program changed, by the names that it has in the captured module."""
+    """Return the state that a call of the transformed program changed, by its names in the captured module."""
     return {pass_run.names.get(name, name): tensor for name, tensor in state.items()}
 
 
 def _state(pass_run: PassRun, wanted: list[str], run: Run) -> dict[str, torch.Tensor | None]:
     written = {**run.rewritten, **run.state}
-    found = {**written, **_by_first_name(pass_run, written)}
-    return {name: found.get(name) for name in wanted}
+    values = {**written, **_by_first_name(pass_run, written)}
+    return {name: values.get(name) for name in wanted}

@@ -1,6 +1,6 @@
-"""What a program has in fewer digits than the model: tensors that were converted or rounded, and approximations.
+"""Lower precision in a program than in the model: converted or rounded tensors, and approximations.
 
-It is what tells a pass that trades accuracy on purpose from one that is wrong.
+Lower precision distinguishes a pass that trades accuracy on purpose from a wrong pass.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ from pytest_fx.harness.subject import Inputs
 
 INACCURATE = "a pass that trades accuracy for speed promises approximate(sqnr_db=…)"
 LEAST_SIGNAL = 20.0
-"""Decibels of signal over noise below which an output is wrong, whatever the pass meant: a tenth of it is noise."""
+"""Signal-to-noise ratio, in decibels, below which an output is wrong in any case: a tenth of it is noise."""
 MORE_ULP_IN_FLOAT64 = 1000
-"""How many times more ulp a rounding error may be in float64 than in the working dtype."""
+"""Factor by which a rounding error, in ulps, may be larger in float64 than in the working dtype."""
 NARROW = (torch.float16, torch.bfloat16)
 LEVELS = 256
-"""Values that a tensor of 8 bits can have."""
+"""Number of different values of an 8-bit tensor."""
 _NAMES = ("quant", "half", "bfloat16", "hardswish", "hardsigmoid", "approx")
-"""Parts of the names of functions and modules that approximate, or convert to fewer digits."""
+"""Parts of the names of functions and modules that approximate, or convert to lower precision."""
 _OF_FORMULAS = (0.044715, 1.702)
-"""Constants of formulas that approximate a GELU."""
+"""Constants in approximations of GELU."""
 
 
 def told_with_precision(
     pass_run: PassRun, law: LawViolation, violation: ContractViolation | None = None
 ) -> LawViolation:
-    """Return ``law`` with a line on tensors in fewer digits, and one on what to do if that is what the pass is for.
+    """Return ``law`` with a note on tensors of lower precision, and advice if the pass trades accuracy by its nature.
 
-    ``violation`` says how the contract is broken, where that is due to numbers.
+    ``violation`` has the numbers by which the contract is broken, if it is broken by numbers.
     """
     lines = [f"  note   {note}" for note in converted_tensors(pass_run)]
     if violation is not None and trades_accuracy(pass_run, violation, law.inputs):
@@ -49,9 +49,9 @@ def told_with_precision(
 
 
 def converted_tensors(pass_run: PassRun) -> list[str]:
-    """Say which tensors of the program are of another dtype than in the model, or of the model than its others."""
-    known, program = pass_run.subject.tensors, pass_run.program
-    original = {name: tensor.dtype for name, tensor in known.items() if tensor.is_floating_point()}
+    """Return a note for each change of dtype from the model to the program, or else on mixed dtypes in the model."""
+    tensors, program = pass_run.subject.tensors, pass_run.program
+    original = {name: tensor.dtype for name, tensor in tensors.items() if tensor.is_floating_point()}
     now = {} if program is None else {pass_run.names.get(name, name): t for name, t in tensors_of(program).items()}
     changed: dict[tuple[str, str], list[str]] = {}
     for name, tensor in now.items():
@@ -61,28 +61,28 @@ def converted_tensors(pass_run: PassRun) -> list[str]:
         f"{listed(names)} {_are(names)} {dtype} in the program, {before} in the model"
         for (dtype, before), names in changed.items()
     ]
-    return notes or mixed_dtypes(known)
+    return notes or mixed_dtypes(tensors)
 
 
 def mixed_dtypes(tensors: Mapping[str, torch.Tensor]) -> list[str]:
-    """Say which tensors of a model are of another dtype than most of them, if there are several dtypes."""
-    found: dict[str, list[str]] = {}
+    """Return a note for each dtype in the model that is not its most frequent one."""
+    names_by_dtype: dict[str, list[str]] = {}
     for name, tensor in tensors.items():
         if tensor.is_floating_point():
-            found.setdefault(_called(tensor.dtype), []).append(name)
-    usual = max(found, key=lambda dtype: len(found[dtype]), default="")
+            names_by_dtype.setdefault(_called(tensor.dtype), []).append(name)
+    usual = max(names_by_dtype, key=lambda dtype: len(names_by_dtype[dtype]), default="")
     return [
         f"{listed(names)} of the model {_are(names)} {dtype}, others {usual}"
-        for dtype, names in found.items()
+        for dtype, names in names_by_dtype.items()
         if dtype != usual
     ]
 
 
 def trades_accuracy(pass_run: PassRun, violation: ContractViolation, inputs: Inputs) -> bool:
-    """Return whether a broken contract looks like that of a pass that trades accuracy by its nature.
+    """Return whether a contract seems to be broken by a pass that trades accuracy by its nature.
 
-    What differs is little, and the program has fewer digits or an approximation where the model has none; or all that
-    differs is rounding.
+    Then the difference is small, and the program has lower precision or an approximation where the model has none; or
+    the difference is only rounding.
     """
     if violation.sqnr_db is None or violation.sqnr_db < LEAST_SIGNAL:
         return False
@@ -90,9 +90,9 @@ def trades_accuracy(pass_run: PassRun, violation: ContractViolation, inputs: Inp
 
 
 def _is_rounding(pass_run: PassRun, inputs: Inputs) -> bool:
-    """Return whether an error is smaller in float64 about as much as an ulp is.
+    """Return whether the error shrinks in float64 about as much as the ulp does.
 
-    An operation that is left out makes the same error in both, and may be within the tolerance in float64: a batch norm
+    A missing operation causes the same error in both dtypes, which may be within the tolerance in float64: a batch norm
     with fresh statistics divides by the root of 1.00001.
     """
     if not pass_run.has_float64:
@@ -117,9 +117,9 @@ def _is_lower(pass_run: PassRun) -> bool:
     program = pass_run.program
     if program is None:
         return False
-    held = pass_run.subject.tensors
+    originals = pass_run.subject.tensors
     now = {pass_run.names.get(name, name): tensor for name, tensor in tensors_of(program).items()}
-    if any(_is_coarser(tensor, held.get(name)) for name, tensor in now.items()):
+    if any(_is_coarser(tensor, originals.get(name)) for name, tensor in now.items()):
         return True
     if not isinstance(program, GraphModule) or pass_run.subject.capture_error is not None:
         return _approximations(program) > _approximations(pass_run.subject.shared_copy())
@@ -130,7 +130,7 @@ def _is_lower(pass_run: PassRun) -> bool:
 
 
 def _is_coarser(tensor: torch.Tensor, original: torch.Tensor | None) -> bool:
-    """Return whether a tensor has fewer digits than what it stands for: another dtype, or values that fit into one."""
+    """Return whether a tensor has lower precision than its original: by its dtype, or by rounded values."""
     tensor = tensor.detach()
     if original is None or not original.is_floating_point():
         return original is None and tensor.dtype in (torch.int8, torch.uint8, torch.qint8, torch.quint8)
@@ -141,13 +141,13 @@ def _is_coarser(tensor: torch.Tensor, original: torch.Tensor | None) -> bool:
     fitting = (dtype for dtype in NARROW if torch.finfo(dtype).eps > torch.finfo(tensor.dtype).eps)
     if any(_fits(tensor, dtype) and not _fits(original, dtype) for dtype in fitting):
         return True
-    # Float values that were rounded to 8 bits: few different ones, of many in the original.
+    # Float values that were rounded to 8 bits: few different values, but many in the original.
     is_rounded = tensor.numel() > 4 * LEVELS and _levels(_start(tensor)) <= LEVELS and _levels(tensor) <= LEVELS
     return is_rounded and 4 * _levels(tensor) < _levels(original)
 
 
 def _start(tensor: torch.Tensor) -> torch.Tensor:
-    """The first elements of a tensor: most that are not rounded show it there already."""
+    """Return the first elements of a tensor, which rule out most tensors that are not rounded."""
     return tensor.reshape(-1)[: 4 * LEVELS]
 
 
@@ -160,7 +160,7 @@ def _levels(tensor: torch.Tensor) -> int:
 
 
 def _approximations(program: nn.Module) -> int:
-    """Return how many operations convert to fewer digits, or are approximations by their name or their constants."""
+    """Return the number of operations that reduce precision, or approximate by their name or constants."""
     if not isinstance(program, GraphModule):
         return sum(_is_named_so(_class_name(part)) for part in program.modules())
     return sum(_approximates(program, node) for node in program.graph.nodes)
@@ -177,7 +177,7 @@ def _approximates(program: GraphModule, node: Node) -> bool:
 
 
 def _is_coarse(value: Any) -> bool:
-    """Return whether an argument asks for fewer digits."""
+    """Return whether an argument requests lower precision or an approximation."""
     if isinstance(value, torch.dtype):
         return value in (*NARROW, torch.int8, torch.uint8) or "qint" in str(value) or "float8" in str(value)
     if isinstance(value, float):

@@ -1,4 +1,4 @@
-"""Laws on doing things again: applying the pass, copying, saving and capturing what it made."""
+"""Laws about repetition: apply the pass again, or call, copy, save and capture its result."""
 
 from __future__ import annotations
 
@@ -32,25 +32,26 @@ from pytest_fx.processes.pickled import unpickled
 
 
 def deterministic(pass_run: PassRun) -> None:
-    """Applied to an equal program, the pass makes an equal program: code, parameters and buffers."""
+    """Applied to an equal program, the pass returns an equal program: code, parameters and buffers."""
     after, before = pass_run.after, pass_run.before
     if after is None or before is None or not pass_run.changed:
         return
-    known = {id(held) for held, _ in before.module.tensors.values()}
-    computes = any(id(tensor) not in known for tensor in tensors_of(after).values())
-    if not computes and _made_alike(pass_run.after_float64, after):  # it is there anyway
+    originals = {id(tensor) for tensor, _ in before.module.tensors.values()}
+    computes = any(id(tensor) not in originals for tensor in tensors_of(after).values())
+    if not computes and _equal_but_for_rounding(pass_run.after_float64, after):  # cheaper: it exists already
         return
     try:
         again = pass_run.transform(pass_run.subject.shared_copy())
     except TookTooLong:
         return
     except Exception as error:
-        broken("deterministic", f"{pass_run.name} fails on a program that it has just transformed", value=said(error))
+        broken("deterministic", f"{pass_run.name} fails when applied again to the same program", value=said(error))
     if again is None:
-        broken("deterministic", f"{pass_run.name} makes no program of one that it has just transformed")
+        broken("deterministic", f"{pass_run.name} returns no program when applied again to the same program")
     if again.code != after.code:
-        shown = "\n         ".join(first_difference(after.code, again.code))
-        broken("deterministic", f"{pass_run.name} makes other code of the same program", value=shown, remedy=_ORDER)
+        difference = "\n         ".join(first_difference(after.code, again.code))
+        what = f"{pass_run.name} makes other code of the same program"
+        broken("deterministic", what, value=difference, remedy=_ORDER)
     others = tensors_of(again)
     for name, tensor in tensors_of(after).items():
         if name not in others or not same_tensor(tensor, others[name]):
@@ -61,15 +62,15 @@ _ORDER = "go over lists or dicts, not over sets of nodes, and draw no random num
 
 
 class _BufferTracer(fx.Tracer):
-    """Records what is done to buffers too, where no input takes part in it."""
+    """Tracer that also records operations on buffers alone, without an input."""
 
     proxy_buffer_attributes = True
 
 
 def _captured_again(program: GraphModule) -> GraphModule:
-    """A capture of a program. One that writes to buffers what it computes of them alone needs its own tracer.
+    """Capture a program again; if it updates buffers from buffers alone, by a tracer that records this.
 
-    So does one that draws random numbers for them alone, which would be drawn by the capture.
+    The same tracer is used if the capture itself draws random numbers, as for a buffer.
     """
     state = Runner(program)
     drawn = torch.default_generator.get_state()
@@ -78,17 +79,17 @@ def _captured_again(program: GraphModule) -> GraphModule:
         if torch.equal(drawn, torch.default_generator.get_state()):
             return again
     except TraceError:
-        state.restore()  # such a write was carried out
+        state.restore()  # the capture has written to a buffer
     return fx.GraphModule(program, _BufferTracer().trace(program))
 
 
 def calls_in_a_row(pass_run: PassRun) -> None:
-    """Called again, and then with other inputs, without a reset of its state, the program does the same as eager."""
+    """Called again, and then with other inputs, without a reset of its state, the program agrees with eager."""
     for inputs in pass_run.later_calls if pass_run.program is not None else ():
         alone = pass_run.subject.alone(inputs)
         eager_repeats, program_repeats = (_alike(run(alone), run(inputs)) for run in (pass_run.eager, pass_run.actual))
         if eager_repeats and program_repeats:
-            continue  # then the other laws are about it
+            continue  # the other laws cover a call that does not depend on earlier ones
         if inputs == AGAIN and eager_repeats and pass_run.actual().error is None:
             _require_repeated(pass_run, inputs)
         else:
@@ -106,19 +107,19 @@ def _require_repeated(pass_run: PassRun, inputs: Inputs) -> None:
         again = pass_run.actual(inputs)
         raise LawViolation(
             "calls in a row",
-            f"{pass_run.name} answers otherwise when it is called a second time with the same inputs",
+            f"{pass_run.name} returns another result on a second call with the same inputs",
             value=said(again.error)
             if again.error is not None
             else _first_leaf_that_differs(pass_run.actual().output, again.output),
-            why="eager answers the same: it keeps nothing from one call to the next",
-            remedy="compute each answer from the inputs alone, and draw no numbers that torch.manual_seed does not set",
+            why="eager returns the same result: it keeps no state between calls",
+            remedy="compute each result from the inputs alone, and draw no numbers that torch.manual_seed does not set",
             kind="not repeatable",
             inputs=inputs,
         ) from violation
 
 
 def retraceable(pass_run: PassRun) -> None:
-    """What the pass made can be captured again, and the capture computes the same bits."""
+    """The result of the pass can be captured again, and the capture computes the same bits."""
     if pass_run.after is None:
         return
     try:
@@ -127,7 +128,7 @@ def retraceable(pass_run: PassRun) -> None:
         if _succeeds(_captured_again, pass_run.capture()):
             broken("retraceable", "the transformed program cannot be captured again", value=said(error))
         return
-    # What is computed of constants alone is one itself then, which has no other containers than Python's own.
+    # A value computed from constants alone becomes a constant, which holds only Python's own containers.
     only_leaves = lambda output: [leaf for _, leaf in leaves(output)]  # noqa: E731
     _require_same("retraceable", pass_run, again, "captured again, the program", part=only_leaves)
 
@@ -135,15 +136,15 @@ def retraceable(pass_run: PassRun) -> None:
 def round_trips(pass_run: PassRun) -> None:
     """Copied, pickled, or saved to a file and loaded, the program computes the same bits as before.
 
-    What cannot be pickled before the pass need not be afterwards, and data-only files hold no functions of a user's.
-    Nor need a program with a module of torch that fails by itself, as ``torch.ao.nn.quantized.Conv2d`` does.
+    A round trip that fails before the pass may fail after it, and data-only files may refuse the user's functions.
+    A round trip may also fail for a torch module that fails alone, such as ``torch.ao.nn.quantized.Conv2d``.
     """
     if pass_run.after is None:
         return
     for how, trip in _TRIPS.items():
         try:
-            made = trip(pass_run.after)
-            tensors_of(made)  # a module that was pickled only in part raises here
+            result = trip(pass_run.after)
+            tensors_of(result)  # a module that was pickled only in part raises here
         except SaveError:
             continue
         except Exception as error:
@@ -154,9 +155,9 @@ def round_trips(pass_run: PassRun) -> None:
             else:
                 broken("round trips", f"the transformed program cannot be {how}", value=said(error))
             continue
-        if made.code != pass_run.after.code:
+        if result.code != pass_run.after.code:
             broken("round trips", f"{how}, the program has other code")
-        _require_same("round trips", pass_run, made, f"{how}, the program")
+        _require_same("round trips", pass_run, result, f"{how}, the program")
 
 
 def idempotent(pass_run: PassRun) -> None:
@@ -166,8 +167,8 @@ def idempotent(pass_run: PassRun) -> None:
     once, copied = pass_run.after.code, copy.deepcopy(pass_run.after)
     again: Any = program_in(pass_run.pass_(copied)) or copied
     if isinstance(again, GraphModule) and again.code != once:
-        shown = "\n         ".join(first_difference(once, again.code))
-        broken("idempotent", f"{pass_run.name} changes what it made itself", value=shown)
+        difference = "\n         ".join(first_difference(once, again.code))
+        broken("idempotent", f"{pass_run.name} changes what it made itself", value=difference)
 
 
 def shrinks_the_graph(pass_run: PassRun) -> None:
@@ -193,7 +194,7 @@ _TRIPS: dict[str, Callable[[GraphModule], GraphModule]] = {
 
 
 def _torch_module_that_fails(trip: Callable[[Any], Any], program: nn.Module) -> str | None:
-    """The class of a module of torch in ``program`` for which ``trip`` fails also without the program."""
+    """Return the class name of a torch module in ``program`` for which ``trip`` fails even by itself."""
     modules = (module for module in program.modules() if type(module).__module__.startswith("torch."))
     return next((type(module).__name__ for module in modules if not _succeeds(trip, module)), None)
 
@@ -209,41 +210,41 @@ def _succeeds(trip: Callable[[Any], nn.Module], program: nn.Module) -> bool:
 def _require_same(
     law: str, pass_run: PassRun, program: nn.Module, what: str, part: Callable[[Any], Any] = lambda output: output
 ) -> None:
-    """Raise unless ``program`` computes what the result of the pass does."""
+    """Raise unless ``program`` computes the same bits as the result of the pass."""
     actual, subject = pass_run.actual(), pass_run.subject
     if actual.error is not None:
         return
     assert pass_run.after is not None
     _lay_out_as(program, pass_run.after)
-    found = Runner(program, thread_count=subject.threads)(subject.arguments(), subject.dtype)
-    if found.error is not None:
-        broken(law, f"{what} raises", value=said(found.error))
-    if not identical(part(actual.output), part(found.output)):
-        shown = _first_leaf_that_differs(part(actual.output), part(found.output))
-        broken(law, f"{what} returns something else", value=shown)
+    run = Runner(program, thread_count=subject.threads)(subject.arguments(), subject.dtype)
+    if run.error is not None:
+        broken(law, f"{what} raises", value=said(run.error))
+    if not identical(part(actual.output), part(run.output)):
+        difference = _first_leaf_that_differs(part(actual.output), part(run.output))
+        broken(law, f"{what} returns something else", value=difference)
 
 
-def _first_leaf_that_differs(wanted: Any, found: Any) -> str:
-    if skeleton(wanted) == skeleton(found):
-        for (path, one), (_, other) in zip(leaves(wanted), leaves(found), strict=True):
-            if not identical(one, other):
-                return f"output{path}: {_beside(one, other)}"
-    return f"{describe(found)} beside {describe(wanted)}"
+def _first_leaf_that_differs(wanted: Any, actual: Any) -> str:
+    if skeleton(wanted) == skeleton(actual):
+        for (path, wanted_leaf), (_, leaf) in zip(leaves(wanted), leaves(actual), strict=True):
+            if not identical(wanted_leaf, leaf):
+                return f"output{path}: {_beside(wanted_leaf, leaf)}"
+    return f"{describe(actual)} beside {describe(wanted)}"
 
 
-def _beside(wanted: Any, found: Any) -> str:
-    if not (isinstance(wanted, torch.Tensor) and isinstance(found, torch.Tensor)):
-        return f"{found!r} beside {wanted!r}"
-    if not (is_plain(wanted) and is_plain(found)):
-        return f"a {type(found).__qualname__} beside a {type(wanted).__qualname__}"
-    one, other = dense(wanted), dense(found)
-    if one.shape == other.shape and one.dtype == other.dtype and not one.is_quantized:
-        return f"elements up to {float(Leaf(path='', expected=one, actual=other).errors.max()):.2g} apart"
-    return f"{list(found.shape)} of {found.dtype} beside {list(wanted.shape)} of {wanted.dtype}"
+def _beside(wanted: Any, actual: Any) -> str:
+    if not (isinstance(wanted, torch.Tensor) and isinstance(actual, torch.Tensor)):
+        return f"{actual!r} beside {wanted!r}"
+    if not (is_plain(wanted) and is_plain(actual)):
+        return f"a {type(actual).__qualname__} beside a {type(wanted).__qualname__}"
+    expected, tensor = dense(wanted), dense(actual)
+    if expected.shape == tensor.shape and expected.dtype == tensor.dtype and not expected.is_quantized:
+        return f"elements up to {float(Leaf(path='', expected=expected, actual=tensor).errors.max()):.2g} apart"
+    return f"{list(actual.shape)} of {actual.dtype} beside {list(wanted.shape)} of {wanted.dtype}"
 
 
 def _lay_out_as(program: nn.Module, other: nn.Module) -> None:
-    """Let tensors lie in memory as equal ones of another program do: the last bits of what is computed depend on it."""
+    """Give tensors the strides of equal tensors in another program: the last bits of results depend on them."""
     others = tensors_of(other)
     for name, tensor in tensors_of(program).items():
         wanted = others.get(name)
@@ -253,12 +254,12 @@ def _lay_out_as(program: nn.Module, other: nn.Module) -> None:
             count = 1 + sum((size - 1) * stride for size, stride in zip(wanted.shape, strides, strict=True))
             places = torch.arange(count, device=tensor.device).as_strided(wanted.shape, strides)
             memory = torch.empty(count, dtype=tensor.dtype, device=tensor.device)
-            memory[places.flatten()] = tensor.detach().flatten()  # elements may share a place
+            memory[places.flatten()] = tensor.detach().flatten()  # elements may share memory
             tensor.data = memory.as_strided(wanted.shape, strides)
 
 
-def _made_alike(after_float64: nn.Module | None, after: GraphModule) -> bool:
-    """Return whether what the pass makes of the program in float64 is what it makes of it, but for rounding."""
+def _equal_but_for_rounding(after_float64: nn.Module | None, after: GraphModule) -> bool:
+    """Return whether the pass makes the same of the program in float64: equal code, and tensors up to rounding."""
     if not isinstance(after_float64, GraphModule) or after_float64.code != after.code:
         return False
     others = tensors_of(after_float64)
@@ -273,8 +274,8 @@ def _nearly(one: torch.Tensor, other: torch.Tensor | None) -> bool:
 
 
 def first_difference(one: str, other: str) -> list[str]:
-    """Return the first line in which two texts differ, of each of them."""
-    for left, right in zip(one.splitlines(), other.splitlines(), strict=False):
-        if left != right:
-            return [left.strip(), right.strip()]
+    """Return the first line that differs between two texts, from each text."""
+    for line, other_line in zip(one.splitlines(), other.splitlines(), strict=False):
+        if line != other_line:
+            return [line.strip(), other_line.strip()]
     return ["one is longer than the other"]

@@ -1,4 +1,4 @@
-"""What the writer of a pass can do that breaks laws on purpose: one line, with all that the pass may say at once."""
+"""Advice to the author of a pass that breaks laws on purpose: one line that declares all its changes at once."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ _FOR_A_RUN = "; --fx-inference asks for no gradients in a run"
 def with_ways_out(
     violation: LawViolation, others: Sequence[LawViolation], pass_: Any, mode: str, earlier: Sequence[str] = ()
 ) -> LawViolation:
-    """Return a violation with a line on each other law that is broken, and one on how the pass may say that it does so.
+    """Return ``violation`` with a line for each other broken law, and advice how the pass can declare these changes.
 
-    ``mode`` is that of the program, and ``earlier`` has the names of laws that the pass breaks on another one. There is
-    no such line where a pass computes other values: that is a mistake.
+    ``mode`` is the mode of the program. ``earlier`` names laws that the pass breaks on another program. A pass that
+    computes wrong values is a mistake, and gets no advice.
     """
     names = {violation.law, *(each.law for each in others), *earlier}
     violation = violation.with_others(others)
-    laws = [law for law in TABLE if law.name in names]  # not those of a user's
+    laws = [law for law in TABLE if law.name in names]  # without the user's own laws
     kinds = tuple(dict.fromkeys(law.may_change for law in laws if law.may_change))
     is_mistaken = any(law.judges == "values" and not law.may_change for law in laws)
-    # Other laws have a remedy of their own, which says so where one of them is broken alone.
+    # If a single other law is broken, its own remedy already gives this advice.
     if pass_ is None or is_mistaken or not ("gradients" in kinds or len(kinds) > 1):
         return violation
     is_for_inference = "gradients" in kinds
     alone = _ALONE if is_for_inference and mode == "train" else ""
     reason = "is for inference" if is_for_inference else "changes these on purpose"
-    line = f"{alone}say that the pass {reason}: {_said(pass_, kinds)}{_FOR_A_RUN if is_for_inference else ''}"
+    line = f"{alone}say that the pass {reason}: {_declaration(pass_, kinds)}{_FOR_A_RUN if is_for_inference else ''}"
     return violation.with_details(f"  try    {line}")
 
 
-def _said(pass_: Any, kinds: tuple[str, ...]) -> str:
-    """Return the line of Python by which a function, or a class, says what it changes on purpose."""
+def _declaration(pass_: Any, kinds: tuple[str, ...]) -> str:
+    """Return the line of Python by which a function or class declares that it changes ``kinds`` on purpose."""
     inner = pass_.pass_ if isinstance(pass_, AdaptedPass) else pass_
     listed = says_may_change(dict.fromkeys((*getattr(inner, "may_change", ()), *kinds)))
     if isinstance(inner, FunctionType) and inner.__name__.isidentifier():

@@ -1,1 +1,1 @@
-"""What the fixtures fx_equal and fx_timing give a test, and how often a pass matches."""
+"""The objects behind the fixtures ``fx_equal`` and ``fx_timing``, and the number of changes that a pass makes."""

@@ -1,4 +1,4 @@
-"""What ``--fx-draw`` writes: a page for each model, and for each pass on it one with the program before and after."""
+"""Pages of ``--fx-draw``: one for each model, and one for each pass on it with the program before and after."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pytest_fx.harness.subject import Subject
 
 
 def draw_capture(subject: Subject, folder: Path) -> Path:
-    """Draw the program captured of a model."""
+    """Draw the captured program of a model."""
     program = subject.capture()
     return draw(program, _file(folder, subject.name), inputs=_inputs(subject, program))
 
@@ -29,7 +29,7 @@ def draw_pass(subject: Subject, pass_: Pass, folder: Path) -> Path | None:
     try:
         history = record_passes(program, [pass_], _inputs(subject, program))
     except PassError:
-        return None  # the test of the pass tells why
+        return None  # the test of the pass reports it
     if len(history.states) == 1:
         return None
     path = _file(folder, f"{subject.name}-{pass_name(pass_)}")
@@ -37,13 +37,13 @@ def draw_pass(subject: Subject, pass_: Pass, folder: Path) -> Path | None:
 
 
 def _file(folder: Path, name: str) -> Path:
-    """A file of that name, in a folder that is made."""
+    """Return the path of a page, and create its folder."""
     folder.mkdir(parents=True, exist_ok=True)
     return folder / f"{re.sub(r'[^A-Za-z0-9_.-]+', '_', name)}.html"
 
 
 def _inputs(subject: Subject, program: GraphModule, float64: bool = False) -> Any:
-    """The example inputs by position; None where there are none, or the program does not take them so."""
+    """Return the example inputs by position; None if there are none, or the program does not take them by position."""
     if not subject.has_inputs:
         return None
     arguments = subject.arguments(float64=float64).copies()
@@ -54,24 +54,24 @@ def _inputs(subject: Subject, program: GraphModule, float64: bool = False) -> An
 
 
 def _errors(subject: Subject, pass_: Pass) -> list[Figure]:
-    """Return what each node adds to the error in float64, and what rounding alone makes there in the working dtype.
+    """Return the error that each node adds in float64, and eager's rounding error there in the working dtype.
 
-    Of a large model, which is not there in float64 twice, neither is known.
+    The result is empty for a large model, since two copies in float64 do not fit.
     """
     if subject.is_large or subject.is_float64 or not subject.has_inputs:
         return []
     errors: tuple[NodeError, ...] = ()
-    with contextlib.suppress(Exception):  # the drawing must not be lost where values cannot be compared
+    with contextlib.suppress(Exception):  # values that cannot be compared must not lose the drawing
         original = subject.capture(float64=True, pass_=pass_)
         history: PassHistory = record_passes(original, [pass_], _inputs(subject, original, float64=True))
         eager = subject.capture(pass_=pass_)
         errors = localize(original, history.graph_module, subject.arguments(), any_error, eager).errors
-    made: dict[str, float] = {}
-    own: dict[str, float] = {}
+    added: dict[str, float] = {}
+    rounding: dict[str, float] = {}
     for error in errors:
         for name in (error.original, error.node.partition(" ")[0].lstrip("%")):
-            made[name] = max(made.get(name, 0.0), error.made)
+            added[name] = max(added.get(name, 0.0), error.made)
             if error.eager is not None:
-                own[name] = max(own.get(name, 0.0), error.eager)
-    named = {"float64 error": made, "rounding error of eager": own}
+                rounding[name] = max(rounding.get(name, 0.0), error.eager)
+    named = {"float64 error": added, "rounding error of eager": rounding}
     return [Figure(name, "", values) for name, values in named.items() if values]

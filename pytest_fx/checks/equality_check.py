@@ -1,4 +1,4 @@
-"""The object behind the fixture ``fx_equal``: it checks, and reports to the summary."""
+"""The object behind the fixture ``fx_equal``: it checks the laws, and reports to the summary."""
 
 from __future__ import annotations
 
@@ -53,15 +53,15 @@ from pytest_fx.report.recording import note_row, record_failure, record_row
 from pytest_fx.report.rows import NOT_JUDGED, WRONG, SummaryRow
 
 WITHOUT_LEAVES = ", no leaf modules"
-"""What the summary adds to the name of a program captured in functions only."""
+"""Suffix in the summary for a program that was captured in functions only."""
 FOR_INFERENCE = "  try    for a pass for inference alone, return model.eval() from the factory, or give --fx-mode eval"
-"""What is said of a law that is broken in training mode, as the factory gives the model."""
+"""Advice for a law that is broken only in training mode, the mode of the factory's model."""
 CLEAN_UP_TOO = "  note   torch.fx's own clean-up, which the pass calls, breaks this law here without the pass, too"
-"""What is said of a law that is broken by a pass of torch.fx, and not by what is its own."""
+"""Note for a law that is broken by a torch.fx pass through torch.fx's clean-up, and not through its own edits."""
 
 
 class EqualityCheck:
-    """Holds a pass to the laws, or compares what a program computes with what the model does."""
+    """Checks the laws of a pass on a model, or compares a program with the model."""
 
     def __init__(self, subject: Subject, item: pytest.Item) -> None:
         self._subject = subject
@@ -82,16 +82,25 @@ class EqualityCheck:
     ) -> Comparison:
         """Raise :class:`~pytest_fx.LawViolation` if ``transform`` breaks its contract, or another law.
 
-        ``transform`` is a program, or what ``--fx-pass`` takes: a pass, or its name. A program in training mode is
-        compared with the model in that mode, if its factory gives it so.
-        ``contract``, or its text, stands in for what the command line or the pass itself says, or for ``close`` if
-        ``transform`` is a program; ``label`` is what the summary calls it. A pass is applied to a capture in functions
-        only if ``leaves`` is false. The program is called with as many sets of inputs as ``input_sets`` says, or as it
-        takes to tell that it is not made for one; a program for which it is given is called with no others, and without
-        gradients. A model of full size is held to the laws that it can afford. Skips the test if the pass refuses the
-        model, and with ``unless_reported`` if it is wrong in the same way as on a capture of the model before; raises
-        ``InputError`` if the model has no example inputs. With ``small_test`` a test that shows the failure of a pass
-        alone is cut out of the model. ``form`` is what ``--fx-form`` takes, for a pass.
+        A program in training mode is compared with the model in training mode, if the model's factory returns it so.
+        On a model of full size, only the laws that it can afford are checked. The test is skipped if the pass refuses
+        the model.
+
+        Args:
+            transform: a program, or a value that ``--fx-pass`` accepts: a pass, or its name.
+            contract: a contract, or its text. It replaces the contract of the command line or the pass, or ``close``
+                for a program.
+            label: name of the program in the summary.
+            leaves: False if a pass is applied to a capture in functions only.
+            input_sets: number of input sets on which a program is compared; it is then called with no other inputs,
+                and not differentiated. By default, enough sets to detect a program that is made for one of them.
+            unless_reported: True if the test is skipped for a failure that was already reported on another capture of
+                the model.
+            small_test: True if a test that reproduces the failure of a pass alone is cut out of the model.
+            form: the form of a pass, as ``--fx-form`` takes it.
+
+        Raises:
+            InputError: the model has no example inputs.
         """
         __tracebackhide__ = True
         contract = None if contract is None else load_contract(contract)
@@ -99,14 +108,14 @@ class EqualityCheck:
         if not isinstance(transform, nn.Module):
             transform = chosen_pass(self._item.config, transform, form or self._options.form)
         self._require_working_model(captured=not isinstance(transform, (nn.Module, FormedPass)))
-        with threads(self._subject.threads):  # also while it is found out where a pass goes wrong
+        with threads(self._subject.threads):  # also while a failure is localized
             if isinstance(transform, nn.Module):
                 check = EqualityCheck(self._subject_like(transform), self._item)
                 return check._of_program(transform, contract, label, leaves, input_sets)
             return self._of_pass_in_modes(transform, contract, label, leaves, input_sets, unless_reported, small_test)
 
     def _subject_like(self, program: nn.Module) -> Subject:
-        """Return the model in the mode of a program, as far as the model's factory gives it in that mode."""
+        """Return the model in training mode if the program is in it, and the model's factory returns the model so."""
         in_training = self._subject.in_training
         if in_training is None or not all(part.training for part in program.modules()):
             return self._subject
@@ -117,39 +126,39 @@ class EqualityCheck:
     ) -> Comparison:
         __tracebackhide__ = True
         promise = contract or with_tolerances(self._options, close)
-        given = PassRun.given(self._subject, program, promise, label or self._item.name, input_sets)
+        pass_run = PassRun.given(self._subject, program, promise, label or self._item.name, input_sets)
         nodes = len(program.graph.nodes) if isinstance(program, GraphModule) else None
-        comparison = self._recorded(given, SummaryRow(self._subject.name, given.name, nodes_after=nodes))
-        violations = self._broken(given)
+        comparison = self._recorded(pass_run, SummaryRow(self._subject.name, pass_run.name, nodes_after=nodes))
+        violations = self._broken(pass_run)
         if violations:
-            self._record_wrong(given, violations)
-            wrong, lines = locate_in(given, violations[0].law)
+            self._record_wrong(pass_run, violations)
+            wrong, lines = locate_in(pass_run, violations[0].law)
             violation = violations[0].with_others(violations[1:])
-            raise with_cause(violations, self._told(given, comparison, violation, wrong, lines))
-        self._require_compared(given)
-        self._require_detection(given, comparison)
+            raise with_cause(violations, self._reported(pass_run, comparison, violation, wrong, lines))
+        self._require_compared(pass_run)
+        self._require_detection(pass_run, comparison)
         return comparison
 
-    def _of_pass_in_modes(self, pass_: Pass, *given: Any) -> Comparison:
-        """Hold a pass to the laws, then in training mode if the model's factory gives it so."""
+    def _of_pass_in_modes(self, pass_: Pass, *options: Any) -> Comparison:
+        """Check the laws of a pass, and once more in training mode if the model's factory returns it so."""
         __tracebackhide__ = True
         skipped: BaseException | None = None
         comparison: Comparison | None = None
         try:
-            comparison = self._of_pass(pass_, *given)
-        except pytest.skip.Exception as refused:  # which it may do in this mode alone
+            comparison = self._of_pass(pass_, *options)
+        except pytest.skip.Exception as refused:  # the pass may refuse only this mode
             skipped = refused
         if (in_training := self._subject.in_training) is not None:
-            EqualityCheck(in_training, self._item)._in_training(self._subject, pass_, *given)
+            EqualityCheck(in_training, self._item)._in_training(self._subject, pass_, *options)
         if comparison is None:
             assert skipped is not None
             raise skipped
         return comparison
 
     def _in_training(
-        self, in_evaluation: Subject, pass_: Pass, contract: Any, label: str | None, leaves: bool, *given: Any
+        self, in_evaluation: Subject, pass_: Pass, contract: Any, label: str | None, leaves: bool, *options: Any
     ) -> None:
-        """Hold a pass to the laws on a model in training mode, if that makes a difference and it can be called so."""
+        """Check the laws of a pass on a model in training mode, if the mode matters and the model can be called."""
         __tracebackhide__ = True
         if (why := why_not_in_training(self._subject)) is not None:
             name = (label or label_of(self._item, pass_)) + ("" if leaves else WITHOUT_LEAVES)
@@ -162,8 +171,8 @@ class EqualityCheck:
                 )
         elif makes_difference(in_evaluation, self._subject, pass_, leaves=leaves):
             try:
-                with suppress(pytest.skip.Exception):  # the row says that it is refused, or broken by torch.fx
-                    self._of_pass(pass_, contract, label, leaves, *given)
+                with suppress(pytest.skip.Exception):  # the summary row has the reason
+                    self._of_pass(pass_, contract, label, leaves, *options)
             except LawViolation as violation:
                 raise with_cause([violation], violation.with_details(FOR_INFERENCE)) from violation.__cause__
 
@@ -181,7 +190,7 @@ class EqualityCheck:
         name = label or label_of(self._item, pass_) + ("" if leaves else WITHOUT_LEAVES)
         announce(self._item.config, f"{name} on {self._subject.name}")
         promise = contract or self._contract_for(pass_)
-        pass_run = applied(self._subject, pass_, leaves=leaves)  # once for all that ask
+        pass_run = applied(self._subject, pass_, leaves=leaves)  # applied once for all tests
         pass_run.contract, pass_run._input_set_count, pass_run.name = promise, input_sets, name
         pass_run.make_room()
         row = row_of(pass_run)
@@ -196,7 +205,7 @@ class EqualityCheck:
         if violations and pass_run.is_in_form:
             self._record_wrong(pass_run, violations)
             violation = with_ways_out(violations[0], violations[1:], pass_, pass_run.mode)
-            raise with_cause(violations, self._told(pass_run, comparison, violation, None, _form_lines(pass_run)))
+            raise with_cause(violations, self._reported(pass_run, comparison, violation, None, _form_lines(pass_run)))
         if violations:
             if row.outcome is None:
                 self._record_wrong(pass_run, violations)
@@ -204,8 +213,8 @@ class EqualityCheck:
         if broken:
             self._record_outcome(pass_run, f"{NOT_JUDGED}: torch.fx breaks {broken[0].law!r}")
             pytest.skip(
-                f"{pass_run.name} is not judged on {self._subject.name}, where what torch.fx offers to every pass "
-                f"breaks the law {broken[0].law!r}: {_first_line(pass_run.error or broken[0])}"
+                f"{pass_run.name} is not judged on {self._subject.name}, where torch.fx's own tools for passes "
+                f"break the law {broken[0].law!r}: {_first_line(pass_run.error or broken[0])}"
             )
         self._require_compared(pass_run)
         self._require_detection(pass_run, comparison)
@@ -214,7 +223,7 @@ class EqualityCheck:
         return comparison
 
     def _require_readable(self, pass_run: PassRun) -> None:
-        """Skip the test of a pass that was given nothing, or whose result cannot be called: nothing is known of it."""
+        """Skip the test of a pass that got no program, or whose result cannot be called; fail it if strict."""
         __tracebackhide__ = True
         if pass_run.not_judged is None:
             return
@@ -225,14 +234,14 @@ class EqualityCheck:
         pytest.skip(what)
 
     def _require_working_model(self, *, captured: bool) -> None:
-        """Raise what the model raises when it is called, or captured for a pass: that is not a failure of a pass."""
+        """Raise the error of the model if it cannot be called, or captured for a pass: the pass is not at fault."""
         __tracebackhide__ = True
         error = (self._subject.capture_error if captured else None) or self._subject.eager().error
         if error is not None:
             raise error
 
     def _broken(self, pass_run: PassRun) -> list[LawViolation]:
-        """Return how the laws are broken that can be afforded, where the capture itself keeps them."""
+        """Return the violations of affordable laws that the capture itself keeps."""
         pass_ = pass_run.pass_
         excused = may_change(pass_) if pass_ else set[str]()
         if self._options.inference:
@@ -242,32 +251,33 @@ class EqualityCheck:
         violations = broken_laws(laws, pass_run)
         if pass_run.before is None:
             return violations
-        due = [found for found in violations if is_kept_without(law_called(found.law), pass_run)]
-        for found in violations:
-            if found not in due:
+        due = [violation for violation in violations if is_kept_without(law_called(violation.law), pass_run)]
+        for violation in violations:
+            if violation not in due:
                 exported = ", as it is exported for one call" if self._subject.is_exported else ""
-                pass_run.leave_out(found.law, f"the capture itself breaks it{exported}")
+                pass_run.leave_out(violation.law, f"the capture itself breaks it{exported}")
         return due
 
     def _not_waived(self, pass_run: PassRun, violations: list[LawViolation]) -> list[LawViolation]:
-        """All of them, but that a pass cannot take what torch.fx cannot capture: then there is nothing to judge.
+        """Return the violations that count against a torch.fx pass; all violations of another pass.
 
-        What torch.fx's own clean-up breaks without the pass is broken all the same, for whoever uses the program.
+        If torch.fx cannot capture the model, its violations do not count. A law that torch.fx's own clean-up breaks
+        without the pass is still broken for users of the program: it counts, with a note.
         """
         if not violations or not any(isinstance(part, AdaptedPass) for part in parts_of(pass_run.pass_)):
             return violations
-        # It reads what the pass mentions, for which the grammar of random programs is imported.
+        # Imported late: it reads the references of the pass by the grammar of random programs.
         blame: Any = importlib.import_module("pytest_fx.search.blame").Blame(pass_run.pass_)
-        found: list[LawViolation] = []
+        blamed: list[LawViolation] = []
         for violation in violations:
             if blame.caused_by_pass(law_called(violation.law), pass_run):
-                found.append(violation)
+                blamed.append(violation)
             elif pass_run.program is not None:
-                found.append(violation.with_details(CLEAN_UP_TOO))
-        return found
+                blamed.append(violation.with_details(CLEAN_UP_TOO))
+        return blamed
 
     def _recorded(self, pass_run: PassRun, row: SummaryRow) -> Comparison:
-        """Return what is computed beside eager's outputs, which the summary shows whether or not the laws are kept."""
+        """Compare the outputs with eager's, and record the errors in the summary whether or not the laws are kept."""
         if not pass_run.changed:
             record_row(self._item, row)
             outputs = [pass_run.eager().output]
@@ -279,7 +289,7 @@ class EqualityCheck:
         comparison = compared(pass_run, input_sets, lambda run: run.output)
         try:
             errors = (comparison.largest_error64(), comparison.largest_error(), comparison.largest_eager_error())
-        except ContractViolation:  # what is returned cannot be put side by side
+        except ContractViolation:  # the outputs have different structures
             record_row(self._item, row)
             return comparison
         contract = pass_run.contract
@@ -299,7 +309,7 @@ class EqualityCheck:
         return comparison
 
     def _record_wrong(self, pass_run: PassRun, violations: list[LawViolation]) -> None:
-        """Let the row say what is wrong, and nobody time the program."""
+        """Record the first broken law in the summary row, and exclude the program from timing."""
         law = violations[0].law
         self._record_outcome(pass_run, f"{WRONG}: {law}")
         self._subject.wrong[pass_run.name] = law
@@ -308,7 +318,7 @@ class EqualityCheck:
         record_row(self._item, SummaryRow(self._subject.name, pass_run.name, outcome=outcome))
 
     def _require_compared(self, pass_run: PassRun) -> None:
-        """Skip the test of a program of which nothing was compared, or fail it where a verdict is demanded."""
+        """Skip the test if nothing of the program was compared; fail it if a verdict is demanded."""
         __tracebackhide__ = True
         if not pass_run.changed or pass_run.compared:
             return
@@ -323,16 +333,16 @@ class EqualityCheck:
         )
 
     def _require_detection(self, pass_run: PassRun, comparison: Comparison) -> None:
-        """Record the waivers of a kept contract, and fail a row beyond its bound.
+        """Record the waivers of a kept contract, and check that the recorded errors keep its bound.
 
-        Raises :class:`~pytest_fx.errors.CoarseVerdict` where ``--fx-detect`` asks for more than would have been caught,
-        and under ``--fx-strict`` where a difference was forgiven.
+        Raises :class:`~pytest_fx.errors.CoarseVerdict` if the detection limit exceeds that of ``--fx-detect``, and
+        under ``--fx-strict`` if a difference was waived.
         """
         __tracebackhide__ = True
         if not pass_run.changed:
             return
         if not pass_run.waivers and isinstance(pass_run.contract, Close):
-            comparison.require(pass_run.contract)  # what the row shows is what was judged
+            comparison.require(pass_run.contract)  # the row shows the same errors that were judged
         limit, wanted = detection_limit(comparison, pass_run.contract), self._options.detect
         is_coarse = wanted is not None and (limit is None or limit.all_elements > wanted)
         row = SummaryRow(self._subject.name, pass_run.name)
@@ -347,11 +357,11 @@ class EqualityCheck:
             raise CoarseVerdict(
                 f"{pass_run.name} keeps {pass_run.contract} on {self._subject.name} only with a waiver",
                 value="; ".join(pass_run.waivers),
-                why="--fx-strict takes no difference beyond the contract",
+                why="--fx-strict accepts no difference beyond the contract",
                 remedy="give inputs on which eager is well-conditioned, promise a wider contract, or leave --fx-strict",
             )
 
-    def _told(
+    def _reported(
         self,
         pass_run: PassRun,
         comparison: Comparison,
@@ -360,7 +370,7 @@ class EqualityCheck:
         lines: Sequence[str],
         explanation: FailureExplanation | None = None,
     ) -> LawViolation:
-        """Return a violation with all that is known of it; tell the summary in a line, and reports in full."""
+        """Return the violation with its explanation; add a line to the summary, and the facts to reports."""
         reason = reason_of(violation, wrong)
         note_row(self._item, SummaryRow(self._subject.name, pass_run.name, reason=reason))
         if self._options.reports:
@@ -378,21 +388,21 @@ class EqualityCheck:
         unless_reported: bool,
         small_test: bool,
     ) -> LawViolation:
-        """Return the first violation with what is known about it; skip the test if that was reported."""
+        """Return the first violation with its explanation; skip the test if another test reports the same failure."""
         violation, pass_ = violations[0], pass_run.pass_
         name = importable_name(pass_, self._options.passes)
         failure = Failure(
             self._subject, pass_, pass_run.contract, violation, pass_run.name, name, pass_run.leaves,
             self._item.nodeid, keywords_of_model(self._item),
         )  # fmt: skip
-        self._subject.tidy_up()  # a large model is not there in float64 once more
+        self._subject.tidy_up()  # frees the copy of a large model in float64
         explanation = FailureExplanation(failure)
         if unless_reported and (pass_, explanation.cause) in self._subject.reported_failures:
             pytest.skip(f"{pass_run.name} breaks the law {violation.law!r} in the way that another test reports")
         self._subject.reported_failures.append((pass_, explanation.cause))
         explanation.write(self._item.config.rootpath / FOLDER, small_test=small_test)
         message = with_ways_out(violation, violations[1:], pass_, pass_run.mode)
-        return self._told(pass_run, comparison, message, explanation.wrong, explanation.lines, explanation)
+        return self._reported(pass_run, comparison, message, explanation.wrong, explanation.lines, explanation)
 
     def _warn_of_layouts(self, pass_run: PassRun) -> None:
         expected, actual = pass_run.eager(), pass_run.actual()
@@ -401,16 +411,16 @@ class EqualityCheck:
             warnings.warn(text, MemoryLayoutWarning, stacklevel=3)
 
     def _contract_for(self, pass_: Pass) -> Contract:
-        """Return what the hook says: somebody's implementation, or else the command line, or else the pass itself."""
+        """Return the contract of the hook: of a user's implementation, else the command line, else the pass."""
         config = self._item.config
-        said = config.hook.pytest_fx_contract(
+        contract = config.hook.pytest_fx_contract(
             config=config, model=self._subject.name, pass_=pass_, contract=contract_of(pass_), options=self._options
         )
-        return load_contract(said)
+        return load_contract(contract)
 
 
 def _form_lines(pass_run: PassRun) -> list[str]:
-    """Say in which form the pass was given the model, where it was none of ours."""
+    """Return a line on the form in which the pass got the model, if that is not a program of ours."""
     if not isinstance(pass_run.pass_, FormedPass):
         return []
     form = pass_run.pass_.form
@@ -418,12 +428,12 @@ def _form_lines(pass_run: PassRun) -> list[str]:
 
 
 def _coarse(pass_run: PassRun, limit: DetectionLimit | None, dtype: str, wanted: float) -> CoarseVerdict:
-    """Return the failure of a verdict that would have caught only large changes, or none."""
+    """Return the error of a verdict whose detection limit is above the demanded one, or unknown."""
     judged = "in float64 too" if pass_run.has_float64 else f"in {dtype} alone"
     verdict = f"{pass_run.name} keeps {pass_run.contract} on {pass_run.subject.name}, but"
     if limit is None:
         return CoarseVerdict(
-            f"{verdict} nothing is known of how small an error would have been caught",
+            f"{verdict} the smallest error that would have been caught is unknown",
             why=f"no output is a floating-point number other than 0; --fx-detect asks for {wanted:.1e}",
             remedy="return such outputs, or leave --fx-detect for this model",
         )
@@ -438,7 +448,7 @@ def _coarse(pass_run: PassRun, limit: DetectionLimit | None, dtype: str, wanted:
 
 
 def _input_sets_taken(pass_run: PassRun) -> list[Inputs]:
-    """The input sets that eager and the program both take."""
+    """Return the input sets that eager and the program both accept."""
     return [] if pass_run.program is None else both_take(pass_run, range(pass_run.input_set_count))
 
 
@@ -461,14 +471,14 @@ def _first_line(error: BaseException) -> str:
 
 
 def with_cause(violations: list[LawViolation], violation: LawViolation) -> LawViolation:
-    """Return ``violation`` raised from what the first of all was."""
+    """Return ``violation`` with the cause of the first of ``violations``."""
     violation.__cause__ = violations[0].__cause__
     violation.__suppress_context__ = True
     return violation
 
 
 def require_inputs(subject: Subject) -> Subject:
-    """Return ``subject``, or raise ``InputError`` if it has no example inputs, once; other tests are skipped then."""
+    """Return ``subject``, or raise ``InputError`` if it has no example inputs; later tests of it are skipped."""
     __tracebackhide__ = True
     if subject.has_inputs:
         return subject

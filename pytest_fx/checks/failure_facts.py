@@ -1,4 +1,4 @@
-"""What a report shows of a pass that is wrong on a model: both programs, the node, where values differ, a drawing."""
+"""Facts for the report of a pass that is wrong on a model: both programs, the node, the differing values, a drawing."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from pytest_fx.harness.heat_map import HeatMap
 from pytest_fx.harness.pass_run import PassRun
 
 LARGEST_DRAWING = 400_000
-"""Characters of a drawing from which on none is kept; ``--fx-draw`` draws programs of any size."""
+"""The most characters of a drawing that is kept; ``--fx-draw`` draws programs of any size."""
 
 
 def failure_facts(
@@ -39,9 +39,9 @@ def failure_facts(
     lines: Sequence[str],
     explanation: FailureExplanation | None = None,
 ) -> dict[str, Any]:
-    """Return what is known of a failure, as JSON can hold it. What cannot be found out is left out: no part raises.
+    """Return the facts of a failure, as JSON can hold them. A fact whose computation raises is left out.
 
-    ``wrong`` is the first wrong node, and ``lines`` is what was found out about where it goes wrong.
+    ``wrong`` is the first wrong node, and ``lines`` are the lines of its explanation.
     """
     facts: dict[str, Any] = {
         "model": pass_run.subject.name,
@@ -54,8 +54,8 @@ def failure_facts(
 
     def attempt(name: str, find: Callable[[], Any]) -> None:
         with contextlib.suppress(Exception):  # the failure itself must not be lost
-            if (found := find()) is not None:
-                facts[name] = found
+            if (value := find()) is not None:
+                facts[name] = value
 
     attempt("before", lambda: (pass_run.before or pass_run.subject.captured).code.strip("\n"))
     attempt("after", lambda: _code_after(pass_run))
@@ -72,7 +72,7 @@ def failure_facts(
 
 
 def reason_of(violation: LawViolation, wrong: NodeError | GradientError | None = None) -> str:
-    """Return in one line by which law a program is wrong, how far it is off, and where that starts.
+    """Return one line with the law that a program breaks, the size of the error, and the first wrong node.
 
     >>> reason_of(LawViolation("contract", "it differs", why="they are 6 apart, SQNR -1.2 dB"))
     'contract: they are 6 apart, SQNR -1.2 dB'
@@ -88,7 +88,7 @@ def reason_of(violation: LawViolation, wrong: NodeError | GradientError | None =
 
 
 def line_of(code: str, name: str) -> int | None:
-    """Return the number of the line that computes the node of that name in generated code; None if no line does.
+    """Return the number of the line in generated code that computes the node of this name; None if no line does.
 
     >>> line_of("def forward(self, x):\\n    relu = x.relu();  x = None\\n    return relu\\n", "relu")
     2
@@ -109,7 +109,7 @@ def _as_data(heat_map: HeatMap | None, what: str) -> dict[str, Any] | None:
 
 
 def _output_map(comparison: Comparison, contract: Contract) -> dict[str, Any] | None:
-    """Return where the output furthest off differs from eager's in float64, on the first inputs that show it."""
+    """Return a map of the worst output's errors against eager in float64, for the first inputs that have wrong ones."""
     for expected, actual in zip(comparison.eager64, comparison.actual, strict=False):
         pairs = pair_leaves(expected, actual, same_dtype=False)
         if isinstance(pairs, Mismatch):
@@ -125,12 +125,12 @@ def _output_map(comparison: Comparison, contract: Contract) -> dict[str, Any] | 
 
 
 def _is_wrong(leaf: Leaf, contract: Contract) -> torch.Tensor:
-    """Return which elements are further off than the contract allows, rounding aside; without one, all that are off."""
+    """Return a mask of the elements beyond the tolerance of a ``close`` contract; for others, of all differences."""
     return leaf.errors > (leaf.limits(contract.rtol, contract.atol) if isinstance(contract, Close) else 0.0)
 
 
 def _drawing(explanation: FailureExplanation, facts: dict[str, Any]) -> str | None:
-    """The program before and after the pass, side by side, coloured by what each node adds to the error."""
+    """Draw the program before and after the pass, side by side, coloured by the error that each node adds."""
     failure = explanation.failure
     program = failure.subject.capture(leaves=failure.leaves, pass_=failure.pass_)
     arguments = failure.subject.arguments().copies()
@@ -138,12 +138,12 @@ def _drawing(explanation: FailureExplanation, facts: dict[str, Any]) -> str | No
     if len(history.states) == 1:
         return None
     facts["difference"] = history.difference().summary()
-    made: dict[str, float] = {}
-    for _, found in explanation.compared:
-        for error in found.errors:
+    added: dict[str, float] = {}
+    for _, localization in explanation.compared:
+        for error in localization.errors:
             if error.wrong:
-                made[error.node.partition(" ")[0].lstrip("%")] = error.made
-    figures = [Figure("error added by the node", "", made)] if made else []
+                added[error.node.partition(" ")[0].lstrip("%")] = error.made
+    figures = [Figure("error added by the node", "", added)] if added else []
     with tempfile.TemporaryDirectory() as folder:
         path = draw(
             history, Path(folder, "difference.svg"), figures=figures, color=figures[0].name if figures else "opcode"

@@ -1,4 +1,4 @@
-"""How much a pass changes in a model: on record in every run, and compared with an earlier one."""
+"""Number of changes that a pass makes in a model: recorded in every run, and compared with an earlier run."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from pytest_fx.report.recording import record_row
 from pytest_fx.report.rows import WRONG, SummaryRow
 
 SHOWN_MISSES = 3
-"""Near misses that are reported of one pass in one model."""
+"""The most near misses that are reported for a pass in a model."""
 
 
 def row_of(pass_run: PassRun) -> SummaryRow:
-    """Return what is known of a program, before anything was compared, for the table and the record."""
+    """Return the summary row of a program before any comparison, for the table and the record."""
     before, after, result = pass_run.before, pass_run.after, pass_run.form_result
-    outcome = None  # why there is no program to compare, if there is none
+    outcome = None  # the reason why there is no program to compare
     if pass_run.error is not None:
         outcome = f"raises {type(pass_run.error).__name__}"
     elif pass_run.refusal is not None:
@@ -45,10 +45,10 @@ def row_of(pass_run: PassRun) -> SummaryRow:
 
 
 def require_no_less(item: pytest.Item, pass_run: PassRun) -> None:
-    """Say in the summary if a pass changes less in a model than in the run that ``--fx-baseline`` names.
+    """Report in the summary if a pass changes less in a model than in the run of ``--fx-baseline``.
 
-    It has the places where a pattern that the pass looks for nearly matches. Raises
-    :class:`~pytest_fx.errors.LostRewrite` for it under ``--fx-strict``.
+    The report lists near misses of the pass's patterns. Under ``--fx-strict`` it is raised as
+    :class:`~pytest_fx.errors.LostRewrite`.
     """
     __tracebackhide__ = True
     row = row_of(pass_run)
@@ -75,9 +75,9 @@ def _lost(item: pytest.Item, pass_run: PassRun, row: SummaryRow) -> LostRewrite 
 
 
 def require_changes(item: pytest.Item, pass_run: PassRun) -> None:
-    """Raise :class:`~pytest_fx.errors.TooFewChanges` for a pass that makes fewer changes than the test asks for.
+    """Raise :class:`~pytest_fx.errors.TooFewChanges` if a pass makes fewer changes than the test requires.
 
-    Where no pass is named, most of those that are registered find nothing to change, and none has to.
+    Without a named pass, all registered passes run; most of them find nothing to change, and no number is required.
     """
     __tracebackhide__ = True
     options, row = options_of(item), row_of(pass_run)
@@ -92,12 +92,12 @@ def require_changes(item: pytest.Item, pass_run: PassRun) -> None:
         f"{row.program} makes {count} change(s) in {row.model}, of at least {options.min_changes}",
         value=None if done is None else f"it changes {done}",
         why="; ".join(why) or None,
-        remedy="see in the captured program what the pass looks for (--fx-draw DIR), or leave the model out",
+        remedy="search the captured program for the pass's pattern (--fx-draw DIR), or leave the model out",
     )
 
 
 def changes_in(pass_run: PassRun) -> int:
-    """Return how many changes a pass made: edits where it says which, or else operations that are gone or new."""
+    """Return the number of changes by a pass: its recorded edits, or else the operations that are gone or new."""
     if not pass_run.changed:
         return 0
     if pass_run.edits:
@@ -117,9 +117,9 @@ def _operation(printed: str) -> str:
 
 
 def near_misses(pass_run: PassRun) -> list[str]:
-    """Return where patterns that a pass looks for nearly match in a model, and why they do not; the first few.
+    """Return the first near misses of a pass's patterns in a model, each with the reason.
 
-    It is applied once more for that. A pass that does not look by :mod:`fx.matcher` has none.
+    The pass is applied once more for this. A pass that does not use :mod:`fx.matcher` has no near misses.
     """
     if pass_run.is_in_form:
         return []

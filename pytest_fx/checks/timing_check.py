@@ -38,37 +38,39 @@ from pytest_fx.timing.outputs import OutputCheck
 from pytest_fx.timing.paired import PairedTiming, steady_conditions, time_pairs
 
 EAGER = "eager"
-"""What stands for the machine of an earlier run where there is none: the program is compared with eager."""
+"""Placeholder for the machine of an earlier run if there is none, and the program is compared with eager."""
 CONFIRMATIONS = 2
-"""Times that a slowdown is measured again, on new copies, before a test fails for it."""
+"""Number of times that a slowdown is measured again, on new copies, before the test fails."""
 OF_TIMINGS = ("speedup", "verdict", "outliers", "noise", "processors", "loaded", "looks", "is_open")
 OF_ROWS = (
     *("host_seconds", "eager_host_seconds", "kernels"),
     *("estimated", "eager_estimated", "peak_memory", "eager_peak_memory"),
 )
-"""What records have of a timing, and of its row."""
+"""Attributes of a timing, and of its row, that records store."""
 
 
 class TimingCheck:
     """Times a pass, or a program, in pairs with eager, and records both as benchmarks."""
 
     def __init__(self, subject: Subject, item: pytest.Item, threads: int | None = None) -> None:
-        """``threads`` is how many PyTorch computes with; None for the first number that was asked for."""
+        """Take the number of PyTorch's ``threads``; None for the first number of ``--fx-threads``."""
         self._subject = subject
         self._item = item
         self._options = options_of(item)
         self._threads = threads or self._options.threads[0]
 
     def __call__(self, transform: str | Pass | nn.Module, label: str | None = None) -> PairedTiming:
-        """Return what ``--fx-rounds`` pairs of calls took, or more. Skips the test where times would mean nothing.
+        """Return the times of ``--fx-rounds`` pairs of calls, or more. Skip the test if times would mean nothing.
 
-        ``transform`` is a program, or what ``--fx-pass`` takes: a pass, or its name.
+        ``transform`` is a program, or a value that ``--fx-pass`` accepts: a pass, or its name.
 
-        Raises :class:`~pytest_fx.errors.TimingRegression` where ``--fx-fail-slower`` allows no such slowdown, and
-        under ``--fx-strict`` :class:`~pytest_fx.errors.NoisyTiming` where times are too noisy to tell, and
-        :class:`~pytest_fx.errors.MissingBaseline` where there are none to compare with. A slowdown is measured again
-        first, and the mildest of all measurements counts: what copies of the tensors lie where in memory is drawn anew,
-        and no interval of one run knows of that.
+        A slowdown is measured again before it fails the test, and the mildest measurement counts: each measurement
+        places the tensors' copies anew in memory, and the interval of a single one does not cover that effect.
+
+        Raises:
+            TimingRegression: the slowdown exceeds the limit of ``--fx-fail-slower``.
+            NoisyTiming: under ``--fx-strict``, the times are too noisy to decide.
+            MissingBaseline: under ``--fx-strict``, the baseline has no comparable timing.
         """
         __tracebackhide__ = True
         require_inputs(self._subject)
@@ -90,7 +92,7 @@ class TimingCheck:
                 pytest.skip(f"{label} makes no program of {self._subject.name} that could be timed")
         if (law := self._subject.wrong.get(label)) is not None:
             pytest.skip(f"{label} breaks the law {law!r} on {self._subject.name}, and is not timed")
-        state = self._subject.runner(program)  # which other programs of the model share
+        state = self._subject.runner(program)  # other programs of the model share it
         try:
             timing, change = self._mildest(program, label, contract)
             self._record(program, timing, change, label)
@@ -107,7 +109,7 @@ class TimingCheck:
         return timing
 
     def _missing(self, timing: PairedTiming, label: str) -> MissingBaseline:
-        """Return what is said of a timing that the earlier run has none like, so that nobody can tell."""
+        """Return the error for a timing without a comparable one in the baseline."""
         baseline, now = self._item.config.stash[BASELINE], self._measurement(timing, label)
         assert baseline is not None, "without a baseline a timing is compared with eager"
         elsewhere = baseline.measured_elsewhere(now)
@@ -122,12 +124,12 @@ class TimingCheck:
         )
 
     def _fails(self, change: Change) -> bool:
-        """Return whether a test fails for this change: it is too much, or nobody knows and nothing unknown passes."""
+        """Return whether a test fails for this change: it exceeds the limit, or is strict and too noisy to decide."""
         limit = self._options.fail_slower
         return limit is not None and (change.exceeds(limit) or (self._options.strict and change.too_noisy(limit)))
 
     def _mildest(self, program: nn.Module, label: str, contract: Contract | None) -> tuple[PairedTiming, Change | None]:
-        """Time once, or again while the program seems to have become slower than is allowed."""
+        """Time once, and again while the slowdown fails; return the timing with the mildest change, and the change."""
         timing = self._time(program, label, contract)
         change = self._change(timing, label)
         for _ in range(CONFIRMATIONS):
@@ -156,13 +158,13 @@ class TimingCheck:
             )
 
     def _decides(self, label: str, timing: PairedTiming) -> bool:
-        """Return whether no more pairs are needed, also for whether a slowdown is within the limit."""
+        """Return whether no more pairs are needed to decide the speed-up, and the slowdown against the limit."""
         limit = self._options.fail_slower
         change = None if limit is None else self._change(timing, label)
         return timing.decides and (change is None or not change.too_noisy(limit))
 
     def _accepts(self, arguments: Arguments) -> bool:
-        """Return whether the model can be called with these."""
+        """Return whether the model can be called with these arguments."""
         return self._subject.eager_runner()(arguments, self._subject.dtype).error is None
 
     def _call(self, program: Callable[..., Any]) -> Callable[[], Any]:
@@ -171,11 +173,11 @@ class TimingCheck:
         return partial(program, *arguments.args, **arguments.kwargs)
 
     def _announce(self, label: str, seconds: float) -> None:
-        """Say how long a timing takes before it does: on a terminal, and if it is long in any case."""
+        """Announce the duration of a timing: in the progress line, and in the terminal's log if it is long."""
         progress = progress_of(self._item.config)
         reporter = self._item.config.pluginmanager.get_plugin("terminalreporter")
         if reporter is not None and seconds > paired.LONG_TIMING:
-            progress.clear()  # what follows is written where the line is
+            progress.clear()  # the next line replaces the progress line
             reporter.write_line(
                 f"fx: {self._options.rounds} rounds of {self._subject.name} with {label} take about "
                 f"{seconds / 60:.0f} min; --fx-rounds takes fewer"
@@ -183,7 +185,7 @@ class TimingCheck:
         progress.doing(f"{self._options.rounds} pairs, about {shown_seconds(seconds)}")
 
     def _change(self, timing: PairedTiming, label: str) -> Change | None:
-        """Return how the timing compares with its row of the earlier run, if there is one, or else with eager."""
+        """Return the change from the timing's row in the baseline, or from eager if there is no baseline."""
         baseline, now = self._item.config.stash[BASELINE], self._measurement(timing, label)
         if baseline is not None:
             return baseline.change(now)
@@ -204,7 +206,7 @@ class TimingCheck:
         )
 
     def _conditions(self, timing: PairedTiming) -> dict[str, Any]:
-        """Return what a timing is compared by, beside the pass."""
+        """Return the conditions, beside the pass, under which timings are comparable."""
         subject = self._subject
         return {
             "model": subject.name.removesuffix(f", batch {subject.batch}"),
@@ -215,7 +217,7 @@ class TimingCheck:
         }
 
     def _estimates(self, program: nn.Module) -> tuple[float | None, float | None]:
-        """Seconds that a call of the model and of a program are estimated to take; None where nothing is known."""
+        """Return the estimated seconds of a call of the model and of the program; None if unknown."""
         subject = self._subject
         if subject.device.type != "cpu":
             return None, None
@@ -226,9 +228,9 @@ class TimingCheck:
 
     def _record(self, program: nn.Module, timing: PairedTiming, change: Change | None, label: str) -> None:
         subject, item = self._subject, self._item
-        shown = label if len(self._options.threads) == 1 else f"{label}, {self._threads} thread(s)"
+        row_label = label if len(self._options.threads) == 1 else f"{label}, {self._threads} thread(s)"
         device = subject.device.type
-        row = SummaryRow(subject.name, shown).with_timing(timing)
+        row = SummaryRow(subject.name, row_label).with_timing(timing)
         with steady_conditions(self._threads), subject.to_be_timed() as eager:
             memory = (peak_memory(self._call(eager), device), peak_memory(self._call(program), device))
             estimates = self._estimates(program) if self._options.estimate else (None, None)
@@ -257,7 +259,7 @@ class TimingCheck:
             {
                 "info": info,
                 "model": subject.name,
-                "label": shown,
+                "label": row_label,
                 "param": getattr(callspec, "id", None),
                 "params": {name: str(getattr(value, "label", value)) for name, value in params.items()} or None,
                 "iterations": timing.iterations,
@@ -282,7 +284,7 @@ def _regression(change: Change, limit: float) -> TimingRegression:
 
 
 def _compared(change: Change) -> tuple[str, str, str]:
-    """Return what a program takes longer than, the speed-ups that say so, and what to do about it."""
+    """Return three parts of a message: the reference of the comparison, the speed-ups, and a remedy."""
     if change.before.machine == EAGER:
         remedy = "leave the pass out for this model, or allow more with --fx-fail-slower"
         return " than eager", f"speed-up {change.now}", remedy

@@ -1,4 +1,4 @@
-"""A model that its factory gives in training mode: a pass is judged in that mode, too, where it makes a difference."""
+"""Models that their factory returns in training mode: passes are judged in that mode, too, if it makes a difference."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from pytest_fx.harness.subject import Subject
 
 
 def why_not_in_training(subject: Subject) -> str | None:
-    """Return why no pass can be judged on a model in training mode; None if it can be."""
+    """Return the reason why no pass can be judged on a model in training mode; None if one can."""
     if (error := subject.capture_error) is not None:
         return f"it cannot be captured: {type(error).__name__}"
-    if (error := subject.eager().error) is not None:  # as a batch norm does for a single value of each channel
+    if (error := subject.eager().error) is not None:  # a batch norm raises for one value per channel
         return f"eager raises {type(error).__name__}"
     return None
 
 
 def makes_difference(subject: Subject, in_training: Subject, pass_: Pass, *, leaves: bool) -> bool:
-    """Return whether a model computes something else in training mode, or a pass makes another program of it there."""
+    """Return whether training mode changes the results of a model, or the program that a pass makes of it."""
     if isinstance(pass_, FormedPass):
         return computes_otherwise(subject, in_training)
     runs = [applied(of_mode, pass_, leaves=leaves) for of_mode in (subject, in_training)]

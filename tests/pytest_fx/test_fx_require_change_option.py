@@ -57,7 +57,7 @@ def test_a_pass_that_changes_nothing_fails_and_one_that_does_passes(mine, pass_)
         [
             f"E *TooFewChanges: {name} makes 0 change(s) in mine:other, of at least 1",
             "*value  it changes nothing in 4 nodes",
-            "*try    see in the captured program*",
+            "*try    search the captured program*",
         ]
     )
     result.stdout.fnmatch_lines_random([f"*mine:net *{name} *right*", f"*mine:other *{name} *wrong*"])

@@ -288,8 +288,8 @@ def test_a_pass_is_not_blamed_if_torch_fx_cannot_capture_the_result_again(pytest
     result.stdout.fnmatch_lines(["E *LawViolation: law 'refusal': takes-no-writes crashed with *"])
     result.stdout.fnmatch_lines(
         [
-            "SKIPPED*: remove-dropout is not judged on mine:model, where what torch.fx offers to every pass breaks the "
-            "law 'refusal': 'Proxy' object does not support item assignment"
+            "SKIPPED*: remove-dropout is not judged on mine:model, where torch.fx's own tools for passes break the law "
+            "'refusal': 'Proxy' object does not support item assignment"
         ]
     )
 

@@ -1,13 +1,13 @@
 """A pytest plugin that verifies and times transforms of PyTorch programs.
 
-``pytest --fx-model resnet50`` runs the built-in suite (:mod:`pytest_fx.suites.model_suite`) on a model: it is captured,
-the captured program is compared with eager, and each pass is applied, held to its contract against a float64 reference
-and timed in pairs with eager. Test files use the same machinery through the fixtures ``fx_model``, ``fx_traced``,
-``fx_pass``, ``fx_equal`` and ``fx_timing`` (:mod:`pytest_fx.fixtures`). :func:`check_pass` tries a pass on random
-programs, and :mod:`pytest_fx.laws` is what it must keep on each; :func:`programs` draws them, for property tests of
-other kinds, too.
+``pytest --fx-model resnet50`` runs the built-in suite (:mod:`pytest_fx.suites.model_suite`) on a model. The suite
+captures the model and compares the captured program with eager. It applies each pass, checks its contract against a
+float64 reference, and times it in pairs with eager. Test files use the same machinery through the fixtures
+``fx_model``, ``fx_traced``, ``fx_pass``, ``fx_equal`` and ``fx_timing`` (:mod:`pytest_fx.fixtures`). :func:`check_pass`
+tries a pass on random programs, and checks the laws of :mod:`pytest_fx.laws` on each. :func:`programs` draws such
+programs for property tests of any kind.
 
-Importing this package imports neither torch nor fx: pytest does so at every start.
+pytest imports this package at every start, so the package imports neither torch nor fx.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ __all__ = [
 ]
 
 __version__ = "0.2.0"
-"""Version of the package; that of ``fx``, which is not imported for it."""
+"""Version of the package, equal to the version of ``fx``, which is not imported here."""
 
 _HOMES = {
     "CheckReport": "pytest_fx.search.check_report",
@@ -59,7 +59,7 @@ _HOMES = {
     "shapes": "pytest_fx.generation",
     "tensors": "pytest_fx.generation",
 }
-"""The module that defines each public name; it is imported when the name is first used."""
+"""The module that defines each public name, imported when the name is first used."""
 
 
 def __getattr__(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""Which tests run, and on what: the built-in suite as a module, and parameters from the command line."""
+"""Collection of tests: the built-in suites as modules, and parameters from the command line."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ SUITES = {
     _SUITES / "table_suite.py": TABLES_NAME,
     _SUITES / "law_suite.py": LAWS_NAME,
 }
-"""The modules of tests that come with the plugin, by their files."""
+"""The plugin's own test modules, by file."""
 TRAINING = ", training mode"
-"""What labels of models say that are judged in it."""
+"""Suffix of the labels of models that are judged in training mode."""
 SUITE_NODE = "fx"
-"""What the names of their tests begin with."""
+"""First part of the names of the suites' tests."""
 
 
 class SuiteModule(pytest.Module):
-    """A built-in suite. Its tests are called ``fx::test_…`` from whatever folder pytest runs in."""
+    """A built-in suite. Its tests are called ``fx::test_…``, whatever folder pytest runs in."""
 
     def _getobj(self) -> ModuleType:
         return load(SUITES[self.path])
 
     def funcnamefilter(self, name: str) -> bool:
-        """Collect by our names: the user's ``python_functions`` is for the user's tests."""
+        """Collect functions by our own prefix: the user's ``python_functions`` applies to the user's tests."""
         return name.startswith("test_")
 
     def classnamefilter(self, name: str) -> bool:
@@ -51,7 +51,7 @@ class SuiteModule(pytest.Module):
 
 
 def suite_module(path: Path, parent: pytest.Collector) -> pytest.Module | None:
-    """Return the module of tests that a file is if that is one of :data:`SUITES`."""
+    """Return the test module of a file in :data:`SUITES`; None for another file."""
     return _suite_module(parent, path) if path in SUITES else None
 
 
@@ -62,9 +62,8 @@ def _suite_module(parent: pytest.Collector, path: Path) -> pytest.Module:
 def choose_suites(config: pytest.Config, names: Sequence[str]) -> None:
     """Collect these built-in suites, unless files or folders were named on the command line.
 
-    They then stand in for whatever pytest would collect by itself (``testpaths`` or the current folder): who
-    asks about a model does not ask for a run of all tests. Both run by
-    ``pytest --pyargs pytest_fx.suites.model_suite tests``.
+    They replace the tests that pytest would collect by itself (``testpaths`` or the current folder): an option such as
+    ``--fx-model`` does not request all tests. Run both by ``pytest --pyargs pytest_fx.suites.model_suite tests``.
     """
     if not has_paths(config):
         config.args = list(names)
@@ -73,9 +72,9 @@ def choose_suites(config: pytest.Config, names: Sequence[str]) -> None:
 
 
 def add_suites(collector: pytest.Collector, report: pytest.CollectReport) -> None:
-    """Let pytest collect the built-in suites of :data:`ADDED` beside whatever it collects by itself.
+    """Let pytest collect the built-in suites of :data:`ADDED` beside its own tests.
 
-    As arguments they would be left out where the plugin lies below a folder that is collected, in ``.venv`` say.
+    As arguments they would be left out if the plugin is installed below a collected folder, in ``.venv`` for example.
     """
     if isinstance(collector, pytest.Session) and report.passed:
         added = [file for file, name in SUITES.items() if name in collector.config.stash[ADDED]]
@@ -88,9 +87,9 @@ def has_paths(config: pytest.Config) -> bool:
 
 
 def tests_by_name(names: Iterable[str]) -> list[str]:
-    """Return ``names`` from a command line with ``fx::test_…``, as pytest prints it, led to the suite that has it.
+    """Return ``names`` from a command line, with each ``fx::test_…`` replaced by the suite that has the test.
 
-    That name has no file of its own. Where pytest was not started in its root folder it prints ``../fx::test_…``.
+    pytest prints names of this form, which have no file, and prints ``../fx::test_…`` outside of its root folder.
     """
     return [_in_suite(name) or name for name in names]
 
@@ -105,39 +104,39 @@ def _in_suite(name: str) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class ModelCase:
-    """One model under test, with all that its inputs and its outputs depend on."""
+    """One model under test, with all settings that affect its inputs and outputs."""
 
     model: Any
     """A name of the zoo, ``package.module:factory``, or a factory."""
     batch: int | None
-    """Samples in its example inputs; None for one where it is of the zoo, or else as many as they have."""
+    """Number of samples in its example inputs; None for one sample of a zoo model, or for the inputs as they are."""
     label: str
-    """What tests and tables call it."""
+    """Name in tests and tables."""
     device: str
-    """Where it runs."""
+    """Device that it runs on."""
     dtype: str | None
     """The working dtype by name; None for the model's own."""
     threads: int
-    """Threads that it runs with."""
+    """Number of threads that it runs with."""
     seed: int
-    """Where its inputs are drawn from."""
+    """Seed of its example inputs."""
     leaves: tuple[Any, ...] = ()
-    """Modules that are leaves when it is captured."""
+    """Leaf modules of its capture."""
     tracer: Any | None = None
-    """What captures it; None for the usual."""
+    """Tracer that captures it; None for the default."""
     capture: str = "auto"
-    """The way in which it is captured."""
+    """Capture method, as ``--fx-capture`` takes it."""
     form: str = "auto"
     """The form of an exported program."""
     is_seeded: bool = False
-    """Whether it was asked that its inputs be drawn from the seed."""
+    """True if the seed was set explicitly."""
     mode: str | None = None
-    """The mode in which it is judged: ``"train"`` or ``"eval"``; None for evaluation mode beside that in which its
-    factory gives it."""
+    """The mode in which it is judged: ``"train"`` or ``"eval"``; None for evaluation mode and the mode of the factory's
+    model."""
 
     @classmethod
     def of(cls, model: Any, options: Options, batch: int | None = None, name: str | None = None) -> ModelCase:
-        """The case of ``model``, called ``name``, under ``options``, for one of the batch sizes."""
+        """Return the case of ``model`` under ``options``, with label ``name``, for one of the batch sizes."""
         model = as_factory(model)
         name = name or _name_of(model)
         size = batch if batch is not None or not options.batch else options.batch[0]
@@ -148,14 +147,14 @@ class ModelCase:
         )
 
     def in_mode(self, mode: str | None) -> ModelCase:
-        """Return the same case in another mode, of which its label says if that is training."""
+        """Return the same case in another mode; the label has a suffix for training mode."""
         name, batch, size = self.label.partition(", batch ")
         label = f"{name}{TRAINING}{batch}{size}" if mode == "train" else self.label
         return replace(self, label=label, mode=mode)
 
     @property
     def keywords(self) -> dict[str, Any]:
-        """The keywords of the marker ``fx`` that ask for this case; none where a name cannot be imported."""
+        """Keywords of the marker ``fx`` that select this case; empty if the model or tracer has no importable name."""
         tracer = None if self.tracer is None else _importable(self.tracer)
         leaves = [leaf if isinstance(leaf, str) else f"{leaf.__module__}.{leaf.__qualname__}" for leaf in self.leaves]
         model = _importable(self.model)
@@ -169,7 +168,7 @@ class ModelCase:
 
 
 def _importable(thing: Any) -> str | None:
-    """Return the name of a factory or a tracer on the command line; None where it has none."""
+    """Return the command-line name of a factory or tracer; None if it has none."""
     if isinstance(thing, str):
         return thing
     module, name = getattr(thing, "__module__", ""), getattr(thing, "__qualname__", "")
@@ -183,11 +182,11 @@ class PassCase:
     asked: Any
     """A registered name, ``package.module:callable``, or a pass."""
     label: str
-    """What tables call it."""
+    """Name in tables."""
 
 
 def label_of(item: pytest.Item, pass_: Any) -> str:
-    """Return what tables call ``pass_`` in a test: its name, or more where another pass of the run has that name."""
+    """Return the name of ``pass_`` in tables: longer than its own name if another pass of the run shares that."""
     case = getattr(getattr(item, "callspec", None), "params", {}).get("fx_pass")
     if isinstance(case, PassCase) and getattr(item, "funcargs", {}).get("fx_pass") is pass_:
         return case.label
@@ -196,15 +195,15 @@ def label_of(item: pytest.Item, pass_: Any) -> str:
 
 
 def keywords_of_model(item: pytest.Item) -> dict[str, Any]:
-    """Return the keywords of the marker ``fx`` that ask for the model of a test as it has it; none if it has none."""
+    """Return the keywords of the marker ``fx`` that select the model of a test; empty if the test has no model."""
     case = getattr(getattr(item, "callspec", None), "params", {}).get("fx_model")
     return case.keywords if isinstance(case, ModelCase) else {}
 
 
 def subject_of(item: pytest.Item) -> str:
-    """Return what a test is about, as far as its parameters say: a pass on a model, or else the test itself."""
-    given: dict[str, Any] = getattr(getattr(item, "callspec", None), "params", {})
-    case, pass_, checked = (given.get(name) for name in ("fx_model", "fx_pass", "fx_checked_pass"))
+    """Return the subject of a test by its parameters: a pass on a model, or else the test itself."""
+    parameters: dict[str, Any] = getattr(getattr(item, "callspec", None), "params", {})
+    case, pass_, checked = (parameters.get(name) for name in ("fx_model", "fx_pass", "fx_checked_pass"))
     model = case.label if isinstance(case, ModelCase) else case if isinstance(case, str) else None
     if checked is not None:
         return f"{_name_of_asked(checked)} on random programs"
@@ -214,9 +213,9 @@ def subject_of(item: pytest.Item) -> str:
 
 
 def parametrize_from_options(metafunc: pytest.Metafunc) -> None:
-    """Give the fixtures of models, passes and timings what was asked for, unless the test names its own.
+    """Parametrize the fixtures of models, passes and timings by the options, unless the test has its own parameters.
 
-    What is asked for by a marker or in the ini file is checked as the command line is.
+    Options of a marker or the ini file are checked like those of the command line.
     """
     definition = metafunc.definition
     named_by_test = {
@@ -255,7 +254,7 @@ def parametrize_from_options(metafunc: pytest.Metafunc) -> None:
 
 
 def cases_of(options: Options, folder: Path) -> list[ModelCase]:
-    """Return the models that are asked for, in each size of a batch and each mode; names are found from ``folder``."""
+    """Return the selected models, for each batch size and each mode; names are imported from ``folder``, too."""
     models = load("pytest_fx.loading").expand(options, folder) if options.models else ()
     sizes = options.batch or (None,)
     modes = ("eval", "train") if options.mode == "both" else (options.mode,)
@@ -268,10 +267,10 @@ def cases_of(options: Options, folder: Path) -> list[ModelCase]:
 
 
 def skip_vetoed(items: Sequence[pytest.Item]) -> None:
-    """Mark the tests of a pass on a model that somebody vetoes, with the reason."""
+    """Skip the tests of a pass on a model that the hook ``pytest_fx_veto`` vetoes, with its reason."""
     for item in items:
-        given: dict[str, Any] = getattr(getattr(item, "callspec", None), "params", {})
-        case, pass_ = given.get("fx_model"), given.get("fx_pass")
+        parameters: dict[str, Any] = getattr(getattr(item, "callspec", None), "params", {})
+        case, pass_ = parameters.get("fx_model"), parameters.get("fx_pass")
         if not isinstance(case, ModelCase) or not isinstance(pass_, PassCase):
             continue
         names = {"model": _name_of(case.model), "pass_name": _name_of_asked(pass_.asked)}
@@ -297,25 +296,25 @@ def _name_of_asked(pass_: Any) -> str:
 
 
 def _name_of_pass(pass_: Any) -> str:
-    """Return what a pass calls itself, whatever it was asked for as."""
+    """Return the pass's own name, however the pass was requested."""
     load_pass = load("pytest_fx.loading").load_pass
     name: str = load("fx.passes").pass_name(load_pass(pass_))
     return name
 
 
 def labels(things: Sequence[Any], name_of: Callable[[Any], str]) -> list[str]:
-    """Return what to call each of ``things``: its name, or where several share that, all that is known of it.
+    """Return a label for each of ``things``: its name, or its full name if several share the name.
 
-    That is the text by which it was asked for, or else the module and name of what defines it, with the options of a
-    pass; numbers tell apart what even that does not.
+    The full name is the text that requested it, or else the module and name of its definition, with the options of a
+    pass. Labels that are still equal are numbered.
     """
     names = [name_of(thing) for thing in things]
     for longer in (_full_name, None):
-        count, seen = Counter(names), Counter[str]()
+        count, numbered = Counter(names), Counter[str]()
         for position, (thing, name) in enumerate(zip(things, names, strict=True)):
             if count[name] > 1:
-                seen[name] += 1
-                names[position] = longer(thing) if longer is not None else f"{name} ({seen[name]})"
+                numbered[name] += 1
+                names[position] = longer(thing) if longer is not None else f"{name} ({numbered[name]})"
     return names
 
 

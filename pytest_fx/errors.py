@@ -1,4 +1,4 @@
-"""What the plugin reports: a program that computes something else, and names that lead nowhere."""
+"""Errors of the plugin: broken contracts and laws, unknown names, and failed tests of other kinds."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fx.errors import FxError
 
 
 class ContractViolation(FxError, AssertionError):
-    """A transformed program breaks the contract of its pass. The message has the place and both values."""
+    """Raised when a transformed program breaks the contract of its pass. The message has the place and both values."""
 
     def __init__(
         self,
@@ -23,10 +23,10 @@ class ContractViolation(FxError, AssertionError):
         share: float = 1.0,
         sqnr_db: float | None = None,
     ) -> None:
-        """Say what is broken.
+        """Describe the violation.
 
-        ``kind`` says so in a word or two: two violations of one kind are one failure. ``share`` is that of the elements
-        of a tensor that are wrong, ``sqnr_db`` the signal-to-quantization-noise ratio of all of them.
+        ``kind`` names it in a word or two: violations of one kind count as one failure. ``share`` is the share of wrong
+        elements in a tensor, and ``sqnr_db`` the signal-to-quantization-noise ratio of all elements.
         """
         super().__init__(what, where=where, value=value, why=why, remedy=remedy)
         self.kind = kind
@@ -35,10 +35,10 @@ class ContractViolation(FxError, AssertionError):
 
 
 class LawViolation(FxError, AssertionError):
-    """A pass breaks a law on some program. The message has the law's name, what differs and why it matters."""
+    """Raised when a pass breaks a law on a program. The message has the law, the difference and why it matters."""
 
     reason = ""
-    """The same in a line, where that is known: the law, how far the program is off, and the first wrong node."""
+    """The failure in one line, if known: the law, the size of the error, and the first wrong node."""
 
     def __init__(
         self,
@@ -52,10 +52,10 @@ class LawViolation(FxError, AssertionError):
         kind: str = "",
         inputs: int | str = 0,
     ) -> None:
-        """``law`` is the name of the law; the rest makes the message.
+        """Take the name of the ``law``, and the parts of the message.
 
-        ``kind`` says in a word or two how it is broken: two violations of one law and kind are one failure. ``inputs``
-        are those on which it shows.
+        ``kind`` names the violation in a word or two: violations of one law and kind count as one failure. ``inputs``
+        are the inputs on which the law is broken.
         """
         super().__init__(f"law {law!r}: {what}", where=where, value=value, why=why, remedy=remedy)
         self.law = law
@@ -64,7 +64,7 @@ class LawViolation(FxError, AssertionError):
 
     @classmethod
     def of(cls, law: str, error: Exception, inputs: int | str = 0) -> LawViolation:
-        """A violation that says what ``error`` says."""
+        """Return a violation with the message and kind of ``error``."""
         violation = cls(law, "", kind=getattr(error, "kind", ""), inputs=inputs)
         violation.args = (f"law {law!r}: {error}",)
         return violation
@@ -84,141 +84,141 @@ class LawViolation(FxError, AssertionError):
         return self.with_message(f"{self}\n{text}")
 
     def with_others(self, others: Sequence[LawViolation]) -> LawViolation:
-        """Return the same violation with a line on each other law that is broken; one on all that are so likewise."""
-        by_kind: dict[object, tuple[list[str], list[str]]] = {}  # lines, and laws that are broken like those, by kind
+        """Return the same violation with a line for each kind of the other violations; equal kinds share a line."""
+        by_kind: dict[object, tuple[list[str], list[str]]] = {}  # by kind: one line, and the other laws of the kind
         for other in others:
             lines, likewise = by_kind.setdefault(other.kind or other, ([], []))
             if lines or (other.kind and other.kind == self.kind):
                 likewise.append(repr(other.law))
             else:
                 lines.append(str(other).partition("\n")[0])
-        own = by_kind.pop(self.kind, None)  # first, below what they are like
-        found: list[str] = []
+        own = by_kind.pop(self.kind, None)  # laws with this violation's kind come first
+        also: list[str] = []
         for lines, likewise in (*([] if own is None else [own]), *by_kind.values()):
-            found += lines + ([f"same error under {', '.join(likewise)}"] if likewise else [])
-        return self.with_details("\n".join(f"  also   {line}" for line in found)) if found else self
+            also += lines + ([f"same error under {', '.join(likewise)}"] if likewise else [])
+        return self.with_details("\n".join(f"  also   {line}" for line in also)) if also else self
 
 
 def _law_violation(law: str, text: str, kind: str, inputs: int | str) -> LawViolation:
-    """The violation that another process has found."""
+    """Return the violation that another process has pickled."""
     return LawViolation(law, "", kind=kind, inputs=inputs).with_message(text)
 
 
 class LawError(FxError, ValueError):
-    """A law of the caller's own is not usable as one: it has no name or function, or reports another law as broken."""
+    """Raised for an invalid law of the caller: without name or function, or one that reports another law as broken."""
 
 
 class ComparisonError(FxError, TypeError):
-    """What a model returns cannot be compared, whatever a pass does to it. The message says where it is."""
+    """Raised when an output of the model itself cannot be compared. The message has its place."""
 
 
 class NothingJudged(FxError):
-    """A pass found too little to do in random programs to be judged: no law is broken, and none is shown to be kept.
+    """Raised when a pass changed too few random programs to be judged: no law is broken, and none is shown to be kept.
 
-    The message has the counts, what of the pass's own code no program reached, and what to show it.
+    The message has the counts, the parts of the pass's code that no program reached, and what to try.
     """
 
     def __init__(self, name: str, programs: int, changed: int, wanted: float, unreached: str = "") -> None:
-        """``name`` is that of the pass, ``programs`` it was tried on, ``wanted`` of which it had to change.
+        """Take the ``name`` of the pass, and the numbers of ``programs``, ``changed`` ones and ``wanted`` changed ones.
 
-        ``unreached`` lists the lines and conditions of its code that no program reached.
+        ``unreached`` lists the lines and conditions of the pass's code that no program reached.
         """
         super().__init__(
             f"{name} changed {changed} of {programs} programs: too few to judge it",
             where=unreached.replace("\n", f"\n{' ' * 9}") or None,
             why=f"a law says little where a pass does nothing; at least {wanted:g} were to be changed, and programs "
-            "near to those on which it went furthest were tried, too",
-            remedy="show by like=… a program that it changes, or ask for fewer with min_changed=…",
+            "near to those that reached most of its code were tried, too",
+            remedy="give by like=… a program that it changes, or require fewer by min_changed=…",
         )
         self.programs, self.changed = programs, changed
 
 
 class MemoryLayoutWarning(UserWarning):
-    """A program keeps its contract, but returns memory of another layout, or shared with other tensors.
+    """Issued when a program keeps its contract, but returns another memory layout, or memory that is shared.
 
-    ``-W error::pytest_fx.errors.MemoryLayoutWarning`` makes a failure of it, ``-W ignore::…`` silences it.
+    ``-W error::pytest_fx.errors.MemoryLayoutWarning`` turns it into a failure, ``-W ignore::…`` silences it.
     """
 
 
 class CoarseVerdict(FxError, AssertionError):
-    """A program keeps its contract, but so would a program that is off by more than ``--fx-detect`` says.
+    """Raised when a kept contract would not have caught an error of the size in ``--fx-detect``.
 
-    Or nothing was compared, or a difference was forgiven under ``--fx-strict``.
+    Also raised if nothing was compared, or, under ``--fx-strict``, if a difference was waived.
     """
 
 
 class CannotLoadError(FxError, LookupError):
-    """A name on the command line leads to no model and no pass. The message lists the nearest names."""
+    """Raised for a name on the command line without a model or pass. The message lists the nearest names."""
 
 
 class InputError(FxError, LookupError):
-    """A model has no example inputs, or cannot be called with those that it has. No pass can be judged on it.
+    """Raised when a model has no example inputs, or cannot be called with them, so that no pass can be judged on it.
 
-    The message has what it was called with and the user's line, or how example inputs are given.
+    The message has the arguments and the user's line, or how to give example inputs.
     """
 
 
 class TimingRegression(FxError, AssertionError):
-    """A program takes longer, relative to eager, than in the run that ``--fx-baseline`` names, by more than is allowed.
+    """Raised when a program's slowdown, against eager or the run of ``--fx-baseline``, exceeds ``--fx-fail-slower``.
 
-    The message has both speed-ups with their intervals and where each was measured.
+    The message has the speed-ups with their intervals and the machines of the measurements.
     """
 
 
 class NoisyTiming(FxError, AssertionError):
-    """Under ``--fx-strict``, times differ too much from each other to tell whether ``--fx-fail-slower`` allows them.
+    """Raised under ``--fx-strict`` when times vary too much to decide whether ``--fx-fail-slower`` allows them.
 
-    The message has both speed-ups with their intervals and where each was measured.
+    The message has the speed-ups with their intervals and the machines of the measurements.
     """
 
 
 class MissingBaseline(FxError, AssertionError):
-    """Under ``--fx-strict``, ``--fx-fail-slower`` has no timing to compare with: the baseline has none like it.
+    """Raised under ``--fx-strict`` when the baseline has no comparable timing for ``--fx-fail-slower``.
 
-    The message has what timings are matched by.
+    The message has the conditions by which timings are matched.
     """
 
 
 class TimedOutputError(FxError, AssertionError):
-    """A program under the clock does not compute its outputs from its inputs: its times would mean nothing.
+    """Raised when a timed program does not compute its outputs from its inputs, so that its times mean nothing.
 
-    Its outputs do not follow when the contents of its inputs change, as those of a cache, or are something else than
-    eager's tensors, which may be computed later. The message has how far outputs are from eager's.
+    The outputs stay when the contents of the inputs change, as those of a cache do, or are objects other than eager's
+    tensors, which may be computed later. The message has the distance of the outputs from eager's.
     """
 
 
 class LostRewrite(FxError, AssertionError):
-    """Under ``--fx-strict``, a pass changes less in a model than in the run that ``--fx-baseline`` names.
+    """Raised under ``--fx-strict`` when a pass changes less in a model than in the run of ``--fx-baseline``.
 
-    The message has what it changed in both, and where a pattern that it looks for nearly matches.
+    The message has the changes of both runs, and near misses of the pass's patterns.
     """
 
 
 class TooFewChanges(FxError, AssertionError):
-    """A pass changes less in a model than ``--fx-require-change`` or ``--fx-min-changes`` asks for.
+    """Raised when a pass changes less in a model than ``--fx-require-change`` or ``--fx-min-changes`` requires.
 
-    The message has what it changed, and where a pattern that it looks for nearly matches.
+    The message has the changes, and near misses of the pass's patterns.
     """
 
 
 class ProcessEnded(FxError, RuntimeError):
-    """What ran in a child process ended that process, closed what it answers by, or took more than it may.
+    """Raised when code in a child process ended the process, closed its channel, or exceeded a limit.
 
-    The message has what it was, how it ended, and the user's line where that is known.
+    The message has the test or pass, how the process ended, and the user's line if known.
     """
 
 
 class TimeLimitExceeded(FxError, AssertionError):
-    """A test ran longer than ``--fx-timeout`` allows. The message has the pass, the model and the user's line."""
+    """Raised when a test runs longer than ``--fx-timeout``. The message has the pass, the model and the user's line."""
 
 
 class TableError(FxError, LookupError):
-    """A name leads to no table of the evaluation, or to two. The message lists the nearest names."""
+    """Raised for a name of no table of the evaluation, or of two. The message lists the nearest names."""
 
 
 class ReportError(FxError, ValueError):
-    """A folder holds no report of a run, or one that cannot be read. The message says why."""
+    """Raised when a folder holds no report of a run, or an unreadable one. The message has the reason."""
 
 
 class FetchError(FxError, RuntimeError):
-    """A server gave no answer in time, an error, or something else than it was asked for. The message says which."""
+    """Raised when a server's reply is late, an error, or not the requested content. The message has the cause."""

@@ -1,4 +1,4 @@
-"""From what a user's factory returns, or a model of the zoo, to what is judged."""
+"""Load models under test: call the user's factories, or take models of the zoo."""
 
 from __future__ import annotations
 
@@ -31,15 +31,21 @@ from pytest_fx.tracebacks import users_line
 
 
 def load_subject(case: ModelCase, tracer: Any = None, capture: str | None = None) -> Subject:
-    """Return a model under test: of the zoo, or what the factory ``package.module:factory`` returns.
+    """Return a model under test: a model of the zoo, or the result of the factory ``package.module:factory``.
 
     A factory takes no arguments and returns a :class:`~model_zoo.ZooModel`, a module, or a pair of a module and its
-    example inputs; a module, or such a pair, may stand in its place. Inputs keep their dtypes where none is asked for.
-    A tuple of inputs is positional arguments, a dict keyword arguments, anything else the only argument. Raises
-    ``CannotLoadError`` if it returns something else, or if its inputs cannot have as many samples as are asked for, and
-    ``InputError`` if the model cannot be called with its inputs. What a factory
-    raises gets a note with the user's line. ``tracer`` captures the model, in the way ``capture``; where they are not
-    given, what the case has.
+    example inputs; a module, or such a pair, may replace the factory. A tuple of inputs is positional arguments, a dict
+    keyword arguments, anything else the only argument. Inputs keep their dtypes unless the case has a dtype. An error
+    of the factory gets a note with the user's line.
+
+    Args:
+        case: the model and its settings.
+        tracer: tracer that captures the model; None for the case's own.
+        capture: capture method, as ``--fx-capture`` takes it; None for the case's own.
+
+    Raises:
+        CannotLoadError: the factory returns something else, or its inputs cannot have the requested batch size.
+        InputError: the model cannot be called with its inputs.
     """
     __tracebackhide__ = True
     name: Any = case.model
@@ -53,7 +59,7 @@ def load_subject(case: ModelCase, tracer: Any = None, capture: str | None = None
         subject = _subject(case, model)
         subject.tracing = _tracing(case, subject.shared_copy(), tracer, capture)
         if subject.has_inputs:
-            require_callable(subject, subject.arguments())  # which a ZooModel makes only now
+            require_callable(subject, subject.arguments())  # a ZooModel makes its inputs only now
             module = model[0] if isinstance(model, tuple) else model
             if case.mode is None and isinstance(module, nn.Module) and is_training(module):
                 subject.in_training = _subject(case.in_mode("train"), model)
@@ -69,18 +75,18 @@ def load_subject(case: ModelCase, tracer: Any = None, capture: str | None = None
 
 
 def _tracing(case: ModelCase, module: nn.Module, tracer: Any, capture: Any) -> Tracing:
-    """Return how a model is captured. Raises ``CannotLoadError`` for a way, a tracer or a leaf that there is not."""
+    """Return the settings of a capture. Raises ``CannotLoadError`` for an unknown method, tracer or leaf."""
     if capture not in (None, *CAPTURES):
         remedy = f"pytest_fx_capture returns one of {', '.join(CAPTURES)}, or None"
         raise CannotLoadError(f"there is no way {capture!r} to capture {case.label}", remedy=remedy)
-    made = tracer or case.tracer
-    made = import_attribute(made, "tracer") if isinstance(made, str) else made
-    if made is not None and not callable(made):
-        raise CannotLoadError("a tracer is a class, or a function that returns one", value=repr(made)[:80])
+    tracer = tracer or case.tracer
+    tracer = import_attribute(tracer, "tracer") if isinstance(tracer, str) else tracer
+    if tracer is not None and not callable(tracer):
+        raise CannotLoadError("a tracer is a class, or a function that returns one", value=repr(tracer)[:80])
     how = capture or case.capture
-    if how == "auto" and case.form in FORMS and made is None and not case.leaves:  # which only exported programs have
+    if how == "auto" and case.form in FORMS and tracer is None and not case.leaves:  # only exported programs have FORMS
         how = "export"
-    tracing = Tracing(tuple(map(_leaf, case.leaves)), made, how, case.form)
+    tracing = Tracing(tuple(map(_leaf, case.leaves)), tracer, how, case.form)
     if not tracing.is_usual and tracing.how in ("guided", "export"):
         taker = "torch.export" if tracing.how == "export" else "tracing with example inputs"
         raise CannotLoadError(
@@ -90,12 +96,12 @@ def _tracing(case: ModelCase, module: nn.Module, tracer: Any, capture: Any) -> T
     if not tracing.is_usual:
         tracing = replace(tracing, how="symbolic")
     modules = dict(module.named_modules())
-    for leaf, asked in zip(tracing.leaves, case.leaves, strict=True):
+    for leaf, requested in zip(tracing.leaves, case.leaves, strict=True):
         if not any(tracing.keeps(leaf, inner, path) for path, inner in modules.items()):
             names = [*modules, *{type(inner).__name__ for inner in modules.values()}]
-            near = difflib.get_close_matches(str(asked), names, n=3)
+            near = difflib.get_close_matches(str(requested), names, n=3)
             raise CannotLoadError(
-                f"{case.label} has no module {asked!r} that could be a leaf",
+                f"{case.label} has no module {requested!r} that could be a leaf",
                 remedy=f"did you mean {' or '.join(map(repr, near))}?"
                 if near
                 else "name the path of one, or its class",
@@ -103,24 +109,24 @@ def _tracing(case: ModelCase, module: nn.Module, tracer: Any, capture: Any) -> T
     return tracing
 
 
-def _leaf(asked: Any) -> Any:
-    """A class by its module and name, where there is one; else what was asked for, a path or the name of a class."""
-    if not isinstance(asked, str) or "." not in asked:
-        return asked
-    module, _, name = asked.rpartition(".")
+def _leaf(leaf: Any) -> Any:
+    """Return the class if ``leaf`` names one with its module; else ``leaf`` itself, a path or the name of a class."""
+    if not isinstance(leaf, str) or "." not in leaf:
+        return leaf
+    module, _, name = leaf.rpartition(".")
     try:
-        found = getattr(importlib.import_module(module), name, None)
-    except Exception:  # a path, mostly
-        return asked
-    return found if isinstance(found, type) else asked
+        kind = getattr(importlib.import_module(module), name, None)
+    except Exception:  # usually a path
+        return leaf
+    return kind if isinstance(kind, type) else leaf
 
 
 def _users_line(error: BaseException, factory: Any) -> str:
-    """The line of the user's that raised, or where the factory is defined if the error comes from torch."""
+    """Return the user's line that raised, or the definition of the factory if the error comes from torch."""
     return users_line(error, or_torchs=False) or defined_at(factory) or repr(factory)
 
 
-def _subject(case: ModelCase, made: Any) -> Subject:
+def _subject(case: ModelCase, model: Any) -> Subject:
     dtype = None if case.dtype is None else load_dtype(case.dtype)
     batch = case.batch or 1
     mode = case.mode or "eval"
@@ -133,10 +139,10 @@ def _subject(case: ModelCase, made: Any) -> Subject:
         keeps_dtypes=dtype is None,
         mode=mode,
     )
-    if isinstance(made, model_zoo.ZooModel):
-        inputs = partial(_zoo_arguments, made, batch, case.seed)
-        others = partial(_zoo_arguments, made, seed=case.seed, input_set=0)
-        return subject(made.build(), inputs, batch=batch, other_inputs=others, inlines=not made.needs_leaves)
+    if isinstance(model, model_zoo.ZooModel):
+        inputs = partial(_zoo_arguments, model, batch, case.seed)
+        others = partial(_zoo_arguments, model, seed=case.seed, input_set=0)
+        return subject(model.build(), inputs, batch=batch, other_inputs=others, inlines=not model.needs_leaves)
     if case.is_seeded:
         raise CannotLoadError(
             f"the inputs of {case.label!r} are not drawn from a seed",
@@ -144,19 +150,19 @@ def _subject(case: ModelCase, made: Any) -> Subject:
             why="its factory returns them itself, if any",
             remedy="leave out --fx-seed, or return a ZooModel, whose example_inputs takes a seed",
         )
-    if isinstance(made, nn.Module):
+    if isinstance(model, nn.Module):
         if case.batch is not None:
             raise _no_batch(case, "it has no example inputs")
-        return subject(made, None)
-    if isinstance(made, tuple) and len(cast("tuple[Any, ...]", made)) == 2 and isinstance(made[0], nn.Module):
-        given = _as_arguments(made[1])
+        return subject(model, None)
+    if isinstance(model, tuple) and len(cast("tuple[Any, ...]", model)) == 2 and isinstance(model[0], nn.Module):
+        arguments = _as_arguments(model[1])
         if case.batch is not None:
-            require_callable(subject(made[0], partial(_fixed_arguments, given)), given)
-            given = _resized(case, made[0], given, case.batch)
-        return subject(made[0], partial(_fixed_arguments, given), batch=case.batch)
+            require_callable(subject(model[0], partial(_fixed_arguments, arguments)), arguments)
+            arguments = _resized(case, model[0], arguments, case.batch)
+        return subject(model[0], partial(_fixed_arguments, arguments), batch=case.batch)
     raise CannotLoadError(
         f"the factory {case.label!r} returned no model",
-        value=repr(cast("object", made))[:80],
+        value=repr(cast("object", model))[:80],
         why="a factory returns an nn.Module, a pair (nn.Module, example inputs) or a ZooModel",
     )
 
@@ -169,10 +175,10 @@ def require_callable(subject: Subject, arguments: Arguments) -> None:
         return
     what = f"{subject.name} cannot be called with its own example inputs"
     forward: Any = subject.shared_copy().forward
-    given = _told_arguments(arguments)
+    printed = _describe_arguments(arguments)
     if isinstance(error, TypeError) and (mismatch := _mismatch(forward, arguments)) is not None:
         why, remedy = mismatch
-        raise InputError(what, where=place_of(forward), value=given, why=why, remedy=remedy) from None
+        raise InputError(what, where=place_of(forward), value=printed, why=why, remedy=remedy) from None
     mixed = mixed_dtypes(subject.tensors) if "type" in str(error) else []
     others = {value.dtype for value in arguments.tensors if value.is_floating_point()} - {subject.dtype}
     remedy = _ONE_DTYPE if mixed else _OTHER_INPUTS
@@ -182,7 +188,7 @@ def require_callable(subject: Subject, arguments: Arguments) -> None:
     raise InputError(
         what,
         where=users_line(error),
-        value=given,
+        value=printed,
         why="\n         ".join([f"{type(error).__name__}: {str(error).strip()}", *mixed]),
         remedy=remedy,
     ) from (error if isinstance(error, FxError) else None)
@@ -196,16 +202,15 @@ _OTHER_INPUTS = (
 
 
 def _mismatch(forward: Any, arguments: Arguments) -> tuple[str, str] | None:
-    """Return why ``forward`` does not take arguments of these names or so many, and what to do; None if it does."""
+    """Return the reason why ``forward`` refuses the names or number of ``arguments``, and a remedy; None if it fits."""
     try:
         signature = inspect.signature(forward)
     except (TypeError, ValueError):
         return None
     kinds = inspect.Parameter
-    names = [
-        name for name, one in signature.parameters.items() if one.kind not in (kinds.VAR_POSITIONAL, kinds.VAR_KEYWORD)
-    ]
-    has_any = any(one.kind is kinds.VAR_KEYWORD for one in signature.parameters.values())
+    variadic = (kinds.VAR_POSITIONAL, kinds.VAR_KEYWORD)
+    names = [name for name, parameter in signature.parameters.items() if parameter.kind not in variadic]
+    has_any = any(parameter.kind is kinds.VAR_KEYWORD for parameter in signature.parameters.values())
     unknown = [] if has_any else [name for name in arguments.kwargs if name not in names]
     if unknown:
         near = difflib.get_close_matches(unknown[0], names, n=2, cutoff=0.5)
@@ -220,33 +225,33 @@ def _mismatch(forward: Any, arguments: Arguments) -> tuple[str, str] | None:
     return None
 
 
-def _told_arguments(arguments: Arguments) -> str:
-    """Dtypes and shapes of what a model is called with, by position or name."""
-    given = [*((f"[{index}]", value) for index, value in enumerate(arguments.args)), *arguments.kwargs.items()]
-    return ", ".join(f"{name} {_told_value(value)}" for name, value in given) or "no arguments"
+def _describe_arguments(arguments: Arguments) -> str:
+    """Return the dtypes and shapes of a model's arguments, by position or name."""
+    values = [*((f"[{index}]", value) for index, value in enumerate(arguments.args)), *arguments.kwargs.items()]
+    return ", ".join(f"{name} {_describe_value(value)}" for name, value in values) or "no arguments"
 
 
-def _told_value(value: Any) -> str:
+def _describe_value(value: Any) -> str:
     if isinstance(value, torch.Tensor):
         return f"{str(value.dtype).removeprefix('torch.')} {tuple(value.shape)}"
     return shown(value) if isinstance(value, (int, float, str, bool, type(None))) else describe(value)
 
 
-def _resized(case: ModelCase, module: nn.Module, given: Arguments, batch: int) -> Arguments:
-    """Return the user's inputs with ``batch`` samples: the first ones, or all of them again and again.
+def _resized(case: ModelCase, module: nn.Module, arguments: Arguments, batch: int) -> Arguments:
+    """Return the user's inputs with ``batch`` samples: the first ones, or all of them repeatedly.
 
-    Samples are counted along the first dimension, where all tensors with dimensions have the same size. Whether that
-    is the batch, the model is asked: what it returns for a sample that comes twice is the same twice.
+    Samples are counted along the first dimension, where all tensors with dimensions must have the same size. The
+    dimension is the batch if the model returns the same for both copies of a repeated sample.
     """
-    if given.samples == batch:
-        return given
-    if not given.samples:
-        shapes = ", ".join(str(tuple(tensor.shape)) for tensor in given.tensors) or "none"
+    if arguments.samples == batch:
+        return arguments
+    if not arguments.samples:
+        shapes = ", ".join(str(tuple(tensor.shape)) for tensor in arguments.tensors) or "none"
         raise _no_batch(case, f"its input tensors share no first size: {shapes}")
-    times = -(-batch // given.samples)
+    times = -(-batch // arguments.samples)
     resized, twice = (
-        _repeated(given, times).map(lambda tensor: tensor[:batch] if tensor.dim() else tensor),
-        _repeated(given, 2),
+        _repeated(arguments, times).map(lambda tensor: tensor[:batch] if tensor.dim() else tensor),
+        _repeated(arguments, 2),
     )
     subject = partial(
         Subject,
@@ -261,20 +266,20 @@ def _resized(case: ModelCase, module: nn.Module, given: Arguments, batch: int) -
     error = next((run.error for run in runs if run.error is not None), None)
     if error is not None:
         why = f"with them it raises {type(error).__name__}: {str(error).partition(chr(10))[0]}"
-        raise _no_batch(case, why, given.samples)
-    if not all(_halves_agree(tensor, given.samples) for tensor in Arguments((runs[0].output,)).tensors):
+        raise _no_batch(case, why, arguments.samples)
+    if not all(_halves_agree(tensor, arguments.samples) for tensor in Arguments((runs[0].output,)).tensors):
         why = "its output for a sample depends on the others: the first dimension of its inputs is not the batch"
-        raise _no_batch(case, why, given.samples)
+        raise _no_batch(case, why, arguments.samples)
     return resized
 
 
-def _repeated(given: Arguments, times: int) -> Arguments:
-    """Each sample several times; a tensor without dimensions stays as it is."""
-    return given.map(lambda tensor: torch.cat([tensor] * times) if tensor.dim() else tensor)
+def _repeated(arguments: Arguments, times: int) -> Arguments:
+    """Repeat the samples; a tensor without dimensions is unchanged."""
+    return arguments.map(lambda tensor: torch.cat([tensor] * times) if tensor.dim() else tensor)
 
 
 def _halves_agree(tensor: torch.Tensor, samples: int) -> bool:
-    """Return whether an output for samples that come twice holds the same for both, up to rounding, if it holds any."""
+    """Return whether an output agrees, up to rounding, for both copies of repeated samples; True if it has no batch."""
     if not tensor.dim() or tensor.shape[0] != 2 * samples or not tensor.is_floating_point():
         return True
     first, second = tensor.double().split(samples)
@@ -299,7 +304,7 @@ def _zoo_arguments(model: model_zoo.ZooModel, batch: int, seed: int, input_set: 
 
 
 def _fixed_arguments(arguments: Arguments, input_set: int) -> Arguments:
-    """Return the user's example inputs, and for later input sets others like them."""
+    """Return the user's example inputs, or for later input sets others derived from them."""
     return arguments.shrunk(seed=input_set) if input_set else arguments
 
 

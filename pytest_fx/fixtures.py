@@ -1,4 +1,4 @@
-"""What a test file can ask for. The heavy imports are in :mod:`pytest_fx.loading`, made when a fixture is first used.
+"""Fixtures for test files. Heavy imports are in :mod:`pytest_fx.loading`, loaded when a fixture is first used.
 
 def test_my_pass(fx_traced, fx_equal):
     fx_equal(my_pass(fx_traced))
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 
 
 BROKEN = pytest.StashKey[list[tuple[Any, str]]]()
-"""The parameters of ``fx_model`` for which there is no model, and why: what makes it raised, or it takes no inputs."""
+"""Parameters of ``fx_model`` for which no model could be made or called, each with the reason."""
 
 
 def skip_if_told(item: pytest.Item) -> None:
-    """Skip a test of a model that cannot be made or called, if a test before it has reported why."""
+    """Skip a test of a model that cannot be made or called, if an earlier test has reported the reason."""
     case = getattr(getattr(item, "callspec", None), "params", {}).get("fx_model")
     for broken, why in item.config.stash.get(BROKEN, []):
         if case == broken:
@@ -44,12 +44,12 @@ def skip_if_told(item: pytest.Item) -> None:
 
 
 def _module(name: str) -> Any:
-    """Return a module of this package that imports torch, which must not happen when pytest starts."""
+    """Import a module of this package that imports torch, and so must not be imported when pytest starts."""
     return load(f"pytest_fx.{name}")
 
 
 def _chosen(request: pytest.FixtureRequest, pass_: Any, form: str = "auto") -> Any:
-    """Return what ``--fx-pass`` would make of ``pass_``, or skip the test where it is unavailable."""
+    """Return the pass that ``--fx-pass`` would load for ``pass_``; skip the test if it is unavailable."""
     return _module("loading").chosen_pass(request.config, pass_, form)
 
 
@@ -76,7 +76,7 @@ def fx_model(request: pytest.FixtureRequest) -> Generator[Subject]:
 
 
 def _subject(config: pytest.Config, case: ModelCase) -> Subject:
-    """Return the model of a case, captured as hooks say."""
+    """Return the model of a case, with the tracer and capture method of the hooks."""
     about = {"config": config, "model": case.label}
     tracer, capture = (getattr(config.hook, f"pytest_fx_{name}")(**about) for name in ("tracer", "capture"))
     subject: Subject = _module("factories").load_subject(case, tracer, capture)
@@ -85,7 +85,7 @@ def _subject(config: pytest.Config, case: ModelCase) -> Subject:
 
 @pytest.fixture
 def fx_device(request: pytest.FixtureRequest) -> torch.device:
-    """The device that programs run on, as ``--fx-device`` says: ``torch.ones(2, device=fx_device)``."""
+    """The device of ``--fx-device``, on which programs run: ``torch.ones(2, device=fx_device)``."""
     return _module("loading").torch.device(options_of(request.node).device)
 
 
@@ -97,7 +97,7 @@ def fx_inputs(fx_model: Subject) -> Arguments:
 
 @pytest.fixture
 def fx_traced(fx_model: Subject) -> GraphModule:
-    """A fresh capture of the model, the test's own to edit: ``FuseConvBN()(fx_traced)``."""
+    """A fresh capture of the model, which the test may edit: ``FuseConvBN()(fx_traced)``."""
     return fx_model.capture()
 
 
@@ -121,18 +121,18 @@ def fx_transformed(request: pytest.FixtureRequest, fx_model: Subject, fx_pass: P
 
 @pytest.fixture
 def fx_equal(request: pytest.FixtureRequest, fx_model: Subject) -> EqualityCheck:
-    """Checks that a pass, or a program, computes what the model does: ``fx_equal(my_pass)``, ``fx_equal(program)``.
+    """Checks that a pass, or a program, keeps the model's results: ``fx_equal(my_pass)``, ``fx_equal(program)``.
 
-    A pass is applied to a fresh capture and held to its contract. A program is compared by ``contract=``, default
-    ``close``, of which only the half in the working dtype applies: a program that exists in float32 only cannot be
-    asked for its float64 output.
+    A pass is applied to a fresh capture and checked by its contract. A program is compared by ``contract=``, ``close``
+    by default. Only the rule of ``close`` for the working dtype applies to it, since the program cannot be converted to
+    float64.
     """
     return _module("checks.equality_check").EqualityCheck(fx_model, request.node)
 
 
 @pytest.fixture
 def fx_timing(request: pytest.FixtureRequest, fx_model: Subject) -> TimingCheck:
-    """Times a pass, or a program, in pairs with eager: ``fx_timing(my_pass).speedup``. It is a benchmark, too."""
+    """Times a pass, or a program, in pairs with eager: ``fx_timing(my_pass).speedup``. It is also a benchmark."""
     return _module("checks.timing_check").TimingCheck(fx_model, request.node, getattr(request, "param", None))
 
 
@@ -147,12 +147,12 @@ def fx_judge() -> Callable[..., Verdict]:
 
 @pytest.fixture
 def fx_check_pass(request: pytest.FixtureRequest) -> Callable[..., CheckReport]:
-    """Tries a pass on random programs: ``fx_check_pass(my_pass)``; what came of it is in the summary of the run.
+    """Tries a pass on random programs: ``fx_check_pass(my_pass)``; the result is in the summary of the run.
 
     It is :func:`pytest_fx.check_pass`. ``--fx-contract``, ``--fx-examples``, ``--fx-inference``, ``--fx-isolate`` and
-    the limits of one program, ``--fx-timeout`` and ``--fx-memory-limit``, stand in for what is not said. Models of
-    ``--fx-model`` are looked through for places where the pass acts (``models=``). With ``--fx-mutate`` mutants of the
-    pass are tried, too (:func:`pytest_fx.mutate_pass`).
+    the limits of one program, ``--fx-timeout`` and ``--fx-memory-limit``, are the defaults of its arguments. Models of
+    ``--fx-model`` are searched for places where the pass acts (``models=``). With ``--fx-mutate``, mutants of the pass
+    are tried, too (:func:`pytest_fx.mutate_pass`).
     """
     options = options_of(request.node)
     cases = cases_of(options, request.config.invocation_params.dir)
@@ -160,10 +160,10 @@ def fx_check_pass(request: pytest.FixtureRequest) -> Callable[..., CheckReport]:
     def check(pass_: Any, **arguments: Any) -> CheckReport:
         __tracebackhide__ = True
         form = arguments.pop("form", options.form)
-        made, progress = _chosen(request, pass_, form), progress_of(request.config)
-        announce(request.config, f"{_module('loading').pass_name(made)} on random programs")
-        given = {
-            "contract": _module("loading").contract_for(options, made),
+        loaded, progress = _chosen(request, pass_, form), progress_of(request.config)
+        announce(request.config, f"{_module('loading').pass_name(loaded)} on random programs")
+        options_of_check = {
+            "contract": _module("loading").contract_for(options, loaded),
             "max_examples": options.examples,
             **_limits(options),
             **({"without": ("gradients",), "modes": ("eval",)} if options.inference else {}),
@@ -173,7 +173,7 @@ def fx_check_pass(request: pytest.FixtureRequest) -> Callable[..., CheckReport]:
             **arguments,
         }
         try:
-            report: CheckReport = _module("search.pass_check").check_pass(made, **given)
+            report: CheckReport = _module("search.pass_check").check_pass(loaded, **options_of_check)
         except _module("errors").NothingJudged as error:
             record_check(request.node, f"nothing judged: {error.args[0].partition(chr(10))[0]}")
             raise
@@ -181,10 +181,10 @@ def fx_check_pass(request: pytest.FixtureRequest) -> Callable[..., CheckReport]:
         if options.mutate is not None:
             names = ("contract", "modes", "max_examples", "without", "seed")
             mutation = _module("search.mutation").mutate_pass(
-                made,
+                loaded,
                 mutants=options.mutate,
                 on_mutant=lambda number, count: progress.doing(f"mutant {number} of {count}"),
-                **{name: given[name] for name in names if given.get(name) is not None},
+                **{name: options_of_check[name] for name in names if options_of_check.get(name) is not None},
             )
             record_check(request.node, str(mutation))
         return report
@@ -193,7 +193,7 @@ def fx_check_pass(request: pytest.FixtureRequest) -> Callable[..., CheckReport]:
 
 
 def _limits(options: Options) -> dict[str, Any]:
-    """Return the limits of one program that ``check_pass`` gets."""
+    """Return the limits of one program for ``check_pass``."""
     if options.isolate:
         return {"isolate": True, "timeout": options.timeout, "memory": options.memory_limit}
     return {} if options.timeout is None else {"seconds": options.timeout}

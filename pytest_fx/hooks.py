@@ -1,4 +1,4 @@
-"""Hooks that a ``conftest.py`` or another plugin may implement; the plugin's own behaviour implements them, too."""
+"""Hooks that a ``conftest.py`` or another plugin may implement; the plugin implements its own defaults by them."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 @pytest.hookspec
 def pytest_fx_register(config: pytest.Config) -> Iterable[ZooModel | Pass] | None:  # type: ignore[empty-body]
-    """Make models and passes known by their names, before any name is looked up.
+    """Register models and passes by their names, before any name is looked up.
 
-    Called once, when a model or a pass is first asked for::
+    Called once, when a model or a pass is first requested::
 
         def pytest_fx_register(config):
             from mypackage import models, passes
@@ -30,10 +30,10 @@ def pytest_fx_register(config: pytest.Config) -> Iterable[ZooModel | Pass] | Non
 def pytest_fx_contract(
     config: pytest.Config, model: str, pass_: Pass, contract: Contract, options: Options
 ) -> Contract | str | None:
-    """Say what a pass is held to on a model; the first answer that is not None counts.
+    """Return the contract of a pass on a model, or its text; the first result that is not None counts.
 
-    It is a contract or its text. ``contract`` is the pass's own, ``options`` are those of the test. By default
-    ``--fx-contract``, ``--fx-rtol``, ``--fx-atol`` and ``--fx-error-factor`` decide::
+    ``contract`` is the pass's own, and ``options`` are the options of the test. By default ``--fx-contract``,
+    ``--fx-rtol``, ``--fx-atol`` and ``--fx-error-factor`` decide::
 
         def pytest_fx_contract(config, model, pass_, contract):
             from fx.passes import approximate
@@ -43,9 +43,9 @@ def pytest_fx_contract(
 
 @pytest.hookspec(firstresult=True)
 def pytest_fx_tracer(config: pytest.Config, model: str) -> Callable[[], Any] | None:
-    """Give what makes the tracer for a model; the first answer that is not None counts.
+    """Return a tracer class for a model, or a function that makes a tracer; the first result that is not None counts.
 
-    A subclass of ``fx.Tracer`` or of ``torch.fx.Tracer`` is one. By default ``--fx-tracer`` decides::
+    The class is a subclass of ``fx.Tracer`` or ``torch.fx.Tracer``. By default ``--fx-tracer`` decides::
 
         def pytest_fx_tracer(config, model):
             from mypackage.tracing import BlockTracer
@@ -55,10 +55,10 @@ def pytest_fx_tracer(config: pytest.Config, model: str) -> Callable[[], Any] | N
 
 @pytest.hookspec(firstresult=True)
 def pytest_fx_capture(config: pytest.Config, model: str) -> str | None:
-    """Say in which way a model is captured; the first answer that is not None counts.
+    """Return the capture method of a model; the first result that is not None counts.
 
-    It is what ``--fx-capture`` takes: ``"auto"``, ``"symbolic"``, ``"guided"`` or ``"export"``. By default that option
-    decides::
+    The methods are those of ``--fx-capture``: ``"auto"``, ``"symbolic"``, ``"guided"`` and ``"export"``. By default
+    that option decides::
 
         def pytest_fx_capture(config, model):
             return "export" if model.startswith("mypackage.models:swin") else None
@@ -67,7 +67,7 @@ def pytest_fx_capture(config: pytest.Config, model: str) -> str | None:
 
 @pytest.hookspec(firstresult=True)
 def pytest_fx_veto(config: pytest.Config, model: str, pass_name: str) -> str | None:
-    """Give a reason not to try a pass on a model, whose tests are then skipped with it; None to try it.
+    """Return a reason to skip the tests of a pass on a model; None to run them.
 
     By default nothing is vetoed::
 
@@ -79,11 +79,11 @@ def pytest_fx_veto(config: pytest.Config, model: str, pass_name: str) -> str | N
 
 @pytest.hookspec
 def pytest_fx_summary_columns(config: pytest.Config) -> Sequence[SummaryColumn]:  # type: ignore[empty-body]
-    """Give columns of the table at the end of the run; those of all implementations stand side by side.
+    """Return columns for the table at the end of the run; the columns of all implementations are shown.
 
-    The plugin's own come first. The page and the lines of ``--fx-report``, and the summary of ``--fx-annotate``, have
-    them too, and a comparison of two runs says where one shows something else, unless it is made with
-    ``is_compared=False``, as one that shows a measured time should be::
+    The plugin's own columns come first. The columns also appear in ``--fx-report`` (page and rows) and in the summary
+    of ``--fx-annotate``. A comparison of two runs lists rows whose columns differ. Make a column that shows a measured
+    time with ``is_compared=False``, which excludes it from comparisons::
 
         def pytest_fx_summary_columns(config):
             from pytest_fx.report.summary import SummaryColumn

@@ -1,7 +1,7 @@
-"""Options that act on no test of a run: each is an error, since a run without them would be as green.
+"""Errors for options that act on no test of a run: the run would pass without them as well.
 
-An option asks something of the tests that use certain fixtures, and some options need others. Settings in the ini file
-and ``addopts`` are defaults for every run, and may be idle.
+An option acts on the tests that use certain fixtures, and some options need others. Settings in the ini file and
+``addopts`` are defaults for every run, and may be idle.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from pytest_fx.options import OPTIONS, Options, options_of
 from pytest_fx.parallel.distribution import is_worker, reason_not_to_time
 
 PARAMETERS = ("fx_model", "fx_pass", "fx_checked_pass")
-"""Fixtures that get their parameters from options; a test is skipped where there are none."""
+"""Fixtures that get their parameters from options; a test without parameters is skipped."""
 
 Problem = tuple[str, str]
-"""Why an option does nothing, and what to try."""
+"""The reason why an option has no effect, and a remedy."""
 
 
 def _nothing(config: pytest.Config, options: Options) -> Problem | None:
@@ -30,16 +30,16 @@ def _nothing(config: pytest.Config, options: Options) -> Problem | None:
 
 @dataclass(frozen=True, slots=True)
 class OptionEffect:
-    """Where an option acts."""
+    """The tests on which an option acts."""
 
     fixtures: tuple[str, ...]
-    """It acts on the tests that ask for one of these."""
+    """Fixtures; the option acts on tests that use one of them."""
     remedy: str
-    """What to try where there are none."""
+    """Advice if no test uses one of them."""
     need: Callable[[pytest.Config, Options], Problem | None] = _nothing
-    """Returns what is missing for it among the other options."""
+    """Function that returns the conflict with other options, or None."""
     is_missed: bool = True
-    """Whether something is amiss where there are no such tests: all timings of a run without any have N rounds."""
+    """False if the option may act on no test: ``--fx-rounds`` holds trivially in a run without timings."""
 
 
 def _takes_times(config: pytest.Config, options: Options) -> Problem | None:
@@ -122,8 +122,8 @@ OF_ANY_RUN = ("annotate", "isolate", "memory-limit", "no-timing", "report")
 def require_effects(session: pytest.Session, items: Sequence[pytest.Item]) -> None:
     """Raise :class:`pytest.UsageError` for an option of the command line that acts on none of the tests collected.
 
-    A worker of pytest-xdist, which cannot end the run, reports it as an error of the collection. Where single tests are
-    named, or those that failed before, the others are not missing.
+    A worker of pytest-xdist cannot end the run, and reports it as an error of the collection. A run of single tests, or
+    of the tests that failed before, is allowed to lack the tests that an option acts on.
     """
     config = session.config
     is_part = bool(session.testsfailed or config.getoption("lf", False) or any("::" in name for name in config.args))
@@ -142,8 +142,8 @@ def require_effects(session: pytest.Session, items: Sequence[pytest.Item]) -> No
 def require_effects_of_marker(metafunc: pytest.Metafunc, options: Options, named_by_test: set[str]) -> None:
     """Raise :class:`pytest.UsageError` for an option in a test's own marker that does not act on the test.
 
-    The marker of a class or a module is a default for its tests. One of a test that uses no fixture of the plugin is
-    for others to read. ``named_by_test`` are the fixtures for which the test has parameters of its own.
+    The marker of a class or a module is a default for its tests, and may be idle. The marker of a test that uses no
+    fixture of the plugin is ignored. ``named_by_test`` are the fixtures that the test parametrizes itself.
     """
     fixtures = set(metafunc.fixturenames)
     if fixtures.isdisjoint(_ANY.fixtures):
@@ -155,7 +155,7 @@ def require_effects_of_marker(metafunc: pytest.Metafunc, options: Options, named
             problem = effect.need(metafunc.config, options)
             if not _asks(metafunc.definition, fixtures, effect):
                 problem = f"the test asks for no {' and no '.join(effect.fixtures)}", "leave it out, or use one"
-            elif (asked := fixtures.intersection(effect.fixtures)) and asked <= named_by_test:
+            elif (used := fixtures.intersection(effect.fixtures)) and used <= named_by_test:
                 problem = "the test names its models itself, which get the options of the run", "model=[…] beside it"
             if problem is not None:
                 what = f"{metafunc.definition.nodeid}: {keyword} in a marker fx has no effect"
@@ -163,9 +163,9 @@ def require_effects_of_marker(metafunc: pytest.Metafunc, options: Options, named
 
 
 def _asks(item: pytest.Item, fixtures: set[str], effect: OptionEffect) -> bool:
-    """Return whether a test with these fixtures is one that an option acts on.
+    """Return whether an option acts on a test with these fixtures.
 
-    A search for programs looks through the models that are named, as they are loaded for other tests.
+    A search for programs also searches the named models, which are loaded as for other tests.
     """
     if not fixtures.isdisjoint(effect.fixtures):
         return True
@@ -173,7 +173,7 @@ def _asks(item: pytest.Item, fixtures: set[str], effect: OptionEffect) -> bool:
 
 
 def _idle(config: pytest.Config, flag: str, items: Sequence[pytest.Item], *, is_part: bool) -> Problem | None:
-    """Return why an option acts on none of the tests, if it does not."""
+    """Return the reason why an option acts on none of the tests; None if it acts on one."""
     effect = EFFECTS[flag]
     asking = [item for item in items if _asks(item, set(getattr(item, "fixturenames", ())), effect)]
     if not asking:

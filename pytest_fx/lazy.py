@@ -1,7 +1,7 @@
-"""Importing what needs torch when it is needed, and from where this package lies.
+"""Late imports of modules that need torch, from the folder of this package.
 
-``python -m pytest`` puts the current folder first on the import path, so that a folder ``fx`` or ``model_zoo`` of the
-user's stands before ours.
+``python -m pytest`` puts the current folder first on the import path, so that a user's folder ``fx`` or ``model_zoo``
+shadows ours.
 """
 
 from __future__ import annotations
@@ -21,30 +21,30 @@ _OWN = ("fx", "model_zoo")
 _REMEDY = "rename it: one run cannot import both"
 
 _ours: dict[str, ModuleType] = {}
-"""Packages that were looked at already: where they lie is asked of the file system."""
+"""Packages that were already checked, since the check reads the file system."""
 
 
 class ShadowedPackageWarning(pytest.PytestWarning):
-    """Something of the user's has the name of a package that the plugin needs, and is not found in this run."""
+    """Issued when a user's package with the name of one of ours is hidden in this run."""
 
 
 def load(name: str) -> Any:
     """Import a module of the plugin, ``fx`` or ``model_zoo``.
 
-    Where one of the user's would be found in the place of ours, ours is imported, and a warning says so. Raises
-    :class:`pytest.UsageError` if the user's is there already.
+    If a user's package would shadow ours, ours is imported, with a warning. Raises :class:`pytest.UsageError` if the
+    user's package is already imported.
     """
     for package in _OWN:
-        found = sys.modules.get(package)
-        if found is None:
+        imported = sys.modules.get(package)
+        if imported is None:
             _import_ours(package)
-        elif _ours.get(package) is not found:
-            if (place := _elsewhere(found)) is not None:
+        elif _ours.get(package) is not imported:
+            if (place := _elsewhere(imported)) is not None:
                 raise pytest.UsageError(
                     f"pytest-fx needs its package {package!r}, and another of that name is imported: {place}\n"
                     f"  try    {_REMEDY}"
                 )
-            _ours[package] = found
+            _ours[package] = imported
     return importlib.import_module(name)
 
 
@@ -66,8 +66,8 @@ def _import_ours(package: str) -> None:
     )
 
 
-def _elsewhere(found: Any) -> str | None:
-    """Return where a package lies, by its module or its spec; None if it is ours."""
-    folders = getattr(found, "__path__", None) or getattr(found, "submodule_search_locations", None)
-    place = Path(next(iter(folders or [getattr(found, "__file__", "") or getattr(found, "origin", "")])))
+def _elsewhere(module: Any) -> str | None:
+    """Return the folder of a package, given as module or spec; None if it is ours."""
+    folders = getattr(module, "__path__", None) or getattr(module, "submodule_search_locations", None)
+    place = Path(next(iter(folders or [getattr(module, "__file__", "") or getattr(module, "origin", "")])))
     return None if place.resolve() in (_ROOT / name for name in _OWN) else str(place)

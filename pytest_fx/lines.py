@@ -1,4 +1,4 @@
-"""Lines of messages that follow the width of the terminal."""
+"""Break the lines of messages to the width of the terminal."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from typing import Any
 from _pytest._code.code import ReprFileLocation
 
 _OURS = re.compile(r"(E +)((?:pytest_fx|fx)\.(?:\w+\.)*)(?=\w+: )")
-"""What the first line of an error of ours begins with: the marker of pytest, and the name of its module."""
+"""Start of the first line of our errors: pytest's marker, and the module of the error class."""
 _CODE = re.compile(r" {4}(?! *(?:where|value|why|note|also|try|error) )")
-"""What the first line of a block of code begins with, which stands below a line that ends with a colon."""
+"""Start of the first line of a code block, which follows a line that ends with a colon."""
 _PLACE = re.compile(r"(.+:\d+, in [^ ]+:)  (.+)")
-"""A place, and the line of code there."""
+"""A place, followed by its line of code."""
 _LABELLED = re.compile(r" *(where|value|why|note|also|try|error) +")
-"""What the lines of a message begin with that have a label."""
+"""Start of a labelled line of a message."""
 
 
 def fit(text: str, width: int, first: int | None = None) -> str:
-    """Return ``text`` with lines that are longer than ``width`` broken at spaces, below the part that they belong to.
+    """Return ``text`` with lines longer than ``width`` broken at spaces, and indented below their label.
 
-    A path or another word that is longer stays whole, and so do lines of code. ``first`` is the width of the first
-    line, if that is another.
+    Lines of code, and words longer than ``width``, such as paths, stay whole. ``first`` is the width of the first line,
+    if it differs.
 
     >>> print(fit("  why    they are 0.0059 apart, SQNR 53.7 dB", 30))
       why    they are 0.0059
@@ -40,7 +40,7 @@ def fit(text: str, width: int, first: int | None = None) -> str:
 
 
 def fit_line(line: str, first: int, width: int) -> list[str]:
-    """Return the lines of ``width`` that ``line`` is broken into, the first one of the width ``first``."""
+    """Break ``line`` into lines of at most ``width``, the first of at most ``first``."""
     if len(line) <= first:
         return [line]
     label = _LABELLED.match(line)
@@ -59,15 +59,15 @@ def fit_line(line: str, first: int, width: int) -> list[str]:
 
 
 def terminal_width() -> int:
-    """Return the columns of the terminal, 80 where there is none, as pytest has it."""
+    """Return the number of columns of the terminal; 80 without a terminal, as in pytest."""
     return shutil.get_terminal_size(fallback=(80, 24)).columns
 
 
 def fit_report(report: Any, error: BaseException | None = None) -> None:
-    """Break the lines of errors of ours in the report of a test that failed, where they are longer than the terminal.
+    """Break the lines of our errors in the report of a failed test to the width of the terminal.
 
-    It is not said that all frames are hidden: such an error says itself where it is. Where ``error`` has a reason in a
-    line, pytest's own line on the test has that in place of the beginning of the message.
+    pytest's note that all frames are hidden is removed, since our errors name their place. If ``error`` has a one-line
+    reason, pytest's summary line of the test shows it instead of the beginning of the message.
     """
     if reason := getattr(error, "reason", ""):
         _name_reason(report, reason)
@@ -82,7 +82,7 @@ def fit_report(report: Any, error: BaseException | None = None) -> None:
 
 
 def _name_reason(report: Any, reason: str) -> None:
-    """Let pytest's line on a test that failed have ``reason``; where all frames are hidden, it has no place for one."""
+    """Put ``reason`` into pytest's summary line of a failed test, also if all frames are hidden."""
     *chain, last = getattr(report.longrepr, "chain", None) or [None]
     if last is not None:
         traceback, crash, description = last
@@ -93,13 +93,13 @@ def _name_reason(report: Any, reason: str) -> None:
 
 
 def _fit_error(lines: list[str], width: int) -> list[str]:
-    """The lines of an error, each behind the marker or the spaces that pytest has put before it."""
-    found = _OURS.match(lines[0])
-    assert found is not None, "the first line names the class of the error"
-    indent = len(found[1])
+    """Return the broken lines of an error, each after pytest's marker or spaces."""
+    match = _OURS.match(lines[0])
+    assert match is not None, "the first line names the class of the error"
+    indent = len(match[1])
     text = "\n".join(line[indent:] for line in lines)
     if len(lines[0]) > width:
-        text = text.removeprefix(found[2])
+        text = text.removeprefix(match[2])
     first, *others = fit(text, width - indent).split("\n")
     marker = lines[1][:indent] if len(lines) > 1 else " " * indent
-    return [found[1] + first, *((marker.ljust(indent) + line).rstrip() for line in others)]
+    return [match[1] + first, *((marker.ljust(indent) + line).rstrip() for line in others)]

@@ -1,4 +1,4 @@
-"""From names on the command line to models and passes."""
+"""Load models, passes and contracts by their names on the command line."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ from pytest_fx.options import OPTIONS, Options, origin_of
 from pytest_fx.tracebacks import users_line
 
 REGISTERED = pytest.StashKey[bool]()
-"""Whether hooks were asked for models and passes."""
+"""True once models and passes of hooks are registered."""
 CHECKED = pytest.StashKey[list[Options]]()
-"""The options that :func:`check_options` found to make sense."""
+"""The options that :func:`check_options` has already accepted."""
 _CONTRACTS = "exact, close or approximate(DECIBELS), e.g. approximate(30)"
 
 
 def check_names(config: pytest.Config) -> None:
-    """Raise :class:`pytest.UsageError` for a device that there is not here, and as :func:`check_options` does."""
+    """Raise :class:`pytest.UsageError` for an unavailable device, or for options that :func:`check_options` refuses."""
     check_options(config, config.stash[OPTIONS])
     try:
         check_device(config.stash[OPTIONS].device)
@@ -66,16 +66,16 @@ def check_names(config: pytest.Config) -> None:
 
 
 def check_options(config: pytest.Config, options: Options, marked: str | None = None) -> None:
-    """Raise :class:`pytest.UsageError` for a model, pass, tracer, dtype or contract that there is not.
+    """Raise :class:`pytest.UsageError` for an unknown model, pass, tracer, dtype or contract.
 
-    It says where that was written: in the ini file, or in a marker of the test ``marked``. Names of the form
-    ``package.module:attribute`` are looked up from the folder that pytest runs in as well.
+    The message names the source of the value: the ini file, or a marker of the test ``marked``. Names of the form
+    ``package.module:attribute`` are also looked up from the folder that pytest runs in.
     """
     checked = config.stash.setdefault(CHECKED, [])
-    if any(options is known for known in checked):
+    if any(options is earlier for earlier in checked):
         return
     register(config)
-    given = config.stash[OPTIONS]
+    run_options = config.stash[OPTIONS]
     for option in TABLE:
         check = _CHECKS.get(option.name)
         if check is None:
@@ -83,7 +83,7 @@ def check_options(config: pytest.Config, options: Options, marked: str | None = 
         try:
             check(config, options)
         except FxError as error:
-            by_run = getattr(options, option.name) == getattr(given, option.name)
+            by_run = getattr(options, option.name) == getattr(run_options, option.name)
             where = origin_of(config, option.setting) if by_run else marked
             raise pytest.UsageError(f"{where}: {error}" if where else str(error)) from None
     checked.append(options)
@@ -103,24 +103,25 @@ _CHECKS: dict[str, Callable[[pytest.Config, Options], object]] = {
     "dtype": lambda config, options: options.dtype is None or load_dtype(options.dtype),
     "contract": lambda config, options: chosen_contract(options, close),
 }
-"""What names of an option are looked up by, for each field that has names; ``models`` first, which says where from."""
+"""Functions that check the names in a field of the options. ``models`` comes first: it extends the import path."""
 
 
 def register(config: pytest.Config) -> None:
-    """Make the models and passes known that hooks offer, once for each run of pytest."""
+    """Register the models and passes of hooks, once for each run of pytest."""
     if REGISTERED in config.stash:
         return
     config.stash[REGISTERED] = True
     for offered in config.hook.pytest_fx_register(config=config):
-        for made in offered:
-            model_zoo.register_model(made) if isinstance(made, model_zoo.ZooModel) else register_pass(made)
+        for model_or_pass in offered:
+            is_model = isinstance(model_or_pass, model_zoo.ZooModel)
+            model_zoo.register_model(model_or_pass) if is_model else register_pass(model_or_pass)
 
 
 def expand(options: Options, folder: Path) -> list[Any]:
-    """Return the models that were asked for, ``all`` and ``tag:…`` written out, zoo models at the size asked for.
+    """Return the selected models, with ``all`` and ``tag:…`` expanded, and zoo models at the selected size.
 
-    Names of the form ``package.module:attribute`` are looked up from ``folder`` as well. Raises
-    :class:`~fx.errors.FxError` for a tag that no model has.
+    Names of the form ``package.module:attribute`` are also looked up from ``folder``. Raises
+    :class:`~fx.errors.FxError` for a tag of no model.
     """
     names = (*options.models, *options.passes, *options.checks, options.tracer)
     if any(map(is_nearly_path, names)):
@@ -139,29 +140,29 @@ def expand(options: Options, folder: Path) -> list[Any]:
 
 
 def load_factory(name: str) -> Any:
-    """Return the factory ``package.module:attribute``; a model of that name becomes one.
+    """Return the factory ``package.module:attribute``; a model of that name is wrapped as a factory.
 
-    Raises ``CannotLoadError`` for what is neither.
+    Raises ``CannotLoadError`` if the attribute is neither.
     """
     return as_factory(import_attribute(name, "factory", lambda value: callable(as_factory(value))))
 
 
 def zoo_model(name: Any) -> model_zoo.ZooModel:
-    """Return the model of the zoo called ``name``; raises :class:`~fx.errors.FxError` with what may be meant."""
+    """Return the zoo model called ``name``; raises :class:`~fx.errors.FxError` with suggestions."""
     if is_nearly_path(name) and name not in model_zoo.list_models():
         refuse_without_colon(name, "model", model_zoo.list_models())
     return model_zoo.get_model(str(name))
 
 
 def is_name(model: Any) -> bool:
-    """Return whether ``model`` is a name of the zoo, and neither a path to a factory nor a factory."""
+    """Return whether ``model`` is the name of a zoo model, and neither a path to a factory nor a factory."""
     return isinstance(model, str) and not is_path(model)
 
 
 def _with_small_sibling(model: Any) -> Any:
     """Return ``model`` if it is small or has a small sibling; raise ``CannotLoadError`` if not."""
-    made = model_zoo.get_model(model) if is_name(model) else None
-    if made is None or (made.small is None and "small" not in made.tags):
+    entry = model_zoo.get_model(model) if is_name(model) else None
+    if entry is None or (entry.small is None and "small" not in entry.tags):
         name = model if isinstance(model, str) else getattr(model, "__name__", repr(model))
         raise CannotLoadError(
             f"there is no small {name}",
@@ -172,7 +173,10 @@ def _with_small_sibling(model: Any) -> Any:
 
 
 def why_unavailable(pass_: Any) -> str | None:
-    """Return why a pass, or one of a pipeline, can do nothing on this machine, if its method of that name says so."""
+    """Return the reason why a pass, or a pass of a pipeline, is unavailable on this machine; None if it is available.
+
+    A pass gives the reason by its own method ``why_unavailable``.
+    """
     for part in parts_of(pass_):
         ask: Any = None if isinstance(part, type) else getattr(part, "why_unavailable", None)
         if ask is not None and (why := ask()):
@@ -183,35 +187,35 @@ def why_unavailable(pass_: Any) -> str | None:
 def load_pass(name: Any, form: str = "auto") -> Pass:
     """Return the pass called ``name``: registered, ``package.module:callable``, or several such as ``"a,m:b{n=2}"``.
 
-    A pass itself is returned, a class is called without arguments for an instance, and what is written for
-    ``torch.fx`` is adapted, also in a pipeline. By itself it gets the program in the form that it is written in
-    (:mod:`pytest_fx.forms`), or in ``form``. Raises :class:`~fx.errors.FxError`, which lists the nearest names, if
-    there is none.
+    ``name`` may be a pass itself, or a class, which is called without arguments. A pass written for ``torch.fx`` is
+    adapted, also in a pipeline. A pass that is not in a pipeline gets programs in the form that it is written in
+    (:mod:`pytest_fx.forms`), or in ``form``. Raises :class:`~fx.errors.FxError`, which lists the nearest names, if the
+    pass does not exist.
     """
     if not isinstance(name, str):
-        return in_form(_made(name) if isinstance(name, type) else name, form)
+        return in_form(_instance(name) if isinstance(name, type) else name, form)
     written = parse_text(name)
     if len(written) == 1:
-        return in_form(_asked_for(written[0]), form)
-    passes = [_runnable(_asked_for(part)) for part in written]
-    pipeline = PassPipeline(passes)  # which looks at what each of them says of itself
+        return in_form(_named_pass(written[0]), form)
+    passes = [_runnable(_named_pass(part)) for part in written]
+    pipeline = PassPipeline(passes)  # checks the declarations of the passes
     return passes[0] if len(passes) == 1 else PassPipeline(passes, name=str(pipeline))
 
 
 def in_form(pass_: Any, form: str = "auto") -> Pass:
-    """Return a pass as it is to be applied: in ``form``, or where that is ``"auto"`` in the one that it shows.
+    """Return the pass to apply: in ``form``, or for ``"auto"`` in the form that is recognized from the pass.
 
-    ``pass_`` may be loaded already. Raises ``CannotLoadError`` for a form that there is not.
+    ``pass_`` may be loaded already. Raises ``CannotLoadError`` for an unknown form.
     """
     if isinstance(pass_, type):
-        pass_ = _made(pass_)
+        pass_ = _instance(pass_)
     if form == "auto" and isinstance(pass_, (AdaptedPass, FormedPass)):
         return pass_
     own: Any = pass_.pass_ if isinstance(pass_, (AdaptedPass, FormedPass)) else pass_
     if form not in ("auto", *form_names()):
         raise CannotLoadError(f"there is no form {form!r} of passes", remedy=f"use one of {', '.join(form_names())}")
     if isinstance(own, PassPipeline) or type(own).__module__.partition(".")[0] == "fx":
-        return _runnable(own)  # ours, whatever others are written in
+        return _runnable(own)  # ours, in every form
     if form == "fx" or (form == "aten" and is_for_ours(own)):
         return own
     if form == "torch.fx":
@@ -221,9 +225,9 @@ def in_form(pass_: Any, form: str = "auto") -> Pass:
 
 
 def for_random_programs(pass_: Any) -> Pass:
-    """Return a loaded pass as it is tried on random programs, which this library captures.
+    """Return the pass to apply to random programs, which this library captures.
 
-    One on modules of ATen is given these. Raises ``CannotLoadError`` for a pass in another form of torch's.
+    A pass on ATen modules gets random programs directly. Raises ``CannotLoadError`` for other torch forms.
     """
     if not isinstance(pass_, FormedPass):
         return pass_
@@ -237,44 +241,45 @@ def for_random_programs(pass_: Any) -> Pass:
 
 
 def modules_in(name: str) -> list[str]:
-    """Return the modules that a text for :func:`load_pass` names."""
+    """Return the modules in a text for :func:`load_pass`."""
     return [written.name.partition(":")[0] for written in parse_text(name) if is_path(written.name)]
 
 
-def _asked_for(written: PassText) -> Any:
-    """Return what one part of a text names, with its options."""
+def _named_pass(written: PassText) -> Any:
+    """Return the pass or class that a part of a text names; a class is called if the text has options."""
     if not is_path(written.name):
         if is_nearly_path(written.name) and written.name not in list_passes():
             refuse_without_colon(written.name, "pass", list_passes())
         return pass_as_written(written)
-    found: Any = import_attribute(written.name, "pass", lambda value: callable(value) or recognized(value) is not None)
+    is_pass: Callable[[Any], bool] = lambda value: callable(value) or recognized(value) is not None  # noqa: E731
+    definition: Any = import_attribute(written.name, "pass", is_pass)
     if not written.options:
-        return found
-    if isinstance(found, type):
-        return make_pass(found, written)
+        return definition
+    if isinstance(definition, type):
+        return make_pass(definition, written)
     what = f"pass {written.name!r} takes no options"
     refuse(written.text, written.options[0].start, what, why="it is not a class of passes but one pass")
 
 
-def _runnable(given: Any) -> Pass:
-    """Return what is to be applied: an instance of a class, and what is written for ``torch.fx`` adapted."""
-    made: Any = _made(given) if isinstance(given, type) else given
-    if isinstance(made, PassPipeline):
-        passes = tuple(map(_runnable, made.passes))
-        return made if passes == made.passes else PassPipeline(passes, made.listeners, made.name)
-    if not callable(made):
+def _runnable(pass_: Any) -> Pass:
+    """Return the pass to apply: a class is instantiated, and a pass written for ``torch.fx`` is adapted."""
+    instance: Any = _instance(pass_) if isinstance(pass_, type) else pass_
+    if isinstance(instance, PassPipeline):
+        passes = tuple(map(_runnable, instance.passes))
+        return instance if passes == instance.passes else PassPipeline(passes, instance.listeners, instance.name)
+    if not callable(instance):
         raise CannotLoadError(
-            f"{type_in_words(made)} is not a pass",
-            value=shown(made),
+            f"{type_in_words(instance)} is not a pass",
+            value=shown(instance),
             remedy="give a function or an object that takes a program, a registered name, or package.module:callable",
         )
-    if not hasattr(made, "with_data"):
-        require_call(made, f"the pass {pass_name(made)!r} cannot be called with a program alone", None)
-    chosen: Any = adapt(made) if is_for_torch(made) else made
+    if not hasattr(instance, "with_data"):
+        require_call(instance, f"the pass {pass_name(instance)!r} cannot be called with a program alone", None)
+    chosen: Any = adapt(instance) if is_for_torch(instance) else instance
     return chosen
 
 
-def _made(definition: type) -> Any:
+def _instance(definition: type) -> Any:
     try:
         return definition()
     except Exception as error:
@@ -287,7 +292,7 @@ def _made(definition: type) -> Any:
 
 
 def chosen_pass(config: pytest.Config, pass_: Any, form: str = "auto") -> Pass:
-    """Return what :func:`load_pass` returns for ``pass_`` in a test, which is skipped where the pass is unavailable."""
+    """Load ``pass_`` by :func:`load_pass` for a test; skip the test if the pass is unavailable."""
     register(config)
     if is_nearly_path(pass_):
         import_from(config.invocation_params.dir)
@@ -298,14 +303,14 @@ def chosen_pass(config: pytest.Config, pass_: Any, form: str = "auto") -> Pass:
 
 
 def default_passes() -> tuple[str, ...]:
-    """Return the names of the passes that are tried where none is named: those that mean to keep the outputs."""
+    """Return the names of the passes to try by default: all registered passes that are not approximate."""
     return tuple(name for name in list_passes() if not isinstance(contract_of(get_pass(name)), Approximate))
 
 
 def importable_name(pass_: Any, asked: Iterable[Any] = ()) -> str | None:
-    """Return the name under which :func:`load_pass` finds ``pass_``, or None if there is none.
+    """Return a name under which :func:`load_pass` finds ``pass_``; None if there is none.
 
-    ``asked`` are names, among others, under which passes were asked for: one of them may be that of ``pass_``.
+    ``asked`` are the passes of the run as they were requested, some of them by name. These names are tried first.
     """
     inner = pass_.pass_ if isinstance(pass_, (AdaptedPass, FormedPass)) else pass_
     own = str(pass_) if isinstance(pass_, PassPipeline) else pass_name(inner)
@@ -314,9 +319,9 @@ def importable_name(pass_: Any, asked: Iterable[Any] = ()) -> str | None:
 
 
 def name_without_hooks(name: str, pass_: Pass) -> str:
-    """Return ``name``, that of ``pass_``, with a path in the place of each name that somebody has registered.
+    """Return ``name``, the name of ``pass_``, with an import path in place of each name registered by others.
 
-    A hook in a ``conftest.py`` may have, which is not asked where the test that names the pass runs elsewhere.
+    A hook in a ``conftest.py`` may have registered a name, and does not run for a test in another folder.
     """
     path, written = name, parse_text(name)
     if len(written) != len(parts_of(pass_)):
@@ -329,7 +334,7 @@ def name_without_hooks(name: str, pass_: Pass) -> str:
 
 
 def path_of(pass_: Any) -> str:
-    """Return what ``package.module:attribute`` is for the definition of a pass."""
+    """Return the path ``package.module:attribute`` of a pass's definition."""
     inner = pass_.pass_ if isinstance(pass_, (AdaptedPass, FormedPass)) else pass_
     definition = inner if hasattr(inner, "__qualname__") else type(inner)
     return f"{definition.__module__}:{definition.__qualname__}"
@@ -338,26 +343,26 @@ def path_of(pass_: Any) -> str:
 def _leads_to(name: str, pass_: Any) -> bool:
     try:
         return _same_pass(load_pass(name), pass_)
-    except Exception:  # whatever a module of the user raises when it is imported, or a pass when it is compared
+    except Exception:  # the import of a user's module, or the comparison of a pass, may raise anything
         return False
 
 
-def _same_pass(found: Any, pass_: Any) -> bool:
-    """Return whether two passes do the same: they are one, are equal, or have the same class and nothing to set."""
+def _same_pass(other: Any, pass_: Any) -> bool:
+    """Return whether two passes are the same: identical, equal, or of one class with equal attributes."""
     if isinstance(pass_, FormedPass):
-        return isinstance(found, FormedPass) and found.form is pass_.form and _same_pass(found.pass_, pass_.pass_)
-    if isinstance(found, AdaptedPass) and isinstance(pass_, AdaptedPass):
-        return _same_pass(found.pass_, pass_.pass_)
-    if isinstance(found, PassPipeline) and isinstance(pass_, PassPipeline):
-        return len(found.passes) == len(pass_.passes) and all(map(_same_pass, found.passes, pass_.passes))
+        return isinstance(other, FormedPass) and other.form is pass_.form and _same_pass(other.pass_, pass_.pass_)
+    if isinstance(other, AdaptedPass) and isinstance(pass_, AdaptedPass):
+        return _same_pass(other.pass_, pass_.pass_)
+    if isinstance(other, PassPipeline) and isinstance(pass_, PassPipeline):
+        return len(other.passes) == len(pass_.passes) and all(map(_same_pass, other.passes, pass_.passes))
     return (
-        found is pass_
-        or found == pass_
+        other is pass_
+        or other == pass_
         or (
-            type(found) is type(pass_)
+            type(other) is type(pass_)
             and not hasattr(pass_, "__qualname__")
-            and not dataclasses.is_dataclass(pass_)  # which would be equal, and may have slots
-            and getattr(found, "__dict__", None) == getattr(pass_, "__dict__", None)
+            and not dataclasses.is_dataclass(pass_)  # a dataclass has its own equality, and may have slots
+            and getattr(other, "__dict__", None) == getattr(pass_, "__dict__", None)
         )
     )
 
@@ -367,40 +372,40 @@ def load_dtype(name: Any) -> torch.dtype:
     if not isinstance(name, (str, torch.dtype)):
         raise CannotLoadError(f"{type_in_words(name)} names no dtype", value=shown(name), remedy="dtype='float32'")
     name = str(name)
-    found = getattr(torch, name.removeprefix("torch."), None)
-    if not isinstance(found, torch.dtype) or not found.is_floating_point:
-        known = ("float32", "float64", "bfloat16", "float16")
-        nearest = difflib.get_close_matches(name, known, n=2, cutoff=0.4) or known
+    torch_dtype = getattr(torch, name.removeprefix("torch."), None)
+    if not isinstance(torch_dtype, torch.dtype) or not torch_dtype.is_floating_point:
+        dtypes = ("float32", "float64", "bfloat16", "float16")
+        nearest = difflib.get_close_matches(name, dtypes, n=2, cutoff=0.4) or dtypes
         raise CannotLoadError(
             f"there is no floating-point dtype named {name!r}",
             remedy=f"did you mean {' or '.join(map(repr, nearest))}?",
         )
-    return found
+    return torch_dtype
 
 
 def chosen_contract(options: Options, own: Contract) -> Contract:
-    """Return the contract to hold a pass to: what was asked for, or else its own, with the tolerances asked for.
+    """Return the contract of a pass: that of the options, or else its own, with the tolerances of the options.
 
-    Raises ``CannotLoadError`` for a text that names no contract.
+    Raises ``CannotLoadError`` for a text that is not a contract.
     """
     return with_tolerances(options, own if options.contract is None else load_contract(options.contract))
 
 
 def contract_for(options: Options, pass_: Any) -> Contract:
-    """Return the contract to hold ``pass_`` to where there is no hook to ask."""
+    """Return the contract of ``pass_`` under ``options``, without the hook ``pytest_fx_contract``."""
     return chosen_contract(options, contract_of(pass_))
 
 
 def with_tolerances(options: Options, contract: Contract) -> Contract:
-    """Return ``contract`` with the tolerances asked for, if it has some."""
+    """Return ``contract`` with the tolerances of the options, if it is a ``close`` contract."""
     if not isinstance(contract, Close):
         return contract
-    given = {"rtol": options.rtol, "atol": options.atol, "error_factor": options.error_factor}
-    return dataclasses.replace(contract, **{key: value for key, value in given.items() if value is not None})
+    tolerances = {"rtol": options.rtol, "atol": options.atol, "error_factor": options.error_factor}
+    return dataclasses.replace(contract, **{key: value for key, value in tolerances.items() if value is not None})
 
 
 def load_contract(text: Any) -> Contract:
-    """Return the contract that ``text`` writes; a contract itself is returned. ``CannotLoadError`` for others."""
+    """Return the contract of a text; a contract itself is returned. Raises ``CannotLoadError`` for anything else."""
     if isinstance(text, Contract):
         return text
     named = {"exact": exact, "close": close}
@@ -419,8 +424,8 @@ def load_contract(text: Any) -> Contract:
 
 
 def check_device(device: str) -> None:
-    """Raise ``CannotLoadError`` for a device that there is not here."""
-    # is_available() would start CUDA in this process, and in no child that is forked from it CUDA could start again.
+    """Raise ``CannotLoadError`` for an unavailable device."""
+    # is_available() would initialize CUDA in this process, and then CUDA could not start in a forked child.
     if device == "cuda" and not torch.cuda.device_count():
         why, remedy = f"torch {torch.__version__} finds none", "leave out --fx-device, or install a torch for this GPU"
         raise CannotLoadError("there is no CUDA device to run on", why=why, remedy=remedy)

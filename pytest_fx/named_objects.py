@@ -1,4 +1,4 @@
-"""What ``package.module:attribute`` names; where there is no such thing, what there is and where it was looked for."""
+"""Import ``package.module:attribute``; on failure, suggest similar names and list the searched folders."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pytest_fx.errors import CannotLoadError
 from pytest_fx.tracebacks import line_of_import
 
 _NEAR = 0.6
-"""How much of a name has to be right for another one to be offered in its place."""
+"""Least similarity, from 0 to 1, of a name that is suggested."""
 
 
 def is_path(name: Any) -> bool:
@@ -28,18 +28,18 @@ def is_path(name: Any) -> bool:
 
 
 def is_nearly_path(name: Any) -> bool:
-    """Return whether ``name`` is one, or would be with a colon in the place of a dot or a slash."""
+    """Return whether ``name`` is a path, or would be with a colon in place of a dot or slash."""
     return isinstance(name, str) and (is_path(name) or re.search(r"\w[./\\]\w", name) is not None)
 
 
 def import_from(folder: Path) -> None:
-    """Let modules be imported from ``folder`` from now on."""
+    """Add ``folder`` to the import path."""
     if str(folder) not in sys.path:
         sys.path.insert(0, str(folder))
 
 
 def home_of(module_name: str) -> Path | None:
-    """Return the folder from which a module is imported; None if it is installed, or there is no file.
+    """Return the folder from which a module is imported; None if it is installed, or has no file.
 
     >>> home_of("torch.nn") is None
     True
@@ -58,27 +58,27 @@ def home_of(module_name: str) -> Path | None:
 
 
 def import_attribute(name: str, kind: str, accepts: Callable[[Any], bool] = callable) -> Any:
-    """Return what ``package.module:attribute`` names, which must be callable; raises ``CannotLoadError``.
+    """Import ``package.module:attribute``, which ``accepts`` must accept: by default, a callable.
 
-    ``accepts`` says what is taken besides.
+    Raises ``CannotLoadError``, with suggestions, if it cannot be imported or is not accepted.
     """
     module_name, _, attribute = name.partition(":")
-    found: Any = _import_module(module_name, name, kind)
+    value: Any = _import_module(module_name, name, kind)
     for part in attribute.split("."):
-        if not hasattr(found, part):
+        if not hasattr(value, part):
             raise CannotLoadError(
                 f"there is no {kind} named {name!r}",
                 why=f"{module_name} has no attribute {part!r}",
                 remedy=_did_you_mean(_nearest(name)),
             )
-        found = getattr(found, part)
-    if not accepts(found):
-        raise CannotLoadError(f"the {kind} {name!r} cannot be called", value=repr(found)[:80])
-    return found
+        value = getattr(value, part)
+    if not accepts(value):
+        raise CannotLoadError(f"the {kind} {name!r} cannot be called", value=repr(value)[:80])
+    return value
 
 
 def refuse_without_colon(name: str, kind: str, known: Iterable[str]) -> None:
-    """Raise ``CannotLoadError`` if ``name``, which is none of those that are ``known``, is a path without its colon."""
+    """Raise ``CannotLoadError`` if ``name``, which is not ``known``, seems to be a path without its colon."""
     nearest = _nearest(name)
     if nearest or not difflib.get_close_matches(name, list(known), cutoff=_NEAR):
         raise CannotLoadError(
@@ -93,8 +93,8 @@ def _import_module(module_name: str, name: str, kind: str) -> Any:
     what = f"cannot import the module of the {kind} {name!r}"
     try:
         return importlib.import_module(module_name)
-    except (Exception, SystemExit) as error:  # the second of a script that reads its command line
-        # Whatever a user's module raises is the user's to read, in a few lines and without our frames.
+    except (Exception, SystemExit) as error:  # a script that reads its command line raises SystemExit
+        # Show the error of a user's module in a few lines, without our frames.
         why = f"{type(error).__name__}: {error}"
         missing = getattr(error, "name", None) if isinstance(error, ModuleNotFoundError) else None
         if missing is not None and f"{module_name}.".startswith(f"{missing}."):
@@ -104,7 +104,7 @@ def _import_module(module_name: str, name: str, kind: str) -> Any:
 
 
 def place_of(function: Any) -> str:
-    """Return where a function is defined, with its parameters."""
+    """Return the file and line of a function's definition, with its signature."""
     code = getattr(function, "__code__", None)
     place = "" if code is None else f"{code.co_filename}:{code.co_firstlineno}, in "
     name = getattr(function, "__qualname__", type(function).__qualname__)
@@ -112,11 +112,11 @@ def place_of(function: Any) -> str:
 
 
 def require_call(function: Any, what: str, *given: Any) -> None:
-    """Raise ``CannotLoadError``, which begins with ``what``, if a function is not called with ``given`` alone."""
+    """Raise ``CannotLoadError``, which begins with ``what``, if a function cannot be called with ``given`` alone."""
     is_function = inspect.isroutine(function) or isinstance(function, (type, functools.partial))
-    try:  # of an object whose __call__ is a static method, Python says one parameter less
+    try:  # the signature of an object whose __call__ is a static method lacks a parameter
         signature = inspect.signature(function if is_function else function.__call__)
-    except (TypeError, ValueError):  # it does not say
+    except (TypeError, ValueError):  # it has no signature
         return
     try:
         signature.bind(*given)
@@ -130,14 +130,14 @@ def require_call(function: Any, what: str, *given: Any) -> None:
 
 
 def _install(missing: str | None) -> str | None:
-    """Return what to try where a module of a user's imports one that is not installed."""
+    """Return advice for a user's module that imports a missing one."""
     if missing is None or "." in missing:
         return None
     return f"correct the name, or install the package that has {missing!r} into the environment of pytest"
 
 
 def _searched(missing: str) -> str:
-    """Return where the module ``missing`` was looked for: in its package, or in the folders that are not Python's."""
+    """Return the folders in which ``missing`` was searched: those of its package, or those on the path but Python's."""
     package = sys.modules.get(missing.rpartition(".")[0])
     if package is not None:
         folders = list(getattr(package, "__path__", []))
@@ -153,7 +153,7 @@ def _did_you_mean(nearest: list[str]) -> str | None:
 
 
 def _nearest(name: str) -> list[str]:
-    """Return names of things that there are and that ``name`` may be meant to be, the nearest first."""
+    """Return up to three existing paths that are similar to ``name``, the nearest first."""
     before, colon, attribute = name.partition(":")
     parts = [part for part in re.split(r"[./\\]+", before.replace(".py", "") if colon else before) if part]
     if colon:
@@ -161,28 +161,28 @@ def _nearest(name: str) -> list[str]:
     else:
         parts = [part for part in parts if part != "py"]
         readings = [(parts[:size], ".".join(parts[size:])) for size in range(len(parts) - 1, 0, -1)]
-    found = [near for modules, wanted in readings for near in _nearest_attributes(modules, wanted)]
-    return [near for near in dict.fromkeys(found) if near != name][:3]
+    candidates = [near for modules, wanted in readings for near in _nearest_attributes(modules, wanted)]
+    return [near for near in dict.fromkeys(candidates) if near != name][:3]
 
 
 def _nearest_attributes(modules: list[str], attribute: str) -> Iterator[str]:
     for module, source in _modules_like(modules, sys.path):
-        there = _attributes_of(module, source, is_exact=module == ".".join(modules))
-        if attribute in there:
+        attributes = _attributes_of(module, source, is_exact=module == ".".join(modules))
+        if attribute in attributes:
             yield f"{module}:{attribute}"
         elif module == ".".join(modules):
-            public = [key for key in there if key[:1] != "_"]
+            public = [key for key in attributes if key[:1] != "_"]
             for near in difflib.get_close_matches(attribute, public, n=3, cutoff=_NEAR):
                 yield f"{module}:{near}"
 
 
 def _attributes_of(module: str, source: Path, *, is_exact: bool) -> list[str]:
-    """The names of a module and of what its classes hold: by importing it if the user named it, or else as written."""
+    """Return the names in a module and its classes: from its import if the user named it, or else from its source."""
     imported = sys.modules.get(module)
     if imported is None and is_exact:
         try:
             imported = importlib.import_module(module)
-        except (Exception, SystemExit):  # what it raises is reported where it is asked for by its name
+        except (Exception, SystemExit):  # the error is reported where the user's own name is imported
             imported = None
     if imported is not None:
         classes = {key: value for key, value in vars(imported).items() if isinstance(value, type)}
@@ -195,7 +195,7 @@ def _attributes_of(module: str, source: Path, *, is_exact: bool) -> list[str]:
 
 
 def _names_in(statements: Iterable[ast.stmt]) -> Iterator[str]:
-    """The names that statements define, and those in a class behind its own."""
+    """Yield the names that statements define; names in a class are prefixed with its name."""
     for statement in statements:
         if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
             yield statement.name
@@ -209,7 +209,7 @@ def _names_in(statements: Iterable[ast.stmt]) -> Iterator[str]:
 
 
 def _modules_like(parts: list[str], folders: Iterable[str]) -> Iterator[tuple[str, Path]]:
-    """Yield the modules in ``folders`` that have names like ``parts``, the nearest first, and their files."""
+    """Yield the modules in ``folders`` with names similar to ``parts``, the nearest first, each with its file."""
     if not parts:
         return
     there = _children(folders)
@@ -224,12 +224,12 @@ def _modules_like(parts: list[str], folders: Iterable[str]) -> Iterator[tuple[st
 
 
 def _children(folders: Iterable[str]) -> dict[str, list[Path]]:
-    """The modules and packages in folders by their names, those of the first folder first."""
-    found: dict[str, list[Path]] = {}
+    """Return the modules and packages in folders by name; those of the first folder come first."""
+    paths: dict[str, list[Path]] = {}
     for folder in folders:
         if (path := Path(folder)).is_dir():
             for child in sorted(path.iterdir()):
                 name = child.name.partition(".")[0]
                 if name.isidentifier() and (child.suffix in (".py", ".so", ".pyd") or child.is_dir()):
-                    found.setdefault(name, []).append(child)
-    return found
+                    paths.setdefault(name, []).append(child)
+    return paths

@@ -1,4 +1,4 @@
-"""The options, one row each: on the command line, in the ini file, and as keywords of the marker, by one name."""
+"""Table of the options: each row is an option of the command line, a setting of the ini file, and a marker keyword."""
 
 from __future__ import annotations
 
@@ -60,9 +60,9 @@ def _percentage(text: str) -> float:
 
 
 def _folder(text: str) -> str:
-    there = next(path for path in (Path(text).absolute(), *Path(text).absolute().parents) if path.exists())
-    if not there.is_dir():
-        raise argparse.ArgumentTypeError(f"must be a folder that is there or can be made: {there} is a file")
+    existing = next(path for path in (Path(text).absolute(), *Path(text).absolute().parents) if path.exists())
+    if not existing.is_dir():
+        raise argparse.ArgumentTypeError(f"must be a folder that exists or can be made: {existing} is a file")
     return text
 
 
@@ -86,7 +86,7 @@ def keyword_of(flag: str) -> str:
 
 
 class GivenModel:
-    """A model in the place of a factory: a module, or a pair of one and its example inputs."""
+    """A factory that returns a fixed model: a module, or a pair of a module and its example inputs."""
 
     def __init__(self, model: Any) -> None:
         self.model = model
@@ -104,17 +104,17 @@ class GivenModel:
 
 
 def as_factory(model: Any) -> Any:
-    """Return a factory for a module or a pair of one and its inputs; anything else, such as a name, as it is."""
+    """Wrap a module, or a pair of a module and its inputs, as a factory; return other values, such as names, as is."""
     return GivenModel(model) if _is_module(model) or _is_pair(model) else model
 
 
 def _is_module(value: Any) -> bool:
-    """Return whether that is an instance of ``torch.nn.Module``, which is not imported here."""
+    """Return whether ``value`` is an instance of ``torch.nn.Module``, which is not imported here."""
     return any(f"{kind.__module__}.{kind.__name__}" == "torch.nn.modules.module.Module" for kind in type(value).__mro__)
 
 
 def _is_pair(value: Any) -> bool:
-    """Return whether that is a module with its inputs, which are neither another model nor a name of one."""
+    """Return whether ``value`` is a module with its inputs, and not two models or names."""
     return isinstance(value, tuple) and len(value) == 2 and _is_module(value[0]) and not _names_model(value[1])
 
 
@@ -124,42 +124,42 @@ def _names_model(value: Any) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class PluginOption:
-    """One row of the command line and of the ini file, and a keyword of the marker."""
+    """One option of the command line, the ini file and the marker."""
 
     flag: str
-    """Its name on the command line: ``--fx-batch`` for ``"batch"``."""
+    """Name on the command line: ``"batch"`` for ``--fx-batch``."""
     default: Any
-    """Its value where nothing is said."""
+    """Default value."""
     parse: Callable[[str], Any]
-    """From its text to its value; raises ``ArgumentTypeError`` for a text that makes no sense."""
+    """Function from the text to the value; raises ``ArgumentTypeError`` for an invalid text."""
     metavar: str
-    """What the help shows in place of the value."""
+    """Placeholder for the value in the help."""
     help: str
-    """What it is for, with an example."""
+    """Help text, with an example."""
     field: str = ""
-    """The field of :class:`Options` that it fills, if that is called otherwise."""
+    """Field of :class:`Options` for the value, if its name differs from the keyword."""
     repeatable: bool = False
-    """Whether it may be given several times; on lines of their own in the ini file."""
+    """True if the option may be given several times; in the ini file, on separate lines."""
 
     @property
     def name(self) -> str:
-        """The field of :class:`Options` that it fills."""
+        """Field of :class:`Options` for the value."""
         return self.field or keyword_of(self.flag)
 
     @property
     def keyword(self) -> str:
-        """Its name in the marker: that of the flag, but for ``pass_``, as Python has ``pass`` for itself."""
+        """Name in the marker: that of the flag, but ``pass_`` for ``pass``, which is a keyword of Python."""
         return "pass_" if self.flag == "pass" else keyword_of(self.flag)
 
     @property
     def setting(self) -> str:
-        """Its name in the ini file: ``fx_batch`` for ``"batch"``."""
+        """Name in the ini file: ``fx_batch`` for ``"batch"``."""
         return setting_of(self.flag)
 
     def read(self, value: Any) -> Any:
-        """The value that is meant by ``value``, which Python code gives: the text of it, or the thing itself.
+        """Return the value of the option for ``value`` from Python code: a text, or the value itself.
 
-        Raises ``ArgumentTypeError`` for what the command line would refuse.
+        Raises ``ArgumentTypeError`` for a value that the command line would refuse.
         """
         if self.repeatable:
             several = isinstance(value, (list, tuple)) and not _is_pair(value)
@@ -200,12 +200,12 @@ TABLE = (
     ),
     PluginOption(
         "examples", None, _positive, "N",
-        "Random programs for each --fx-check (default: what Hypothesis's profile says). Example: --fx-examples 500",
+        "Random programs for each --fx-check (default: that of Hypothesis's profile). Example: --fx-examples 500",
     ),
     PluginOption(
         "mutate", None, _positive, "N",
-        "Try so many mutants of each pass of --fx-check: the pass with one fault in its source, such as a negated "
-        "condition. The summary has how many the search kills, and the lines of the others (default: none). "
+        "Try this many mutants of each pass of --fx-check: the pass with one fault in its source, such as a negated "
+        "condition. The summary has the number of killed mutants, and the lines of the others (default: none). "
         "Example: --fx-check mypackage.passes:fuse_gelu --fx-mutate 40",
     ),
     PluginOption(
@@ -223,13 +223,13 @@ TABLE = (
     ),
     PluginOption(
         "mode", None, _one_of(MODES), "train|eval|both",
-        "Judge models in this mode, or each in both. Default: in evaluation mode; passes also in training mode where a "
-        "factory gives its model so and it makes a difference. Example: --fx-mode train",
+        "Judge models in this mode, or each in both. Default: evaluation mode; passes also in training mode if the "
+        "factory returns its model so and it makes a difference. Example: --fx-mode train",
     ),
     PluginOption(
         "threads", (1,), _positives, "N[,N…]",
-        "Threads that PyTorch computes with while times are taken, one timing for each number; outputs are compared "
-        "with the first (default: 1). Example: --fx-threads 1,2",
+        "Threads of PyTorch in timings, one timing for each number; outputs are compared with the first number "
+        "(default: 1). Example: --fx-threads 1,2",
     ),
     PluginOption(
         "contract", None, str, "TEXT",
@@ -238,7 +238,7 @@ TABLE = (
     ),
     PluginOption(
         "rtol", None, _tolerance, "X",
-        "Relative tolerance of close in float64, and in the working dtype where it allows more than rounding explains "
+        "Relative tolerance of close in float64, and in the working dtype if it exceeds the allowance for rounding "
         "(default: the contract's, 1e-5, in float64 alone). Example: --fx-rtol 1e-3",
     ),
     PluginOption(
@@ -253,8 +253,8 @@ TABLE = (
     ),
     PluginOption(
         "detect", None, _tolerance, "X",
-        "Fail a comparison that would not have caught a relative change of all outputs by this much: its detection "
-        "limit, in the table. Example: --fx-detect 1e-4",
+        "Fail a comparison whose detection limit is higher: the smallest relative change of all outputs that it would "
+        "have caught, shown in the table. Example: --fx-detect 1e-4",
     ),
     PluginOption(
         "rounds", 30, _positive, "N",
@@ -263,25 +263,25 @@ TABLE = (
     ),
     PluginOption(
         "budget", None, _budget, "SECONDS",
-        "Add pairs to a timing that does not decide, up to 32 times as many, until it has taken so long (default: 20; "
-        "0 with --fx-rounds). Example: --fx-budget 120",
+        "Add pairs to an undecided timing, up to 32 times as many, until it has taken this long (default: 20; 0 with "
+        "--fx-rounds). Example: --fx-budget 120",
     ),
     PluginOption(
         "capture", "auto", _one_of(CAPTURES), "auto|symbolic|guided|export",
-        "Capture models this way: by symbolic tracing; by that, guided by the example inputs; by torch.export, for a "
-        "call with these; or in the first of the three that takes the model (default: auto). "
+        "Capture models by this method: symbolic tracing; tracing guided by the example inputs; torch.export, for a "
+        "call with the example inputs; or the first of these that accepts the model (default: auto). "
         "Example: --fx-capture export",
     ),
     PluginOption(
         "form", "auto", _one_of(FORMS), "auto|FORM",
         "Give passes the model in this form: fx, torch.fx, functional, aten, exported-program, export-pass, graph, "
-        "pattern-matcher, quantizer, partitioner, backend or module; or in that which a pass shows (default: auto). "
-        "Example: --fx-form aten",
+        "pattern-matcher, quantizer, partitioner, backend or module; or in the form that is recognized from each pass "
+        "(default: auto). Example: --fx-form aten",
     ),
     PluginOption(
         "min-changes", 0, _natural, "N",
-        "Fail a pass that makes fewer changes in a model: edits where it says which it makes, else operations that are "
-        "gone or new (default: any number). Example: --fx-min-changes 53",
+        "Fail a pass that makes fewer changes in a model: its recorded edits, or else operations that are gone or new "
+        "(default: any number). Example: --fx-min-changes 53",
     ),
     PluginOption(
         "leaf", (), str, "PATH|CLASS",
@@ -291,8 +291,8 @@ TABLE = (
     ),
     PluginOption(
         "tracer", None, str, "NAME",
-        "Capture with this tracer, package.module:Class: a subclass of fx.Tracer or of torch.fx.Tracer, or what "
-        "returns one. Example: --fx-tracer mypackage.tracing:BlockTracer",
+        "Capture with this tracer, package.module:Class: a subclass of fx.Tracer or of torch.fx.Tracer, or a function "
+        "that returns a tracer. Example: --fx-tracer mypackage.tracing:BlockTracer",
     ),
     PluginOption(
         "size", "full", _one_of(SIZES), "full|small",
@@ -304,44 +304,44 @@ TABLE = (
     ),
     PluginOption(
         "baseline", None, str, "FILE",
-        "Compare speed-ups with those of an earlier run: its .pytest_fx/last_run.json, or what --benchmark-json wrote. "
-        "Ratios are compared, not seconds. Example: --fx-baseline main.json",
+        "Compare speed-ups with those of an earlier run: its .pytest_fx/last_run.json, or its output of "
+        "--benchmark-json. Ratios are compared, not seconds. Example: --fx-baseline main.json",
     ),
     PluginOption(
         "fail-slower", None, _percentage, "PERCENT",
-        "Fail a timing whose program is shown to take longer by more than this share: than eager, or with "
-        "--fx-baseline than in that run, relative to eager. Example: --fx-baseline main.json --fx-fail-slower 5%%",
+        "Fail a timing with a significant slowdown above this limit: against eager, or with --fx-baseline against "
+        "that run, relative to eager. Example: --fx-baseline main.json --fx-fail-slower 5%%",
     ),
     PluginOption(
         "draw", None, _folder, "DIR",
-        "Write pages to click in into this folder: the program of each model, and for each pass that changes it the "
+        "Write interactive pages into this folder: the program of each model, and for each pass that changes it, the "
         "program before and after, with the errors of its nodes. Example: --fx-draw drawings",
     ),
     PluginOption(
         "report", None, _folder, "DIR",
-        "Write what the run found out into this folder: a page for browsers (index.html), which needs no network, and "
-        "the raw rows (rows.jsonl), with the runs before in the same folder. Example: --fx-report report",
+        "Write the results of the run into this folder: a page for browsers (index.html), which needs no network, and "
+        "the raw rows (rows.jsonl), with the earlier runs in the same folder. Example: --fx-report report",
     ),
     PluginOption(
         "timeout", None, _seconds, "SECONDS",
         "Fail a test of a pass or a model that runs longer, or under --fx-check a pass that takes longer on one "
         "program (default: any time; with --fx-isolate 600, and 60 for a program). Without "
-        "--fx-isolate it is interrupted at its next step of Python, and not while it waits outside of Python. "
+        "--fx-isolate a test is interrupted at its next step of Python, and not while it waits outside of Python. "
         "Example: --fx-timeout 60",
     ),
     PluginOption(
         "memory-limit", None, _positive, "MIB",
-        "With --fx-isolate, fail a test whose process comes to hold so many MiB more than pytest did when it was "
-        "started (default: most of what the machine has left). Example: --fx-isolate --fx-memory-limit 4096",
+        "With --fx-isolate, fail a test whose process holds this many MiB more than pytest did when the process was "
+        "started (default: most of the machine's free memory). Example: --fx-isolate --fx-memory-limit 4096",
     ),
 )  # fmt: skip
 
 SWITCHES = {
     "no-timing": "Take no times, for a faster answer on correctness. Example: --fx-model all --fx-no-timing",
-    "strict": "Fail also what is right with a waiver, what is not judged because nothing was compared, and with "
-    "--fx-baseline a timing that is too noisy to tell whether --fx-fail-slower allows it, or one that it has not, "
-    "and a pass that changes less than in that run. Example: --fx-model all --fx-strict",
-    "require-change": "Fail a pass of --fx-pass that changes nothing in a model, as a fusion that matches no more. "
+    "strict": "Also fail a program that is right only with a waiver, or not judged because nothing was compared. With "
+    "--fx-baseline, also fail a pass that changes less than in that run, and a timing that the baseline lacks, or that "
+    "is too noisy to decide --fx-fail-slower. Example: --fx-model all --fx-strict",
+    "require-change": "Fail a pass of --fx-pass that changes nothing in a model: a fusion that no longer matches, say. "
     "Example: --fx-model resnet50 --fx-pass mypackage.passes:fuse_gelu --fx-require-change",
     "isolate": "Run tests in a child process, which is replaced when one of them ends it, hangs or takes too much "
     "memory: that test fails with the reason, and the others go on. "
@@ -352,13 +352,13 @@ SWITCHES = {
     "estimate": "Show estimated times beside the measured ones, on the CPU: this machine is measured in a quarter of a "
     "minute the first time, and each kernel once for its sizes; both are kept in .pytest_fx. "
     "Example: --fx-model resnet50 --fx-estimate",
-    "inference": "Take passes for such as are for inference: ask for no gradients, and let --fx-check try programs in "
+    "inference": "Judge passes as passes for inference: without gradients, and on random programs (--fx-check) in "
     "evaluation mode alone. Example: --fx-check mypackage.passes:fold_scales --fx-inference",
     "tables-afresh": "Let --fx-tables measure every row again.",
 }
-"""Flags that are given or not, with their help: true or false in the ini file."""
+"""Flags without a value, with their help; true or false in the ini file."""
 OF_RUNS = ("annotate", "baseline", "draw", "isolate", "report", "tables", "tables-afresh")
-"""Flags that a run has once, so that no marker can have them."""
+"""Flags that apply to a whole run, so that no marker can have them."""
 FLAGS = {
     **{option.keyword: option.flag for option in TABLE},
     **{keyword_of(flag): flag for flag in (*SWITCHES, "tables")},

@@ -1,4 +1,4 @@
-"""What the user asks for: by command line, ini file or marker. Imports no torch: pytest reads this at every start."""
+"""Options from the command line, the ini file and markers. Imports no torch: pytest reads this at every start."""
 
 from __future__ import annotations
 
@@ -11,36 +11,36 @@ import pytest
 from pytest_fx.option_table import FLAGS, OF_RUNS, SWITCHES, TABLE, PluginOption, setting_of
 
 WARMUP_ROUNDS = 3
-"""Pairs of calls made before any is measured."""
+"""Number of pairs of calls before the first measured one."""
 WIDEST_INTERVAL = 0.1
-"""Width of the interval of a ratio, relative to the ratio, from which on times are too noisy to tell it."""
+"""Width of a ratio's interval, relative to the ratio, from which on times are too noisy to tell the ratio."""
 TOO_NOISY = "too noisy to tell"
-"""What is said of them."""
+"""Verdict on such times."""
 TIMING_BUDGET = 20.0
-"""Seconds for which pairs are added if nothing is said: nobody would wait for more of each program."""
+"""Seconds for which pairs are added by default: few would wait longer for each program."""
 LONGEST_ISOLATED = 600.0
-"""Seconds that a test may run in a child process if nothing is said: nobody would wait for one that hangs."""
+"""Seconds that a test may run in a child process by default, since a test that hangs must end."""
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What is verified, and how."""
+    """Options of a run or a test: the models and passes to verify, and the methods."""
 
     models: tuple[Any, ...]
     """Models to verify: names of the zoo, ``all``, ``tag:…``, ``package.module:factory``, or factories themselves."""
     passes: tuple[Any, ...]
     """Passes to apply: registered names, ``package.module:callable``, or passes. Empty: all registered that apply."""
     device: str
-    """Where programs run: ``"cpu"`` or ``"cuda"``."""
+    """Device that programs run on: ``"cpu"`` or ``"cuda"``."""
     dtype: str | None
     """The working dtype by name; None for the model's own."""
     batch: tuple[int, ...]
     """Sizes of the batches that models are called with, one after the other. Empty: one sample for models of the zoo,
     the example inputs as they are for others."""
     threads: tuple[int, ...]
-    """Numbers of threads that times are taken with. Answers are compared with the first."""
+    """Numbers of threads in timings. Outputs are compared with the first number."""
     contract: Any | None
-    """What stands in for each pass's own contract, as text or a contract; None for the pass's own."""
+    """Contract that replaces each pass's own, as text or a contract; None for the pass's own."""
     rtol: float | None
     """Relative tolerance of ``close``; None for the contract's own."""
     atol: float | None
@@ -48,86 +48,86 @@ class Options:
     rounds: int
     """Pairs of eager and transformed calls that a timing takes at first."""
     budget: float
-    """Seconds for which pairs are added to a timing that does not decide."""
+    """Seconds for which pairs are added to an undecided timing."""
     timing: bool
-    """Whether times are taken at all."""
+    """False if no times are taken."""
     size: str
     """``"full"``, or ``"small"`` for the small sibling of each zoo model."""
     seed: int
-    """Where the example inputs of zoo models are drawn from."""
+    """Seed of the example inputs of zoo models."""
     leaves: tuple[Any, ...] = ()
     """Modules that are leaves when a model is captured: paths, patterns of paths, names of classes, or classes."""
     tracer: Any | None = None
-    """What captures models, as ``package.module:Class`` or itself; None for the usual."""
+    """Tracer that captures models, as ``package.module:Class`` or a class; None for the default."""
     capture: str = "auto"
-    """The way in which models are captured: ``"symbolic"``, ``"guided"``, ``"export"``, or the first that takes it."""
+    """Capture method: ``"symbolic"``, ``"guided"``, ``"export"``, or ``"auto"``: the first that accepts the model."""
     mode: str | None = None
     """The mode in which models are judged: ``"train"``, ``"eval"`` or ``"both"``; None for evaluation mode, and for
-    passes also that in which a factory gives its model."""
+    passes also the mode of a factory's model."""
     form: str = "auto"
-    """The form of exported programs: ``"functional"``, ``"aten"``, or that in which a pass knows operations."""
+    """The form in which passes get programs, as ``--fx-form`` takes it; ``"auto"`` for the recognized form."""
     checks: tuple[Any, ...] = ()
     """Passes to try on random programs, named as in ``passes``."""
     examples: int | None = None
-    """Random programs for each of them; None for what Hypothesis's settings say."""
+    """Number of random programs for each of ``checks``; None for that of Hypothesis's settings."""
     mutate: int | None = None
-    """Mutants of each of them that are tried; None for none."""
+    """Number of mutants of each of ``checks``; None for none."""
     baseline: str | None = None
-    """The file of an earlier run, as it was given, whose speed-ups are compared with; None for none."""
+    """File of the earlier run whose speed-ups are compared, as typed by the user; None for none."""
     fail_slower: float | None = None
-    """The share by which a program may take longer than in that run; None to fail no timing."""
+    """Largest relative slowdown against that run, or else against eager; None to fail no timing."""
     draw: str | None = None
-    """The folder that drawings are written into, as it was given; None for none."""
+    """Folder for drawings, as typed by the user; None for none."""
     report: str | None = None
-    """The folder that the report is written into, as it was given; None for none."""
+    """Folder for the report, as typed by the user; None for none."""
     annotate: bool = False
-    """Whether failures are reported to a pull request on GitHub."""
+    """True if failures are reported to a pull request on GitHub."""
     error_factor: float | None = None
-    """How many times eager's own error ``close`` allows in the working dtype; None for the contract's own."""
+    """Multiple of eager's own error that ``close`` allows in the working dtype; None for the contract's own."""
     detect: float | None = None
-    """The relative change of all outputs that a comparison has to catch; None for any."""
+    """The relative change of all outputs that a comparison must detect; None for any."""
     isolate: bool = False
-    """Whether tests run in a child process."""
+    """True if tests run in a child process."""
     timeout: float | None = None
     """Seconds that a test of a pass or a model may run; None for any, or under ``isolate`` for
     :data:`LONGEST_ISOLATED`."""
     memory_limit: int | None = None
-    """MiB that a test may need under ``isolate``; None for most of what the machine has left."""
+    """MiB that a test may need under ``isolate``; None for most of the machine's free memory."""
     min_changes: int = 0
-    """Changes that a named pass makes in a model at least."""
+    """Least number of changes that a named pass must make in a model."""
     strict: bool = False
-    """Whether what cannot be told fails as well: a timing that is too noisy, a pass that changes less than before."""
+    """True if undecided results fail as well, such as a noisy timing, or a pass that changes less than before."""
     estimate: bool = False
-    """Whether estimated times stand beside the measured ones."""
+    """True if estimated times are shown beside measured ones."""
     explicit: frozenset[str] = frozenset()
-    """Flags of the options on the command line and in markers. The ini file and ``addopts`` have defaults."""
+    """Flags of the options on the command line and in markers, without those of the ini file and ``addopts``."""
     inference: bool = False
-    """Whether passes are for inference: no gradients are asked for, and random programs are in evaluation mode."""
+    """True if passes are for inference: gradients are not compared, and random programs are in evaluation mode."""
 
     @property
     def used(self) -> bool:
-        """Return whether anything was asked for, so that loading torch is worth its seconds."""
+        """True if a model or pass was named, so that the import of torch is worth its seconds."""
         return bool(self.models or self.passes or self.checks)
 
     @property
     def reports(self) -> bool:
-        """Return whether more is kept of failures than the terminal shows."""
+        """True if failures are recorded in more detail than the terminal shows."""
         return self.report is not None or self.annotate
 
     @property
     def longest(self) -> float | None:
-        """Seconds that a test of a pass or a model may run; None for any."""
+        """Seconds that a test of a pass or a model may run; None for any time."""
         return LONGEST_ISOLATED if self.timeout is None and self.isolate else self.timeout
 
 
 OPTIONS = pytest.StashKey[Options]()
-"""Where a :class:`pytest.Config` keeps the options."""
+"""Key of the options in the stash of a :class:`pytest.Config`."""
 ADDED = pytest.StashKey[list[str]]()
-"""Where it keeps the names of the built-in suites that settings in the ini file add to the user's tests."""
+"""Key of the names of the built-in suites that settings in the ini file add to the user's tests."""
 
 
 def add_options(parser: pytest.Parser) -> None:
-    """Declare the options to pytest: on the command line, and with ``fx_`` and underscores in the ini file."""
+    """Declare the options to pytest: on the command line, and as ``fx_…`` settings of the ini file."""
     group = parser.getgroup("fx", "verify and time transforms of PyTorch programs")
     for option in TABLE:
         if option.repeatable:
@@ -141,16 +141,16 @@ def add_options(parser: pytest.Parser) -> None:
         parser.addini(setting_of(flag), f"Default of --fx-{flag}.", type="bool", default=False)
     group.addoption(
         "--fx-tables", nargs="?", const="all", metavar="NAME[,NAME…]",
-        help="Measure the paper's evaluation, all of it or these tables, and write it into results/. What was measured "
-        "already on this machine with this code is kept. Example: --fx-tables=ir-complexity,fusion",
+        help="Measure the paper's evaluation, all of it or these tables, and write it into results/. Earlier "
+        "measurements on this machine with this code are kept. Example: --fx-tables=ir-complexity,fusion",
     )  # fmt: skip
     parser.addini("fx_tables", "Default of --fx-tables.", default=None)
 
 
 def read_options(config: pytest.Config) -> Options:
-    """Return what was given on the command line of ``config``, or else in its ini file, each name once.
+    """Return the options of the command line of ``config``, or else of its ini file, each name once.
 
-    Raises :class:`pytest.UsageError` for an ini setting that there is not, or that makes no sense.
+    Raises :class:`pytest.UsageError` for an unknown or invalid ini setting.
     """
     _require_settings(config)
     values = {option.name: _read(config, option) for option in TABLE}
@@ -166,31 +166,31 @@ def read_options(config: pytest.Config) -> Options:
 
 
 def _require_settings(config: Any) -> None:
-    """Raise :class:`pytest.UsageError` for a setting that there is not, of which pytest only warns."""
+    """Raise :class:`pytest.UsageError` for an unknown setting; pytest itself only warns."""
     for setting in config._get_unknown_ini_keys():
         if setting.startswith("fx_"):
-            known = [*(option.setting for option in TABLE), *map(setting_of, (*SWITCHES, "tables"))]
+            settings = [*(option.setting for option in TABLE), *map(setting_of, (*SWITCHES, "tables"))]
             raise pytest.UsageError(
-                f"{ini_file(config)} has {setting}, which is not a setting; there are {', '.join(known)}"
+                f"{ini_file(config)} has {setting}, which is not a setting; there are {', '.join(settings)}"
             )
 
 
 def ini_file(config: pytest.Config) -> str:
-    """Return the name of the file that settings are in."""
+    """Return the name of the ini file, or ``"-o"`` if there is none."""
     return "-o" if config.inipath is None else config.inipath.name
 
 
 def origin_of(config: pytest.Config, setting: str) -> str | None:
-    """Return where the value of a setting was written if that is not the command line."""
+    """Return the source of a setting's value for a message; None if it is the command line."""
     return None if config.getoption(setting) is not None else f"{setting} in {ini_file(config)}"
 
 
 def is_set(config: pytest.Config, flag: str) -> bool:
-    """Return whether one of :data:`~pytest_fx.option_table.SWITCHES` is given, or set in the ini file."""
+    """Return whether one of :data:`~pytest_fx.option_table.SWITCHES` is on the command line, or set in the ini file."""
     setting = setting_of(flag)
     try:
         return bool(config.getoption(setting) or config.getini(setting))
-    except (ValueError, pytest.UsageError) as error:  # the second since pytest 9
+    except (ValueError, pytest.UsageError) as error:  # UsageError since pytest 9
         raise pytest.UsageError(f"{setting} in {ini_file(config)} must be true or false: {error}") from None
 
 
@@ -199,17 +199,17 @@ def _is_given(config: pytest.Config, setting: str) -> bool:
 
 
 def _read(config: pytest.Config, option: PluginOption) -> Any:
-    given = config.getoption(option.setting)
-    if given is None:
-        given = config.getini(option.setting)
-        if not given:
+    value = config.getoption(option.setting)
+    if value is None:
+        value = config.getini(option.setting)
+        if not value:
             return option.default
         if not option.repeatable:
             try:
-                return option.parse(given)
+                return option.parse(value)
             except argparse.ArgumentTypeError as error:
                 raise pytest.UsageError(f"{option.setting} in {ini_file(config)} {error}") from None
-    return tuple(dict.fromkeys(given)) if option.repeatable else given
+    return tuple(dict.fromkeys(value)) if option.repeatable else value
 
 
 _KEYWORDS = {option.keyword: option for option in TABLE if option.flag not in OF_RUNS}
@@ -217,11 +217,11 @@ _SWITCHES = {
     "require_change": "min_changes", "no_timing": "timing", "strict": "strict", "estimate": "estimate",
     "inference": "inference",
 }  # fmt: skip
-"""Keywords that are true or false, and the fields of :class:`Options` that they are about."""
+"""Boolean keywords of the marker, with their fields of :class:`Options`."""
 
 
 def options_of(node: pytest.Item | Any) -> Options:
-    """Return the options that hold for one test: those of the run, changed by ``@pytest.mark.fx(…)`` on it.
+    """Return the options of one test: the options of the run, changed by its markers ``@pytest.mark.fx(…)``.
 
     A marker nearer to the test wins. Raises :class:`pytest.UsageError` for a positional argument, for a keyword that is
     not an option, and for a value that the command line would refuse.
@@ -236,12 +236,12 @@ def options_of(node: pytest.Item | Any) -> Options:
             )
         for name in marker.kwargs:
             if name not in _KEYWORDS and name not in _SWITCHES:
-                known = ", ".join([*_KEYWORDS, *_SWITCHES])
-                raise pytest.UsageError(f"{node.nodeid}: the marker fx has no keyword {name!r}; it has {known}")
+                keywords = ", ".join([*_KEYWORDS, *_SWITCHES])
+                raise pytest.UsageError(f"{node.nodeid}: the marker fx has no keyword {name!r}; it has {keywords}")
         try:
             explicit = options.explicit.union(FLAGS[name] for name in marker.kwargs)
             values = dict(_as_given(name, value) for name, value in marker.kwargs.items())
-            if "rounds" in marker.kwargs:  # exactly so many
+            if "rounds" in marker.kwargs:  # exactly this number
                 values.setdefault("budget", 0.0)
             if values.get("budget", 0.0) is None:
                 values["budget"] = TIMING_BUDGET
@@ -252,7 +252,7 @@ def options_of(node: pytest.Item | Any) -> Options:
 
 
 def _as_given(name: str, value: Any) -> tuple[str, Any]:
-    """The field that a marker's keyword is about, and its value, read as the command line reads it."""
+    """Return the field of a marker's keyword, and its value, parsed as on the command line."""
     try:
         if name in _KEYWORDS:
             return _KEYWORDS[name].name, _KEYWORDS[name].read(value)

@@ -1,20 +1,20 @@
 """The hooks that make pytest verify PyTorch programs. They start without torch and load the rest when needed.
 
-What happens to one test, in order:
+The steps of one test, in order:
 
-1. ``pytest_generate_tests`` makes one test of it for each model, pass and other option that was named for its fixtures;
+1. ``pytest_generate_tests`` makes a test for each model, pass and other value of the options of its fixtures.
    ``pytest_collection_modifyitems`` skips combinations that a pass or a hook vetoes, and puts timings into one group.
-2. ``pytest_runtest_protocol`` is around all that follows. A timing waits here for its turn beside pytest-xdist. It is
-   the outermost, since what a time limit interrupts can only be put back where no signal comes any more.
+2. ``pytest_runtest_protocol`` wraps the following steps. Under pytest-xdist, a timing waits here for its turn. The
+   process is restored after an interrupted test in this outermost wrapper, where no signal can arrive any more.
    With ``--fx-isolate`` the plugin :mod:`~pytest_fx.isolation.isolated_tests` runs the next steps in a child process.
 3. ``pytest_runtest_setup`` skips the test if its model could not be made before: that is one failure, not fifty.
-4. ``pytest_fixture_setup`` is around each fixture: ``fx_model`` loads the model, ``fx_traced`` captures it,
-   ``fx_transformed`` applies the pass. Those of this plugin leave the process as it was.
-5. ``pytest_runtest_call`` is around the test itself, which compares by ``fx_equal`` and times by ``fx_timing``; what it
-   changed of the process is put back before its fixtures are torn down.
-6. ``pytest_runtest_makereport`` makes a report of each of the phases, with the user's frames alone. Rows of the tables
-   travel in the report, since the process that prints them may be another one.
-7. ``pytest_runtest_logreport``, in that process, stores what a worker measured; ``pytest_terminal_summary`` prints it.
+4. ``pytest_fixture_setup`` wraps each fixture: ``fx_model`` loads the model, ``fx_traced`` captures it,
+   ``fx_transformed`` applies the pass. The plugin's fixtures leave the process unchanged.
+5. ``pytest_runtest_call`` wraps the test itself, which compares by ``fx_equal`` and times by ``fx_timing``. Its changes
+   of the process are undone before its fixtures are torn down.
+6. ``pytest_runtest_makereport`` makes a report of each phase, with the user's frames alone. The report carries the rows
+   of the tables, since another process may print them.
+7. ``pytest_runtest_logreport`` stores a worker's measurements in that process; ``pytest_terminal_summary`` prints them.
 """
 
 from __future__ import annotations
@@ -99,9 +99,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
-    """Look for ``conftest.py`` where a run of the built-in suite does, also if tests of it are named one by one."""
-    given: argparse.Namespace = early_config.known_args_namespace
-    given.file_or_dir = [name for name in given.file_or_dir if tests_by_name([name]) == [name]]
+    """Search ``conftest.py`` in the same folders, whether the built-in suite or its single tests are run."""
+    arguments: argparse.Namespace = early_config.known_args_namespace
+    arguments.file_or_dir = [name for name in arguments.file_or_dir if tests_by_name([name]) == [name]]
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -123,23 +123,23 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _choose_suites(config: pytest.Config) -> None:
-    """Check names, and run the suites that are asked for: alone by options, by ini settings after the user's tests."""
-    asked: argparse.Namespace = config.option
+    """Check names, and run the selected suites: alone if options select them, else after the user's tests."""
+    arguments: argparse.Namespace = config.option
     options = config.stash[OPTIONS]
-    given = {SUITE_NAME: asked.fx_model, LAWS_NAME: asked.fx_check, TABLES_NAME: asked.fx_tables}
-    by_options = [name for name, value in given.items() if value]
+    values = {SUITE_NAME: arguments.fx_model, LAWS_NAME: arguments.fx_check, TABLES_NAME: arguments.fx_tables}
+    by_options = [name for name, value in values.items() if value]
     by_settings = distribution.suites_added(config)
     if not by_options and not has_paths(config):
-        asked.fx_tables = config.getini("fx_tables") or None
-        settings = {SUITE_NAME: options.models, LAWS_NAME: options.checks, TABLES_NAME: asked.fx_tables}
+        arguments.fx_tables = config.getini("fx_tables") or None
+        settings = {SUITE_NAME: options.models, LAWS_NAME: options.checks, TABLES_NAME: arguments.fx_tables}
         by_settings = [name for name, value in settings.items() if value]
-    if by_options or asked.fx_pass or (options.used and by_settings):
-        # The import costs what torch's does, so else settings in the ini file wait for a test that uses them.
+    if by_options or arguments.fx_pass or (options.used and by_settings):
+        # This imports torch, so settings in the ini file are otherwise checked only for a test that uses them.
         load("pytest_fx.loading").check_names(config)
-    if asked.fx_tables is not None:
+    if arguments.fx_tables is not None:
         afresh = is_set(config, "tables-afresh")
         where = f"fx_tables in {ini_file(config)}: " if by_settings else ""
-        load("pytest_fx.tables.tables_run").prepare(config, asked.fx_tables, afresh, where)
+        load("pytest_fx.tables.tables_run").prepare(config, arguments.fx_tables, afresh, where)
     if by_options:
         choose_suites(config, by_options)
     config.stash[ADDED] = by_settings
@@ -147,7 +147,7 @@ def _choose_suites(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """Open the line that shows how far a run is, before workers of pytest-xdist are started."""
+    """Open the progress line before workers of pytest-xdist are started."""
     open_progress(session.config)
 
 
@@ -158,7 +158,7 @@ def pytest_collection(session: pytest.Session) -> None:
 
 
 def pytest_report_header(config: pytest.Config) -> str | None:
-    """Say what is verified and how it is timed."""
+    """Describe the verified models and passes, and the threads of timings."""
     options = config.stash[OPTIONS]
     if not options.models:
         return None
@@ -169,20 +169,20 @@ def pytest_report_header(config: pytest.Config) -> str | None:
 
 
 def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> pytest.Module | None:
-    """Collect the built-in suite whatever names the user's configuration reserves for tests."""
+    """Collect the built-in suite, whatever file names the user's configuration collects."""
     return suite_module(module_path, parent)
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_make_collect_report(collector: pytest.Collector) -> Generator[None, Any, Any]:
-    """Collect the built-in suites that the ini file asks for."""
+    """Collect the built-in suites that the ini file selects."""
     report = yield
     add_suites(collector, report)
     return report
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run a test that asks for ``fx_model`` or ``fx_pass`` once for each that was named."""
+    """Run a test that uses ``fx_model`` or ``fx_pass`` once for each named model or pass."""
     parametrize_from_options(metafunc)
 
 
@@ -192,7 +192,7 @@ def pytest_collection_modifyitems(
 ) -> Generator[None, Any, Any]:
     """Refuse options that act on no test, and skip vetoed combinations.
 
-    Let ``--benchmark-only`` and ``--benchmark-skip`` see timings as benchmarks.
+    Present timings as benchmarks to ``--benchmark-only`` and ``--benchmark-skip``.
     """
     require_effects(session, items)
     skip_vetoed(items)
@@ -202,14 +202,14 @@ def pytest_collection_modifyitems(
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection_finish(session: pytest.Session) -> Generator[None, Any, Any]:
-    """Let a controller see which tests are timings."""
+    """Report to a controller of pytest-xdist which tests are timings."""
     with distribution.collection_reported(session):
         return (yield)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, Any, Any]:
-    """Keep timings in workers away from other work, and put back what an interrupted test could not."""
+    """Keep timings in workers apart from other work, and undo changes of the process by an interrupted test."""
     progress_of(item.config).test = item.nodeid
     with distribution.turn_of(item), interrupted_finished():
         return (yield)
@@ -219,27 +219,27 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, Any, Any]:
 def pytest_fixture_setup(
     fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest
 ) -> Generator[None, Any, Any]:
-    """Let no fixture of the plugin change the process."""
+    """Undo changes of the process by a fixture of the plugin."""
     with isolated_set_up(fixturedef, request.node, __all__):
         return (yield)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
-    """Let no test that uses a fixture of the plugin change the process for the next one, whatever ends it."""
+    """Undo changes of the process by a test that uses a fixture of the plugin, however the test ends."""
     with isolated_test(item, __all__):
         return (yield)
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Let a model that cannot be made fail once."""
+    """Skip the test if its model could not be made, and an earlier test has failed for it."""
     skip_if_told(item)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
-    """Show the user's frames alone, unless all are asked for."""
+    """Show only the user's frames, unless ``--full-trace`` is given."""
     if call.excinfo is not None and not item.config.option.fulltrace:
         show_the_users(call.excinfo)
     report = yield
@@ -251,7 +251,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_logreport(report: Any) -> None:
-    """Write what a worker measured, and let other reports have plain facts."""
+    """Store a worker's measurements, and give other reports plain values."""
     flatten_properties(report)
     worker = getattr(report, "node", None)
     if worker is not None and records_on(report):
@@ -262,19 +262,19 @@ def pytest_runtest_logreport(report: Any) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
-    """Give a worker of pytest-xdist what only the controller knows."""
+    """Send a worker of pytest-xdist the information that only the controller has."""
     distribution.instruct(node.config, node.workerinput)
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_handlecrashitem(crashitem: str, report: pytest.TestReport, sched: Any) -> None:
-    """Say what a worker of pytest-xdist did that has ended in a test."""
+    """Explain in the report how a worker of pytest-xdist ended during a test."""
     explain_crash(crashitem, report, sched.config.rootpath)
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Keep all timings for one worker, where pytest-xdist would deal them out one by one."""
+    """Schedule all timings on one worker; pytest-xdist would distribute them one by one."""
     if not distribution.timings_last(config):
         return None
     return load("pytest_fx.parallel.scheduling").TimingsLast(config, log)
@@ -282,7 +282,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_benchmark_update_machine_info(config: pytest.Config, machine_info: dict[str, Any]) -> None:
-    """Add to pytest-benchmark's record what a timing of PyTorch depends on; it has the commit elsewhere."""
+    """Add the conditions of a PyTorch timing to pytest-benchmark's record, which already has the commit."""
     if config.stash[OPTIONS].used:
         machine = load("pytest_fx.records.records").describe_machine()
         machine_info["fx"] = {name: value for name, value in machine.items() if name != "commit"}
@@ -290,13 +290,13 @@ def pytest_benchmark_update_machine_info(config: pytest.Config, machine_info: di
 
 @pytest.hookimpl(trylast=True)
 def pytest_fx_contract(contract: Any, options: Options) -> Any:
-    """Hold a pass to what the command line says, or else to its own contract."""
+    """Return the contract of the command line, or else the pass's own."""
     return load("pytest_fx.loading").chosen_contract(options, contract)
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_fx_summary_columns(config: pytest.Config) -> Sequence[Any]:
-    """The columns of the plugin itself."""
+    """Return the plugin's own columns."""
     return COLUMNS if config.stash[BASELINE] is None else (*COLUMNS, CHANGE)
 
 
@@ -304,7 +304,7 @@ def pytest_fx_summary_columns(config: pytest.Config) -> Sequence[Any]:
 def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, config: pytest.Config
 ) -> Generator[None, Any, Any]:
-    """Print the table of what each pass did, below those of other plugins."""
+    """Print the table of the results of passes, below the summaries of other plugins."""
     with table_left_out(config):
         result = yield
     write_summary(terminalreporter, config.stash[OPTIONS])
@@ -321,7 +321,7 @@ def pytest_terminal_summary(
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int | pytest.ExitCode) -> None:
-    """Write the evaluation's documents, also when the run was interrupted."""
+    """Write the evaluation's documents, even if the run was interrupted."""
     config = session.config
     if exitstatus == pytest.ExitCode.INTERRUPTED and (
         config.stash[OPTIONS].used or config.option.fx_tables is not None

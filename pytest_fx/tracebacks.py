@@ -1,4 +1,4 @@
-"""The frames that a failure shows: those of the user's code, not those of the harness between them."""
+"""Tracebacks that show the frames of the user's code, without those of the harness."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ _OURS = (
 )
 
 _RUNNER = tuple(str(Path(str(module.__file__)).parent) + os.sep for module in (_pytest, pluggy))
-"""What calls tests: pytest itself leaves it out where something else is left."""
+"""Folders of the test runner, whose frames pytest itself hides if other frames remain."""
 _LIBRARY = sysconfig.get_path("stdlib") + os.sep
-"""Python's own library, and below it what is installed."""
+"""Folder of Python's standard library and, below it, of installed packages."""
 
 
 def show_the_users(excinfo: pytest.ExceptionInfo[BaseException]) -> None:
-    """Leave out the frames of the harness, in the error and in its causes.
+    """Remove the frames of the harness from the error and its causes.
 
-    They stay where nothing else explains the error: one that is not the harness's own, though raised inside of it.
+    The frames stay if nothing else explains the error: if it is raised inside the harness, but is not one of its own.
     """
     if isinstance(excinfo.value, (pytest.skip.Exception, pytest.fail.Exception)) or not _is_explained(excinfo.value):
         return
@@ -45,16 +45,19 @@ def show_the_users(excinfo: pytest.ExceptionInfo[BaseException]) -> None:
 
 
 def forget_ours(error: BaseException) -> None:
-    """Let go of what frames of ours hold, such as models: pytest keeps the last error with its traceback."""
+    """Clear the local variables of our frames, such as models: pytest keeps the last error with its traceback."""
     for cause in _chain(error):
         for frame, _ in traceback.walk_tb(cause.__traceback__):
             if frame.f_code.co_filename.startswith(_OURS):
-                with contextlib.suppress(RuntimeError):  # it still runs
+                with contextlib.suppress(RuntimeError):  # the frame is still running
                     frame.clear()
 
 
 def users_line(error: BaseException, or_torchs: bool = True) -> str | None:
-    """Return where the user's code was when ``error`` was raised, or else a library's, or torch's if that will do."""
+    """Return the innermost line of the user's code in the traceback, or else of a library.
+
+    A line of torch is the last resort, and only if ``or_torchs``; None if no line remains.
+    """
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(_OURS)]
     others = [frame for frame in frames if not frame.filename.startswith(_torchs())]
     users = [frame for frame in others if not _is_installed(frame.filename)]
@@ -63,7 +66,7 @@ def users_line(error: BaseException, or_torchs: bool = True) -> str | None:
 
 
 def line_of_import(error: BaseException) -> str | None:
-    """Return the line of a module at which its import failed, the user's rather than a library's."""
+    """Return the line at which the import of a module failed; a line of the user's code before one of a library."""
     if isinstance(error, SyntaxError) and error.filename is not None:
         return f"{error.filename}:{error.lineno}:  {(error.text or '').strip()}"
     ignored = (*_OURS, "<", str(Path(importlib.util.__file__).parent) + os.sep)
@@ -74,19 +77,19 @@ def line_of_import(error: BaseException) -> str | None:
 
 
 def _is_installed(file: str) -> bool:
-    """Return whether a file is Python's own, or was installed beside it."""
+    """Return whether a file belongs to Python or to an installed package."""
     return f"{os.sep}site-packages{os.sep}" in file or file.startswith((_LIBRARY, "<frozen"))
 
 
 def users_place(frames: Iterable[tuple[str, int, str]]) -> str | None:
-    """Return the first place in the user's code: of ``(file, line, function)`` frames, the innermost first."""
+    """Return the first place in the user's code among frames ``(file, line, function)``, the innermost first."""
     others = (*_OURS, *_RUNNER, *_torchs(), _LIBRARY, "<")
     return next((_format_frame(*frame) for frame in frames if not frame[0].startswith(others)), None)
 
 
 @functools.cache
 def _torchs() -> tuple[str, ...]:
-    """Return where torch lies, which need not be imported."""
+    """Return the folders of torch, without importing it."""
     spec = importlib.util.find_spec("torch")
     return tuple(place + os.sep for place in (spec and spec.submodule_search_locations) or ())
 
@@ -96,16 +99,16 @@ def _format_frame(file: str, line: int, function: str) -> str:
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    seen: set[int] = set()
+    visited: set[int] = set()
     current: BaseException | None = error
-    while current is not None and id(current) not in seen:
-        seen.add(id(current))
+    while current is not None and id(current) not in visited:
+        visited.add(id(current))
         yield current
         current = current.__cause__ or (None if current.__suppress_context__ else current.__context__)
 
 
 def _is_explained(error: BaseException) -> bool:
-    """Return whether the error says itself what is wrong, or the user's code raised it."""
+    """Return whether the error is one of ours, with its own explanation, or was raised outside of our code."""
     errors = sys.modules.get("fx.errors")
     if errors is not None and isinstance(error, errors.FxError):
         return True
@@ -113,10 +116,10 @@ def _is_explained(error: BaseException) -> bool:
     return bool(frames) and not frames[-1].filename.startswith(_OURS)
 
 
-def _without_ours(found: TracebackType | None) -> TracebackType | None:
-    if found is None:
+def _without_ours(entry: TracebackType | None) -> TracebackType | None:
+    if entry is None:
         return None
-    inner = _without_ours(found.tb_next)
-    if found.tb_frame.f_code.co_filename.startswith(_OURS):
+    inner = _without_ours(entry.tb_next)
+    if entry.tb_frame.f_code.co_filename.startswith(_OURS):
         return inner
-    return TracebackType(inner, found.tb_frame, found.tb_lasti, found.tb_lineno)
+    return TracebackType(inner, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)

@@ -67,7 +67,7 @@ def test_a_file_in_the_place_of_a_folder_is_refused(pytester, option):
     for folder in ("notes", "notes/pages"):
         result = pytester.runpytest("--fx-model", "mlp", f"--fx-{option}", folder)
         assert result.ret == pytest.ExitCode.USAGE_ERROR
-        result.stderr.fnmatch_lines(f"*--fx-{option}: must be a folder that is there or can be made: *notes is a file")
+        result.stderr.fnmatch_lines(f"*--fx-{option}: must be a folder that exists or can be made: *notes is a file")
 
 
 @pytest.mark.parametrize("keyword", ["baseline", "draw", "report"])

@@ -1,1 +1,1 @@
-"""One way to hold what is judged, to apply a transform to it, to run both, and to compare what they do."""
+"""Holding a subject, applying a transform to it, running both, and comparing their results."""

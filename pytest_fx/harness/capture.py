@@ -1,4 +1,4 @@
-"""How the plugin turns modules into programs. The one place that names the capture library."""
+"""Capture of modules as programs. The plugin chooses the capture library here and nowhere else."""
 
 from __future__ import annotations
 
@@ -32,44 +32,44 @@ GraphModule = library.GraphModule
 
 
 class LeaflessTracer(library.Tracer):
-    """Captures through the modules of ``torch.nn`` as well, down to the functions that they call."""
+    """A tracer without leaf modules: it traces through ``torch.nn``, down to the functions called there."""
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
-        """Keep no module whole."""
+        """Return False: no module is a leaf."""
         return False
 
 
 @dataclass(frozen=True, slots=True)
 class Tracing:
-    """What is asked for beside the usual way to capture a model."""
+    """Options for capturing a model."""
 
     leaves: tuple[str | type[nn.Module], ...] = ()
-    """Modules that are leaves: paths, or patterns of them; names of classes, or classes."""
+    """Additional leaf modules: paths or patterns of paths, names of classes, or classes."""
     tracer: Callable[[], Any] | None = None
-    """Makes the tracer, ours or one of torch.fx; None for the usual."""
+    """A function that makes the tracer, ours or one of torch.fx; None for the default tracer."""
     how: str = "symbolic"
-    """The way in, one of :data:`fx.interop.capturing.WAYS`, or ``"auto"`` for the first that takes the model."""
+    """The method, one of :data:`fx.interop.capturing.WAYS`, or ``"auto"`` for the first that captures the model."""
 
     form: str = "auto"
-    """What ``--fx-form`` says: one of :data:`fx.canonical.forms.FORMS` decides on that of exported programs; any other
-    leaves it to the pass."""
+    """The value of ``--fx-form``. One of :data:`fx.canonical.forms.FORMS` sets the form of exported programs; with any
+    other value, the pass determines it."""
 
     def form_for(self, pass_: Any) -> Form:
-        """The form in which a pass gets an exported program; what is not a pass, as None, gets functions."""
+        """Return the form of an exported program for ``pass_``; functional for None and others that are no pass."""
         if self.form in FORMS:
             return self.form  # type: ignore[return-value]  it is one of them
         if isinstance(pass_, PassPipeline):
-            forms = {self.form_for(one) for one in pass_.passes}
+            forms = {self.form_for(part) for part in pass_.passes}
             return "aten" if forms == {"aten"} else "functional"
         return (pass_.form if isinstance(pass_, AdaptedPass) else form_of(pass_)) or "functional"
 
     @property
     def is_usual(self) -> bool:
-        """Return whether nothing is asked of symbolic tracing."""
+        """True if symbolic tracing uses the default tracer and the default leaves."""
         return not self.leaves and self.tracer is None
 
     def keeps(self, leaf: str | type[nn.Module], module: nn.Module, path: str) -> bool:
-        """Return whether ``leaf`` is a name of ``module``, which is at ``path``."""
+        """Return whether ``leaf`` selects ``module``, whose path is ``path``."""
         if isinstance(leaf, type):
             return isinstance(module, leaf)
         kinds = type(module).__mro__
@@ -81,13 +81,13 @@ class Tracing:
         tracer = library.Tracer() if self.tracer is None else self.tracer()
         is_leaf = tracer.is_leaf_module
 
-        def is_kept(m: nn.Module, module_qualified_name: str) -> bool:
+        def is_leaf_module(m: nn.Module, module_qualified_name: str) -> bool:
             if any(self.keeps(leaf, m, module_qualified_name) for leaf in self.leaves):
                 return True
             return is_leaf(m, module_qualified_name) and not (leafless and type(m).__module__.startswith("torch.nn."))
 
-        tracer.is_leaf_module = is_kept
-        if isinstance(tracer, torch.fx.Tracer):  # whose optional inputs are given, and whose mark is another one
+        tracer.is_leaf_module = is_leaf_module
+        if isinstance(tracer, torch.fx.Tracer):  # it does not know our PH; arguments that it does not get are inputs
             concrete_args = {name: value for name, value in (concrete_args or {}).items() if value is not library.PH}
         graph = tracer.trace(module, concrete_args or None)
         if isinstance(graph, torch.fx.Graph):
@@ -96,42 +96,42 @@ class Tracing:
 
 
 USUAL = Tracing()
-"""Nothing."""
+"""The default options."""
 
 
 def capture(
     module: nn.Module, arguments: Arguments | None = None, tracing: Tracing = USUAL, *, guided: bool = False
 ) -> GraphModule:
-    """Return the program of ``module``, with which it shares parameters and buffers.
+    """Return the program of ``module``; the two share parameters and buffers.
 
-    Parameters of ``forward`` that ``arguments`` leave to their defaults are captured as those: a program for an
-    optional argument that nobody gives would compute with it all the same. With ``guided``, ``arguments`` also answer
-    what the model asks of shapes and dtypes.
+    Parameters of ``forward`` that ``arguments`` omit are replaced by their defaults: as inputs, the program would
+    compute with optional arguments that no call passes. With ``guided``, the shapes and dtypes of ``arguments`` also
+    decide what depends on them.
     """
     if guided and arguments is not None:
         examples = example_inputs(module, arguments.args, arguments.kwargs)
         return library.symbolic_trace(module, example_inputs=examples)
-    left = _defaults_left(module, arguments)
-    return library.symbolic_trace(module, left) if tracing.is_usual else tracing.trace(module, left, leafless=False)
+    fixed = _defaults_left(module, arguments)
+    return library.symbolic_trace(module, fixed) if tracing.is_usual else tracing.trace(module, fixed, leafless=False)
 
 
 class Captures:
-    """The captures of one model: all in the way that took it first; exports are kept, by dtype and form of inputs."""
+    """The captures of one model, all by the method that worked first. Exports are cached by dtype and input form."""
 
     def __init__(self, note: str | None = None) -> None:
-        """Know nothing of the model yet but what was changed in it to be captured, if anything."""
+        """Start without a capture. ``note`` describes a change made to the model so that it can be captured."""
         self._note = note
         self.record: CaptureRecord | None = None
-        """The way that took it; None before the first capture."""
+        """The method that worked; None before the first capture."""
         self._exports: dict[str, ExportedModel] = {}
 
     def capture(
         self, module: nn.Module, arguments: Arguments | None, tracing: Tracing, pass_: Any = None
     ) -> GraphModule:
-        """Return the program of ``module``, a copy of the model, with which it shares parameters and buffers.
+        """Return the program of ``module``, a copy of the model; the two share parameters and buffers.
 
-        An exported one is in the form in which ``pass_`` knows operations. Raises ``CaptureError`` where no way takes
-        the model, or what symbolic tracing raises where that alone is asked for.
+        An exported program is in the form that ``pass_`` expects. Raises ``CaptureError`` if every method fails, or
+        the error of symbolic tracing if that is the only method requested.
         """
 
         def symbolic() -> Captured:
@@ -142,8 +142,8 @@ class Captures:
 
         def exported() -> Captured:
             call = arguments or Arguments()
-            key = repr((torch.get_default_dtype(), call.form))  # in float64 indices are what they were
-            if key not in self._exports:  # which takes seconds
+            key = repr((torch.get_default_dtype(), call.form))  # integer inputs have the same form in float64
+            if key not in self._exports:  # an export takes seconds
                 self._exports[key] = export_model(module, call.args, call.kwargs)
             program = self._exports[key].program_for(module, tracing.form_for(pass_))
             program.meta[FIXED] = tracing.form in FORMS
@@ -156,12 +156,12 @@ class Captures:
         return program
 
     def close(self) -> None:
-        """Let go of what was exported."""
+        """Free the exports."""
         self._exports.clear()
 
 
 def leave_out_caches(module: nn.Module) -> str | None:
-    """Let ``module``, a copy of a model, return no cache, with which no output is compared; return a note of that."""
+    """Make ``module``, a copy of a model, return no cache, which is never compared; return a note of this change."""
     settings = settings_with_cache(module)
     for config in settings:
         config.use_cache = False
@@ -171,9 +171,9 @@ def leave_out_caches(module: nn.Module) -> str | None:
 def capture_without_leaves(
     module: nn.Module, arguments: Arguments | None = None, tracing: Tracing = USUAL
 ) -> GraphModule:
-    """Return the program of ``module`` in functions only, but for what is asked to be a leaf.
+    """Return the program of ``module`` in functions only, except for the leaves that ``tracing`` adds.
 
-    Raises ``TraceError`` where a module branches on values.
+    Raises ``TraceError`` if a module branches on values.
     """
     if not tracing.is_usual:
         return tracing.trace(module, _defaults_left(module, arguments), leafless=True)
@@ -182,5 +182,5 @@ def capture_without_leaves(
 
 
 def _defaults_left(module: nn.Module, arguments: Arguments | None) -> dict[str, Any] | None:
-    """Return the parameters that a call with ``arguments`` does not give, with their defaults."""
+    """Return the parameters of ``forward`` that ``arguments`` omit, with their defaults."""
     return None if arguments is None else defaults_left(module, arguments.args, arguments.kwargs)

@@ -1,4 +1,4 @@
-"""Holding outputs to the contract of a pass: ``exact``, ``close`` or ``approximate`` (:mod:`fx.passes.contract`)."""
+"""Checks of outputs against the contract of a pass: exact, close or approximate (:mod:`fx.passes.contract`)."""
 
 from __future__ import annotations
 
@@ -15,59 +15,58 @@ from pytest_fx.harness.snapshot import same_tensor
 from pytest_fx.harness.tolerances import ERROR_FLOOR_ULPS, FAR_OUTSIDE
 
 CONTINUED = "\n" + " " * 9
-"""What stands between the lines of one part of a message."""
+"""The separator of lines within one part of a message."""
 
 
 @dataclass(frozen=True, slots=True)
 class RoundingBound:
-    """A tensor in the working dtype, and what error each of its elements may have."""
+    """A tensor in the working dtype, with the error that each of its elements may have."""
 
     leaf: Leaf
-    """The program's beside eager's in float64."""
+    """The program's tensor beside eager's in float64."""
     eager: Leaf
-    """Eager's own beside that."""
+    """Eager's tensor in the working dtype beside eager's in float64."""
     limits: torch.Tensor
     """The error that each element may have."""
     eager_error: float
-    """The largest rounding error that eager makes itself in tensors at this place."""
+    """The largest rounding error of eager itself, over all tensors at this place in the output."""
 
     tolerances: tuple[float, float]
-    """Those of the contract, ``rtol`` and ``atol``, that hold here."""
+    """The contract's ``rtol`` and ``atol`` for the dtype of this tensor."""
 
     def promise(self, contract: Close, difference: Difference) -> str:
-        """Say why an element may be off by the limit of ``difference``."""
+        """Return a clause that explains the limit of ``difference``."""
         limit, times = difference.limit, contract.error_factor
         if limit == times * self.eager_error:
-            own = f"{times:g} times the largest error that eager makes itself, {self.eager_error:.2g}"
-            return f"close allows {limit:.2g}, {own}"
+            return f"close allows {limit:.2g}, {times:g} times eager's own largest error, {self.eager_error:.2g}"
         if limit == _floor(self.leaf.actual.dtype, self.leaf.scale):
             return f"close allows {limit:.2g}, {ERROR_FLOOR_ULPS} ulp of the largest element"
         if limit == float(self.leaf.limits(*self.tolerances)[difference.index]):
             return f"{contract} allows {limit:.2g} there"
-        return f"close allows {limit:.2g} there, as far as eager's own is off or moves by rounding"
+        return f"close allows {limit:.2g} there, for eager's own error and its sensitivity to rounding"
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Answers of a program beside those of eager, and what to call both in a message."""
+    """Outputs of a program beside those of eager, and the names of both for messages."""
 
     model: str
     """The model's name."""
     program: str
-    """The name of the pass, or of what else made the program."""
+    """The name of the pass, or of whatever made the program."""
     eager: Sequence[Any]
     """Eager's outputs in the working dtype, one for each input set."""
     actual: Sequence[Any]
     """The program's outputs in the working dtype."""
     eager64: Sequence[Any]
-    """Eager's outputs in float64, at least for the first input sets; for all, unless the others are :func:`near`."""
+    """Eager's outputs in float64: for all input sets, or for the first ones if :func:`near` holds for the others."""
     actual64: Sequence[Any] | None = None
-    """The program's outputs for these in float64, if it can be had in float64."""
+    """The program's outputs in float64 for the same input sets; None if it has no float64 version."""
     whose: str = "output"
-    """What the tensors that are compared are: an ``output``, or an ``input`` or a ``buffer`` that was written to."""
+    """The kind of the compared tensors: ``output``, or ``input`` or ``buffer`` for those that were written to."""
     deviations: Callable[[bool], Sequence[torch.Tensor]] | None = None
-    """How far each element of eager's outputs moves, in float64 if it is given True, when eager's values are perturbed
-    in their last bits; None if it is not known (:mod:`pytest_fx.laws.conditioning`)."""
+    """A function that returns how far each element of eager's outputs moves when eager's values are perturbed in their
+    last bits, in float64 if its argument is True; None if that is unknown (:mod:`pytest_fx.laws.conditioning`)."""
 
     def require(self, contract: Contract) -> None:
         """Raise :class:`ContractViolation` unless the outputs keep ``contract``."""
@@ -108,7 +107,7 @@ class Comparison:
         self._require_error_like_eager(contract)
 
     def require_sqnr(self, sqnr_db: float) -> None:
-        """Raise :class:`ContractViolation` unless each output has ``sqnr_db`` decibels of signal over noise."""
+        """Raise :class:`ContractViolation` if the signal-to-noise ratio of an output is below ``sqnr_db`` decibels."""
         __tracebackhide__ = True
         for path, ratio in self.sqnr_db().items():
             if not ratio >= sqnr_db:
@@ -132,27 +131,28 @@ class Comparison:
         return {path: decibels(*map(sum, zip(*power, strict=True))) for path, power in powers.items()}
 
     def noisy_outputs(self) -> dict[str, list[Leaf]]:
-        """Return the floating-point tensors at each place, beside the best reference that there is.
+        """Return the floating-point tensors at each place of the output, beside the best available reference.
 
-        That is eager's own tensor where the program's equals it: an output that is kept keeps every ratio.
+        The reference is eager's tensor in the working dtype if the program's equals it: an unchanged output then
+        satisfies any ratio.
         """
-        found: dict[str, list[Leaf]] = {}
+        outputs: dict[str, list[Leaf]] = {}
         for best, own in zip(self._against_best(self.actual), self._leaves(self.eager, self.actual), strict=True):
             if own.is_float:
                 is_kept = same_tensor(own.expected, own.actual)
-                found.setdefault(own.path, []).append(own if is_kept else best)
-        return found
+                outputs.setdefault(own.path, []).append(own if is_kept else best)
+        return outputs
 
     def float_leaves(self, expected: Sequence[Any], actual: Sequence[Any]) -> list[Leaf]:
         """Return the floating-point tensors of outputs side by side."""
         return [leaf for leaf in self._leaves(expected, actual) if leaf.actual.is_floating_point()]
 
     def largest_error(self) -> float:
-        """Return the largest error of the program in the working dtype against eager in float64, where that ran."""
+        """Return the largest error of the program in the working dtype against eager in float64, where it was run."""
         return _largest_of(self._against_float64(self.actual))
 
     def bound_of_largest_error(self, contract: Close) -> float:
-        """Return what the element with the largest error may be off in the working dtype."""
+        """Return the limit on the largest error in the working dtype: that of the element that has this error."""
         bounds = [
             bound for bound in self.rounding_bounds(contract) if bound.leaf.errors.numel() and bound.leaf.is_float
         ]
@@ -170,7 +170,10 @@ class Comparison:
         return _largest_of(self._leaves(self.eager64, self.actual64))
 
     def _leaves_in_float64(self, contract: Close) -> list[Leaf]:
-        """Return the leaves of outputs in float64, where a program may return another dtype than in its own."""
+        """Return the leaves of the float64 outputs side by side.
+
+        If they do not match, such as in dtype, an error in the working dtype is raised first.
+        """
         __tracebackhide__ = True
         assert self.actual64 is not None
         try:
@@ -187,17 +190,17 @@ class Comparison:
                 limits = torch.maximum(limits, bound.eager.errors + self._deviation(position, leaf, float64=False))
             difference = worst_difference(leaf, errors > limits, errors, limits)
             if difference is not None:
-                own = bound.eager.actual[difference.index].item()
-                value = f"eager {own!r}, transformed {difference.actual!r}"
-                if own != difference.expected:
+                eager_value = bound.eager.actual[difference.index].item()
+                value = f"eager {eager_value!r}, transformed {difference.actual!r}"
+                if eager_value != difference.expected:
                     value += f"\neager in float64 {difference.expected!r}"
                 raise self._violation(difference, bound.promise(contract, difference), value, "rounding")
 
     def rounding_bounds(self, contract: Close) -> list[RoundingBound]:
         """Return each tensor in the working dtype with the error that each of its elements may have.
 
-        That is a few times the largest that eager makes itself, or its own in that very element, or what tolerances
-        allow that are wider than the usual.
+        It is the largest of three: a few times eager's largest error, eager's error in that very element, and the
+        contract's tolerances where they are wider than the default ones.
         """
         __tracebackhide__ = True
         eager_leaves = self._against_float64(self.eager)
@@ -209,7 +212,7 @@ class Comparison:
         bounds: list[RoundingBound] = []
         for eager, leaf in zip(eager_leaves, self._against_float64(self.actual), strict=True):
             limit = _rounding_limit(leaf.actual.dtype, eager_error[leaf.path], scale[leaf.path], contract)
-            # In float64 the contract itself is meant.
+            # In float64 the contract's tolerances apply as they are.
             is_float64 = leaf.actual.dtype in (torch.float64, torch.complex128)
             tolerances = (contract.rtol, contract.atol) if is_float64 else contract.in_working_dtype
             limits = torch.maximum(eager.errors.clamp_(min=limit), leaf.limits(*tolerances))
@@ -217,44 +220,44 @@ class Comparison:
         return bounds
 
     def _deviation(self, position: int, leaf: Leaf, float64: bool) -> torch.Tensor:
-        """Return how far each element of a tensor moves when eager's values are perturbed; 0 if that is not known."""
-        found = () if self.deviations is None else self.deviations(float64)
-        return found[position] if position < len(found) else torch.zeros_like(leaf.errors)
+        """Return how far each element of a tensor moves when eager's values are perturbed; zeros if that is unknown."""
+        deviations = () if self.deviations is None else self.deviations(float64)
+        return deviations[position] if position < len(deviations) else torch.zeros_like(leaf.errors)
 
     def _eager_error(self, difference: Difference) -> str:
-        """Return a clause on how large an error means anything in the dtype of what differs."""
+        """Return a clause on eager's rounding error in the dtype of ``difference``, to judge its size by."""
         return f"eager's rounding error in {difference.dtype_name} is at most {self.largest_eager_error():.2g}"
 
     def _remedy_of_exact(self) -> str | None:
-        """Return what to do about other bits: nothing is known where more than rounding differs."""
+        """Return a remedy for differing bits, or None if more than rounding differs."""
         try:
             self.require_close(close)
         except ContractViolation:
             return None
-        return "what reorders arithmetic promises `close`"
+        return "promise `close` if the pass reorders arithmetic"
 
     def _in_working_dtype(self, position: int, difference: Difference) -> tuple[Difference, str]:
-        """Return what differs in float64 as a difference in the user's dtype, and the element in both dtypes."""
-        value, found = _values(difference), self._leaves(self.eager, self.eager)
+        """Return a difference in float64 as one in the working dtype, and its element as printed in both dtypes."""
+        value64, pairs = _values(difference), self._leaves(self.eager, self.eager)
         actual = self._beside(self.actual, position, difference)
-        if position >= len(found) or actual is None:
-            return difference, f"in float64 {value}"
+        if position >= len(pairs) or actual is None:
+            return difference, f"in float64 {value64}"
         eager = self._beside(self.eager, position, difference)
-        own = f"eager {eager}, transformed {actual}"
-        dtype = found[position].actual.dtype
-        return replace(difference, dtype=dtype, ulps=None), own if own == value else f"{own}\nin float64 {value}"
+        value = f"eager {eager}, transformed {actual}"
+        both = value if value == value64 else f"{value}\nin float64 {value64}"
+        return replace(difference, dtype=pairs[position].actual.dtype, ulps=None), both
 
     def _beside(self, outputs: Sequence[Any], position: int, difference: Difference) -> str | None:
-        """Return the element that differs as it is in other outputs of eager's, if there are as many."""
-        found = self._leaves(outputs, outputs)
-        if position >= len(found) or found[position].actual.ndim != len(difference.index):
+        """Return the element of ``outputs`` at the place of ``difference``, printed; None if there is no such place."""
+        pairs = self._leaves(outputs, outputs)
+        if position >= len(pairs) or pairs[position].actual.ndim != len(difference.index):
             return None
-        return repr(found[position].actual[difference.index].item())
+        return repr(pairs[position].actual[difference.index].item())
 
     def _violation(
         self, difference: Difference, promise: str, value: str, kind: str, remedy: str | None = None
     ) -> ContractViolation:
-        """Return the error to raise; ``value`` has the worst element, and eager's in another dtype."""
+        """Return the error to raise; ``value`` shows the worst element, and eager's value of it in another dtype."""
         return ContractViolation(
             f"{self.program} changes {self._what}",
             where=f"{self._place(difference.path)}{difference.element}, {difference.extent}",
@@ -271,7 +274,7 @@ class Comparison:
         return f"what {self.model} {'computes' if self.whose == 'output' else f'writes to its {self.whose}s'}"
 
     def _place(self, path: str) -> str:
-        """The tensor at ``path`` in words; what is written to is kept in a dict by its place or name."""
+        """Return words for the tensor at ``path``. Written inputs and buffers are in a dict by place or name."""
         if self.whose == "output":
             return f"output{path}"
         return f"input{path[2:-2]}" if self.whose == "input" else f"buffer {path[2:-2]}"
@@ -279,7 +282,7 @@ class Comparison:
     def _against_float64(self, outputs: Sequence[Any]) -> list[Leaf]:
         """Return the leaves of outputs in the working dtype beside the float64 reference, where there is one."""
         __tracebackhide__ = True
-        self._leaves(self.eager, outputs)  # dtypes must be eager's; float64's are others
+        self._leaves(self.eager, outputs)  # raises if a dtype is not eager's
         return self._leaves(self.eager64, outputs[: len(self.eager64)], same_dtype=False)
 
     def _against_best(self, outputs: Sequence[Any]) -> list[Leaf]:
@@ -293,18 +296,18 @@ class Comparison:
     ) -> list[Leaf]:
         """Return the leaves of outputs side by side, or raise :class:`ContractViolation` if they do not match.
 
-        ``how`` begins the sentence on what does not.
+        ``how`` begins the sentence about the mismatch.
         """
         __tracebackhide__ = True
         pairs: list[Leaf] = []
-        for wanted, output in zip(expected, actual, strict=True):
-            found = pair_leaves(wanted, output, same_dtype, self._place)
-            if isinstance(found, Mismatch):
+        for reference, output in zip(expected, actual, strict=True):
+            pairing = pair_leaves(reference, output, same_dtype, self._place)
+            if isinstance(pairing, Mismatch):
                 changed = f"what {self.model} returns" if self.whose == "output" else self._what
                 raise ContractViolation(
-                    f"{self.program} changes {changed}", why=f"{how}{found.text}", kind=f"result's {found.kind}"
+                    f"{self.program} changes {changed}", why=f"{how}{pairing.text}", kind=f"result's {pairing.kind}"
                 )
-            pairs.extend(found)
+            pairs.extend(pairing)
         return pairs
 
 
@@ -315,21 +318,21 @@ def near(
     known64: Sequence[Any],
     contract: Contract = close,
 ) -> bool:
-    """Return whether outputs of a program are as near to eager's as rounding errors leave them, without a reference.
+    """Return whether rounding errors explain the differences between a program's outputs and eager's.
 
-    Both are in the working dtype, as ``known`` is: outputs of eager's for other inputs, which tell beside those in
-    float64, ``known64``, how large its errors are.
+    Outputs are in the working dtype, without a float64 reference. The size of eager's errors is taken from other
+    inputs: ``known`` has eager's outputs for them in the working dtype, ``known64`` in float64.
     """
     errors: dict[str, float] = {}
     for output, output64 in zip(known, known64, strict=True):
-        found = pair_leaves(output64, output, same_dtype=False)
-        for leaf in [] if isinstance(found, Mismatch) else found:
+        pairing = pair_leaves(output64, output, same_dtype=False)
+        for leaf in [] if isinstance(pairing, Mismatch) else pairing:
             errors[leaf.path] = max(errors.get(leaf.path, 0.0), rounding_error(leaf))
     for expected, output in zip(eager, actual, strict=True):
-        found = pair_leaves(expected, output)
-        if isinstance(found, Mismatch):
+        pairing = pair_leaves(expected, output)
+        if isinstance(pairing, Mismatch):
             return False
-        for leaf in found:
+        for leaf in pairing:
             own = errors.get(leaf.path, 0.0)
             if not _largest(leaf) <= own + _rounding_limit(leaf.actual.dtype, own, leaf.scale, contract):
                 return False
@@ -337,10 +340,10 @@ def near(
 
 
 def rounding_error(leaf: Leaf) -> float:
-    """Return the largest rounding error of a tensor.
+    """Return the largest rounding error of a tensor; 0 for integers.
 
-    Errors far outside of the others are those of elements that lie at a step, such as an index at a tie. Integers have
-    no others.
+    Errors far outside the others do not count: they come from elements at a step, such as an index at a tie. Integers
+    have only such errors.
     """
     if not leaf.is_float:
         return 0.0
@@ -353,7 +356,7 @@ def rounding_error(leaf: Leaf) -> float:
 
 
 def rounding_limit(leaf: Leaf, eager_error: float, contract: Contract = close) -> torch.Tensor:
-    """Return what each element may be off in the working dtype where eager's own largest error is ``eager_error``."""
+    """Return the error that each element may have in the working dtype if ``eager_error`` is eager's largest error."""
     limits = torch.full_like(leaf.errors, _rounding_limit(leaf.actual.dtype, eager_error, leaf.scale, contract))
     return torch.maximum(limits, leaf.limits(*contract.in_working_dtype)) if isinstance(contract, Close) else limits
 
@@ -364,7 +367,7 @@ def _rounding_limit(dtype: torch.dtype, eager_error: float, scale: float, contra
 
 
 def _floor(dtype: torch.dtype, scale: float) -> float:
-    """Return what may be off even where eager, by luck, has no error at all."""
+    """Return the error that is allowed even if eager, by luck, has none."""
     ulp = torch.finfo(dtype).eps if dtype.is_floating_point or dtype.is_complex else 0.0
     return ERROR_FLOOR_ULPS * ulp * scale
 
@@ -374,7 +377,7 @@ def _values(difference: Difference) -> str:
 
 
 def _largest_of(leaves: Sequence[Leaf]) -> float:
-    """Return the largest error of floating-point tensors: an index or a class is another one, or is not."""
+    """Return the largest error of floating-point tensors. Integers, such as indices or classes, have no error size."""
     return max((_largest(leaf) for leaf in leaves if leaf.is_float), default=0.0)
 
 

@@ -1,4 +1,4 @@
-"""What a green verdict would have caught: the smallest change of the outputs that would have turned it red."""
+"""Detection limits of a passed comparison: the smallest changes of the outputs that would have failed it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pytest_fx.harness.equality import Leaf
 
 @dataclass(frozen=True, slots=True)
 class DetectionLimit:
-    """The smallest relative changes that a contract would not have let pass, of the output where they are largest.
+    """The smallest relative changes that violate a contract, for the output where they are largest.
 
     >>> changed = torch.tensor([1.0, 2.0, 4.0])
     >>> same = Comparison("model", "pass", [changed], [changed], [changed.double()], [changed.double()])
@@ -25,38 +25,38 @@ class DetectionLimit:
     """
 
     all_elements: float
-    """Of all elements by the same factor."""
+    """A change of all elements by the same factor."""
     largest_element: float
-    """Of the largest element alone."""
+    """A change of the largest element alone."""
     median_element: float
-    """Of an element of median size alone."""
+    """A change of an element of median size alone."""
 
 
 def detection_limit(comparison: Comparison, contract: Contract) -> DetectionLimit | None:
-    """Return what ``comparison`` would have caught, from the outputs that it has; None if no output is a float.
+    """Return the smallest changes of its outputs that ``comparison`` would have detected; None if none is a float.
 
-    A change counts as caught if it shows in any input set, and in either dtype: a fault of a pass is one in both.
+    A change is detected if it exceeds a limit on any input set, in either dtype: a faulty pass is faulty in both.
     """
-    found: dict[str, list[DetectionLimit]] = {}
+    limits_by_path: dict[str, list[DetectionLimit]] = {}
     for path, limit in _limits(comparison, contract):
-        found.setdefault(path, []).append(limit)
-    finest = [[min(parts) for parts in zip(*map(astuple, limits), strict=True)] for limits in found.values()]
-    return DetectionLimit(*map(max, zip(*finest, strict=True))) if found else None
+        limits_by_path.setdefault(path, []).append(limit)
+    finest = [[min(parts) for parts in zip(*map(astuple, limits), strict=True)] for limits in limits_by_path.values()]
+    return DetectionLimit(*map(max, zip(*finest, strict=True))) if limits_by_path else None
 
 
 def _limits(comparison: Comparison, contract: Contract) -> Iterator[tuple[str, DetectionLimit]]:
-    """Yield the limit of each tensor that is compared, with its place in the output."""
+    """Yield the limit of each compared tensor, with its path in the output."""
     if isinstance(contract, Approximate):
-        yield from _of_noise(comparison, contract.sqnr_db)
+        yield from _limits_of_approximate(comparison, contract.sqnr_db)
     elif isinstance(contract, Close):
-        yield from _of_closeness(comparison, contract)
+        yield from _limits_of_close(comparison, contract)
     else:
         assert isinstance(contract, Exact), "there are three contracts"
         for leaf in comparison.float_leaves(comparison.eager, comparison.actual):
             yield leaf.path, DetectionLimit(*[torch.finfo(leaf.actual.dtype).eps] * 3)
 
 
-def _of_closeness(comparison: Comparison, contract: Close) -> Iterator[tuple[str, DetectionLimit]]:
+def _limits_of_close(comparison: Comparison, contract: Close) -> Iterator[tuple[str, DetectionLimit]]:
     pairs = [(bound.leaf, bound.limits) for bound in comparison.rounding_bounds(contract)]
     if comparison.actual64 is not None:
         float64_leaves = comparison.float_leaves(comparison.eager64, comparison.actual64)
@@ -68,7 +68,7 @@ def _of_closeness(comparison: Comparison, contract: Close) -> Iterator[tuple[str
 
 
 def _smallest_changes(leaf: Leaf, limits: torch.Tensor) -> DetectionLimit | None:
-    """The relative changes that bring elements beyond their limits; None where all are zero or not finite."""
+    """Return the relative changes that bring elements beyond their limits; None if all are zero or not finite."""
     magnitude = leaf.actual.double().abs()
     counted = magnitude.isfinite() & (magnitude > 0)
     if not bool(counted.any()):
@@ -79,8 +79,8 @@ def _smallest_changes(leaf: Leaf, limits: torch.Tensor) -> DetectionLimit | None
     return DetectionLimit(float(changes.min()), float(changes[magnitude.argmax()]), float(changes[median]))
 
 
-def _of_noise(comparison: Comparison, sqnr_db: float) -> Iterator[tuple[str, DetectionLimit]]:
-    """The same where the noise of an output as a whole has a limit; the noise of a change adds to what there is."""
+def _limits_of_approximate(comparison: Comparison, sqnr_db: float) -> Iterator[tuple[str, DetectionLimit]]:
+    """Yield the limits for a contract on the noise of a whole output. A change adds its noise to the present noise."""
     for path, leaves in comparison.noisy_outputs().items():
         signal, noise = (sum(part) for part in zip(*(leaf.power for leaf in leaves), strict=True))
         magnitudes = torch.cat([leaf.actual.abs().double().flatten() for leaf in leaves])

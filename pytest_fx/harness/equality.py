@@ -1,4 +1,4 @@
-"""How far two outputs of the same structure are apart: by element, in steps of the dtype, and as signal to noise."""
+"""Distances between two outputs of the same structure: by element, in ulp, and as signal-to-noise ratio."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pytest_fx.harness.snapshot import dense, in_pieces, is_plain
 from pytest_fx.harness.structure import describe, leaves, skeleton
 
 MANY_ULPS = 1000
-"""Steps of a dtype that are not a rounding error: how many there are says nothing."""
+"""Distance in ulp from which on it is no rounding error, and the number says nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,19 +23,19 @@ class Leaf:
     """One tensor of an output beside the tensor that it should equal."""
 
     path: str
-    """Where it is in the output, such as ``['scores'].logits``; empty if it is the whole output."""
+    """Path in the output, such as ``['scores'].logits``; empty if the tensor is the whole output."""
     expected: torch.Tensor
-    """What the reference returns."""
+    """The reference's tensor."""
     actual: torch.Tensor
-    """What the program returns."""
+    """The program's tensor."""
 
     @property
     def errors(self) -> torch.Tensor:
-        """The distance of each pair of elements, float64; 0 for two NaNs, infinite for a NaN beside a number."""
+        """The distance of each pair of elements in float64: 0 for two NaNs, infinite for a NaN beside a number."""
         dtype = torch.complex128 if self.expected.is_complex() or self.actual.is_complex() else torch.float64
         distance = self.actual.to(dtype) - self.expected.to(dtype)
-        distance = distance.abs() if distance.is_complex() else distance.abs_()  # in place: there may be much of it
-        # Equal infinities have no distance, and 64-bit integers may lose theirs on the way to float64.
+        distance = distance.abs() if distance.is_complex() else distance.abs_()  # in place, to save memory
+        # The difference of equal infinities is NaN, and different 64-bit integers may be equal in float64.
         same = (self.expected == self.actual) | (_is_nan(self.expected) & _is_nan(self.actual))
         if not (self.expected.is_floating_point() or self.expected.is_complex()):
             distance.clamp_(min=1)
@@ -43,11 +43,11 @@ class Leaf:
 
     @property
     def is_float(self) -> bool:
-        """Whether distances of elements mean anything: those of integers, as of two indices, do not."""
+        """True if distances of elements have a meaning; those of integers, such as two indices, have none."""
         return self.actual.is_floating_point() or self.actual.is_complex()
 
     def pieces(self) -> Iterator[Leaf]:
-        """Parts of a large one, whose errors take little memory."""
+        """Yield parts of a large pair, whose errors take little memory."""
         for expected, actual in in_pieces(self.expected, self.actual):
             yield Leaf(self.path, expected, actual)
 
@@ -68,9 +68,9 @@ class Leaf:
         return max((_largest_finite(piece) for (piece,) in in_pieces(self.expected)), default=0.0)
 
     def limits(self, rtol: float, atol: float) -> torch.Tensor:
-        """Return the error that each element may have; no tolerance makes up for a lost infinity or a wrong integer.
+        """Return the error that each element may have: 0 for integers, infinities and NaNs, whatever the tolerances.
 
-        ``atol`` is meant for numbers about 1. Of a tensor whose largest element is smaller, it is that part.
+        ``atol`` is meant for magnitudes about 1; if the largest element is smaller, ``atol`` is scaled down by it.
         """
         if not (self.expected.is_floating_point() or self.expected.is_complex()):
             return torch.zeros(self.expected.shape, dtype=torch.float64, device=self.expected.device)
@@ -80,7 +80,7 @@ class Leaf:
 
     @property
     def bits_differ(self) -> torch.Tensor:
-        """For each element, whether any of its bits differ. Two NaNs are taken for the same one."""
+        """A mask of the elements whose bits differ; two NaNs count as equal."""
         size = self.expected.element_size()
         expected, actual = (
             tensor.detach().clone(memory_format=torch.contiguous_format).reshape(-1).view(torch.uint8).reshape(-1, size)
@@ -92,59 +92,59 @@ class Leaf:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """The worst element of a pair of tensors that differ, and how many others do."""
+    """The worst element of two tensors that differ, and the number of all wrong elements."""
 
     path: str
-    """Where the tensor is in the output."""
+    """Path of the tensor in the output."""
     index: tuple[int, ...]
-    """Where the element is in the tensor."""
+    """Index of the element in the tensor."""
     expected: Any
-    """The element as it should be."""
+    """The element in the reference."""
     actual: Any
-    """The element as it is."""
+    """The element in the program's output."""
     error: float
     """Their distance."""
     limit: float
     """The distance allowed."""
     count: int
-    """Elements that are further apart than allowed."""
+    """Number of elements that are further apart than allowed."""
     size: int
-    """Elements in all."""
+    """Number of all elements."""
     dtype: torch.dtype
     """The dtype of the tensor that differs."""
     ulps: int | None
-    """Their distance in steps of that dtype; None for integers and NaNs."""
+    """Their distance in ulp of that dtype; None for integers and NaNs."""
     sqnr_db: float | None
     """Signal-to-quantization-noise ratio of the whole tensor; None for integers."""
 
     @property
     def element(self) -> str:
-        """The index as one writes it; nothing for a tensor without dimensions."""
+        """The index as Python writes it; empty for a tensor without dimensions."""
         return f"[{', '.join(map(str, self.index))}]" if self.index else ""
 
     @property
     def extent(self) -> str:
-        """Return how much of the tensor is wrong, and what it consists of."""
+        """The number of wrong elements, and the dtype, in words."""
         return f"{self.count_wrong}, {self.dtype_name}"
 
     @property
     def count_wrong(self) -> str:
-        """Return how much of the tensor is wrong."""
+        """The number of wrong elements, in words."""
         return f"the worst of {self.count} wrong in {self.size} element(s)"
 
     @property
     def dtype_name(self) -> str:
-        """The dtype as one calls it."""
+        """The name of the dtype without ``torch.``."""
         return str(self.dtype).removeprefix("torch.")
 
     @property
     def steps(self) -> str:
-        """The distance in steps of the dtype, where they are so few that the number says anything."""
+        """The distance in ulp; empty if it is unknown, or too large to have a meaning."""
         return "" if self.ulps is None or self.ulps >= MANY_ULPS else f"{self.ulps} ulp"
 
     @property
     def distance(self) -> str:
-        """Return how far the elements are apart, and how much is left of the tensor's signal."""
+        """The distance of the elements, and the signal-to-noise ratio of the tensor, in words."""
         parts = [f"{self.error:.2g} apart", self.steps]
         if self.sqnr_db is not None and math.isfinite(self.sqnr_db):
             parts.append(f"SQNR {self.sqnr_db:.1f} dB")
@@ -153,37 +153,37 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Mismatch:
-    """Why the tensors of two outputs cannot be put side by side."""
+    """The reason why two outputs cannot be compared element by element."""
 
     kind: str
-    """What differs: structure, value, device, layout, shape or dtype."""
+    """The property that differs: structure, value, class, device, layout, shape or dtype."""
     text: str
-    """The same in a sentence, with both."""
+    """A sentence that gives the property of both outputs."""
 
 
 def pair_leaves(
     expected: Any, actual: Any, same_dtype: bool = True, place: Callable[[str], str] = "output{}".format
 ) -> list[Leaf] | Mismatch:
-    """Return the tensors of two outputs side by side, or say why that is impossible, with ``place(path)`` for each.
+    """Return the tensors of two outputs side by side, or the mismatch that prevents it; ``place`` names a path in it.
 
-    Numbers count as tensors without dimensions; what is not a number must be equal. Structures, shapes, devices and
-    kinds of storage must agree, and dtypes if ``same_dtype``. Sparse and quantized tensors are compared by the values
-    that they stand for.
+    Numbers count as tensors without dimensions; other values must be equal. Structures, shapes, devices and layouts
+    must agree, and dtypes if ``same_dtype``. Sparse and quantized tensors are compared by their dense values.
 
-    Raises :class:`~pytest_fx.errors.ComparisonError` for tensors that have no values, or no shape.
+    Raises :class:`~pytest_fx.errors.ComparisonError` for meta tensors, which have no values, and nested tensors, which
+    have no shape.
     """
     if skeleton(expected) != skeleton(actual):
         return Mismatch("structure", f"eager returns {describe(expected)}, the program {describe(actual)}")
     pairs: list[Leaf] = []
-    for (path, wanted), (_, found) in zip(leaves(expected), leaves(actual), strict=True):
-        if not isinstance(wanted, torch.Tensor | bool | int | float | complex):
-            if wanted is not found and wanted != found:
-                return Mismatch("value", f"{place(path)} is {wanted!r} in eager and {found!r} in the program")
+    for (path, reference), (_, output) in zip(leaves(expected), leaves(actual), strict=True):
+        if not isinstance(reference, torch.Tensor | bool | int | float | complex):
+            if reference is not output and reference != output:
+                return Mismatch("value", f"{place(path)} is {reference!r} in eager and {output!r} in the program")
             continue
-        for kind, verb, one, other in _traits(wanted, found, same_dtype):
-            if one != other:
-                return Mismatch(kind, f"{place(path)} {verb} {one} in eager and {other} in the program")
-        pairs.append(Leaf(path, _as_tensor(wanted, path), _as_tensor(found, path)))
+        for kind, verb, trait, other in _traits(reference, output, same_dtype):
+            if trait != other:
+                return Mismatch(kind, f"{place(path)} {verb} {trait} in eager and {other} in the program")
+        pairs.append(Leaf(path, _as_tensor(reference, path), _as_tensor(output, path)))
     return pairs
 
 
@@ -208,29 +208,29 @@ def worst_difference(leaf: Leaf, wrong: torch.Tensor, errors: torch.Tensor, limi
     )
 
 
-def _traits(wanted: Any, found: Any, same_dtype: bool) -> Iterator[tuple[str, str, Any, Any]]:
-    """Yield what must agree before values can be compared, with words for it; numbers have a dtype only."""
-    if isinstance(wanted, torch.Tensor):
-        if not is_plain(found):
-            yield "class", "is", type(wanted).__qualname__, type(found).__qualname__
-        yield "device", "is on", wanted.device, found.device
-        yield "layout", "is", wanted.layout, found.layout
-        if not (wanted.is_nested or found.is_nested):  # those have no shape
-            yield "shape", "has the shape", list(wanted.shape), list(found.shape)
+def _traits(reference: Any, output: Any, same_dtype: bool) -> Iterator[tuple[str, str, Any, Any]]:
+    """Yield the traits that must agree before values are compared, with words for each; numbers have a dtype only."""
+    if isinstance(reference, torch.Tensor):
+        if not is_plain(output):
+            yield "class", "is", type(reference).__qualname__, type(output).__qualname__
+        yield "device", "is on", reference.device, output.device
+        yield "layout", "is", reference.layout, output.layout
+        if not (reference.is_nested or output.is_nested):  # those have no shape
+            yield "shape", "has the shape", list(reference.shape), list(output.shape)
     else:
-        wanted, found = _as_tensor(wanted, ""), _as_tensor(found, "")
+        reference, output = _as_tensor(reference, ""), _as_tensor(output, "")
     if same_dtype:
-        yield "dtype", "is", wanted.dtype, found.dtype
+        yield "dtype", "is", reference.dtype, output.dtype
 
 
 def _as_tensor(value: Any, path: str) -> torch.Tensor:
-    """A number or tensor as a dense tensor in main memory."""
+    """Return a number or tensor as a dense tensor on the CPU."""
     if isinstance(value, torch.Tensor):
         if value.is_nested or value.is_meta:
             raise ComparisonError(
                 f"output{path} cannot be compared",
                 value=f"a {'nested' if value.is_nested else 'meta'} tensor",
-                why="its parts have shapes of their own" if value.is_nested else "it has a shape, but no values",
+                why="its parts differ in shape" if value.is_nested else "it has a shape, but no values",
                 remedy="let the model return dense tensors: x.to_padded_tensor(0.0)" if value.is_nested else None,
             )
         return dense(value).cpu()
@@ -254,10 +254,10 @@ def _float64_of(tensor: torch.Tensor) -> torch.dtype:
 
 
 def ulps_apart(expected: torch.Tensor, actual: torch.Tensor) -> int | None:
-    """Return how many representable numbers lie between two elements, in the format of ``actual``, plus one.
+    """Return the distance of two elements in ulp: in steps from one number of the dtype of ``actual`` to the next.
 
-    Complex numbers are as far apart as the worse of their parts. None where no count means anything: integers, which
-    have their distance, and anything beside a NaN.
+    For complex numbers it is that of the worse part. Return None for integers, whose difference says it all, and for
+    NaNs.
 
     >>> ulps_apart(torch.tensor(1.0), torch.tensor(1.0000001))
     1
@@ -272,14 +272,14 @@ def ulps_apart(expected: torch.Tensor, actual: torch.Tensor) -> int | None:
 
 
 def _ordinal(element: torch.Tensor) -> int:
-    """The position of a floating-point number among all of its format; 0 for both zeros."""
+    """Return the position of a floating-point number among all of its dtype; 0 for both zeros."""
     octets = bytes(element.detach().reshape(1).view(torch.uint8).tolist())
     bits, sign = int.from_bytes(octets, sys.byteorder), 1 << (8 * len(octets) - 1)
     return sign - bits if bits & sign else bits
 
 
 def decibels(signal: float, noise: float) -> float:
-    """Return the signal-to-quantization-noise ratio of two powers; infinite without noise, minus that if it is lost.
+    """Return the signal-to-quantization-noise ratio of two powers: inf without noise, -inf without signal.
 
     >>> decibels(100.0, 1.0)
     20.0

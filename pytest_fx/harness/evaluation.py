@@ -1,4 +1,4 @@
-"""What a program is called with, and what holds still so that two calls of it give the same output."""
+"""Arguments of a call, and the state to fix so that two calls of a program give the same output."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from pytest_fx.harness.structure import leaves, map_tensors, skeleton
 _C: Any = torch._C
 _equal = torch.equal  # a program may put another function in its place
 _COARSE = ("tf32", "bf16")
-"""Precisions of products of float32 that are none of float32."""
+"""Precisions of float32 products below that of float32."""
 SEED = 0
 """The random seed of every call, and of every capture."""
 
 
 @dataclass(frozen=True, slots=True)
 class Arguments:
-    """What a program is called with."""
+    """The arguments of a call."""
 
     args: tuple[Any, ...] = ()
     """Positional arguments."""
@@ -45,7 +45,7 @@ class Arguments:
         return self.kwargs[key] if isinstance(key, str) else self.args[key]
 
     def call(self, program: Callable[..., Any]) -> Any:
-        """Return what ``program`` returns when it is called with all of them."""
+        """Call ``program`` with these arguments, and return its output."""
         return program(*self.args, **self.kwargs)
 
     def map(self, function: Callable[[torch.Tensor], torch.Tensor]) -> Arguments:
@@ -57,11 +57,10 @@ class Arguments:
         return self.map(lambda tensor: _copied(converted(tensor, dtype).detach()))
 
     def shrunk(self, seed: int) -> Arguments:
-        """Return arguments whose floating-point elements are up to 2 % nearer to zero, each by its own part.
+        """Return arguments whose floating-point elements are each scaled by a random factor between 0.98 and 1.
 
-        Tensors that are not strided stay as they are.
-
-        Signs, zeros and ranges stay, so that a program which accepts the original accepts these.
+        Tensors that are not strided stay as they are. Signs, zeros and ranges stay, so that a program which accepts
+        the original accepts these.
         """
         generator = torch.Generator().manual_seed(seed)
 
@@ -81,7 +80,7 @@ class Arguments:
 
     @property
     def form(self) -> Any:
-        """Return what two of them share if one can be copied into the other: all but what strided tensors hold."""
+        """Everything but the values of strided tensors; equal forms allow to copy one's values into the other."""
         values = (self.args, self.kwargs)
         parts = [
             (leaf.shape, leaf.dtype, leaf.device, leaf.layout) if isinstance(leaf, torch.Tensor) and is_strided(leaf)
@@ -93,19 +92,18 @@ class Arguments:
     @property
     def tensors(self) -> list[torch.Tensor]:
         """Every tensor among the arguments, at any depth."""
-        found = leaves((self.args, self.kwargs))
-        return [leaf for _, leaf in found if isinstance(leaf, torch.Tensor)]
+        return [leaf for _, leaf in leaves((self.args, self.kwargs)) if isinstance(leaf, torch.Tensor)]
 
 
 def _copied(tensor: torch.Tensor) -> torch.Tensor:
-    """A copy that lies behind as many elements of its memory as the tensor does."""
+    """Return a copy of the tensor with the same storage offset."""
     if not is_strided(tensor) or not tensor.storage_offset():
         return tensor.clone()
     return behind(tensor, int(tensor.storage_offset()))
 
 
 def behind(tensor: torch.Tensor, offset: int) -> torch.Tensor:
-    """A copy with the same strides that begins behind ``offset`` elements of its memory; these are zero."""
+    """Return a copy with the same strides and a storage offset of ``offset``; the elements before it are zero."""
     if overlaps(tensor):
         return tensor.clone()
     count = 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
@@ -124,9 +122,9 @@ def places(arguments: Arguments) -> dict[str, torch.Tensor]:
 
 
 def converted(tensor: torch.Tensor, dtype: torch.dtype | None) -> torch.Tensor:
-    """Return a floating-point tensor in ``dtype``, a complex one in parts of ``dtype``, and any other as it is.
+    """Return a floating-point tensor in ``dtype``, a complex one with parts in ``dtype``, and any other unchanged.
 
-    So is one of MKL-DNN, which has few dtypes.
+    An MKL-DNN tensor is returned unchanged, too, since MKL-DNN has few dtypes.
 
     >>> converted(torch.zeros(1, dtype=torch.complex64), torch.float64).dtype
     torch.complex128
@@ -140,15 +138,15 @@ def converted(tensor: torch.Tensor, dtype: torch.dtype | None) -> torch.Tensor:
 
 @contextmanager
 def default_dtype(dtype: torch.dtype) -> Generator[None]:
-    """Compute in ``dtype``: what a program creates without saying a dtype has it, as far as PyTorch allows it.
+    """Make ``dtype`` the default dtype inside the block if PyTorch allows it, and compute float32 in full precision.
 
-    And float32 is that: PyTorch lets cuDNN compute in TF32, whose mantissa has 10 bits, and other products where the
-    user allows it, so that eager mode would be a thousand times as far from the truth, and a transform might be, too.
+    PyTorch lets cuDNN compute in TF32, whose mantissa has 10 bits, and other products if the user allows it. Eager mode
+    would then be a thousand times as far from the exact result, and so might a transform.
     """
     before = torch.get_default_dtype()
     torch.set_default_dtype(dtype if dtype in (torch.float32, torch.float64) else before)
     try:
-        with tf32_in_cudnn(allowed=False), _whole_matrix_products():
+        with tf32_in_cudnn(allowed=False), _full_precision_products():
             yield
     finally:
         torch.set_default_dtype(before)
@@ -156,16 +154,16 @@ def default_dtype(dtype: torch.dtype) -> Generator[None]:
 
 @contextmanager
 def tf32_in_cudnn(*, allowed: bool) -> Generator[None]:
-    """Let cuDNN compute convolutions and recurrent layers of float32 in TF32 inside the block, or not."""
+    """Allow or forbid cuDNN to compute float32 convolutions and recurrent layers in TF32 inside the block."""
     before = [(kind, _C._get_fp32_precision_getter("cuda", kind)) for kind in ("conv", "rnn")]
     try:
         switch = _C._get_cudnn_allow_tf32()
-    except RuntimeError:  # the two have been set each by itself, in a way that this has no word for
+    except RuntimeError:  # the two were set separately, to precisions that one flag cannot express
         switch = allowed
     try:
-        _C._set_cudnn_allow_tf32(allowed)  # and by no newer switch, after which torch.export refuses to read this one
+        _C._set_cudnn_allow_tf32(allowed)  # not by a newer setter, after which torch.export refuses to read this
         for kind, _ in before:
-            if not allowed and _C._get_fp32_precision_getter("cuda", kind) == "tf32":  # as torch.backends in general is
+            if not allowed and _C._get_fp32_precision_getter("cuda", kind) == "tf32":  # the generic setting
                 _C._set_fp32_precision_setter("cuda", kind, "ieee")
         yield
     finally:
@@ -175,7 +173,7 @@ def tf32_in_cudnn(*, allowed: bool) -> Generator[None]:
 
 
 def float32_matmul_precision() -> str | None:
-    """``torch.get_float32_matmul_precision()``; None where it was set by backend, in a way that has no word there."""
+    """Return ``torch.get_float32_matmul_precision()``; None if backends have precisions that it cannot express."""
     try:
         return torch.get_float32_matmul_precision()
     except RuntimeError:
@@ -183,30 +181,30 @@ def float32_matmul_precision() -> str | None:
 
 
 @contextmanager
-def _whole_matrix_products() -> Generator[None]:
-    """Compute matrix products of float32 in float32 inside the block, also where the user allows less."""
+def _full_precision_products() -> Generator[None]:
+    """Compute float32 matrix products in float32 inside the block, even if the user allows a lower precision."""
     before = [(backend, _C._get_fp32_precision_getter(backend, "matmul")) for backend in ("cuda", "mkldnn")]
     if not any(precision in _COARSE for _, precision in before):
         yield
         return
-    known = float32_matmul_precision()
+    common_precision = float32_matmul_precision()
     try:
-        if known is not None:
-            torch.set_float32_matmul_precision("highest")  # which torch.compile reads
+        if common_precision is not None:
+            torch.set_float32_matmul_precision("highest")  # torch.compile reads it
         for backend, _ in before:
             if _C._get_fp32_precision_getter(backend, "matmul") in _COARSE:
                 _C._set_fp32_precision_setter(backend, "matmul", "ieee")
         yield
     finally:
-        if known is not None:
-            torch.set_float32_matmul_precision(known)
+        if common_precision is not None:
+            torch.set_float32_matmul_precision(common_precision)
         for backend, precision in before:
             _C._set_fp32_precision_setter(backend, "matmul", precision)
 
 
 @contextmanager
 def threads(count: int | None) -> Generator[None]:
-    """Let PyTorch compute with ``count`` threads inside the block, or with as many as it does if that is None."""
+    """Let PyTorch compute with ``count`` threads inside the block; None keeps the present number."""
     before = torch.get_num_threads()
     if count is not None and count != before:
         torch.set_num_threads(count)
@@ -219,10 +217,10 @@ def threads(count: int | None) -> Generator[None]:
 
 @contextmanager
 def same_random_numbers(arguments: Arguments | None = None) -> Generator[Callable[[], bool]]:
-    """Draw the same numbers inside the block each time, where ``arguments`` are too, and leave the global state alone.
+    """Seed random numbers inside the block, on the CPU and the devices of ``arguments``; restore the state afterwards.
 
-    What it yields tells whether any was drawn so far.
-    ``torch.manual_seed`` seeds the generators of all devices, which takes longer than to run a small program.
+    Yield a function that returns whether any number was drawn so far. ``torch.manual_seed`` would seed the generators
+    of all devices, which takes longer than a run of a small program.
     """
     tensors = [] if arguments is None else arguments.tensors
     cuda = {tensor.device for tensor in tensors if tensor.device.type == "cuda"}

@@ -1,4 +1,4 @@
-"""Where in a tensor errors are: a small grid of levels, which fits on a page whatever the size of the tensor."""
+"""Heat maps of errors: a small grid of levels, which fits on a page whatever the size of the tensor."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from dataclasses import dataclass
 import torch
 
 MOST_ROWS, MOST_COLUMNS = 32, 64
-"""Cells of a heat map at most, down and across."""
+"""Largest number of rows and of columns of cells in a heat map."""
 LEVELS = 9
-"""Levels of cells with wrong elements, by the logarithm of the largest error in them."""
+"""Number of levels of cells with wrong elements, by the logarithm of the largest error in a cell."""
 
 
 @dataclass(frozen=True, slots=True)
 class HeatMap:
-    """Where the elements of a tensor are wrong, and by how much: the largest error in each part of the tensor.
+    """The places and sizes of errors in a tensor: the largest error in each part of it.
 
     >>> errors = torch.tensor([[0.0, 1.0], [0.1, 10.0]])
     >>> HeatMap.of(errors, errors > 0.05).cells
@@ -26,17 +26,17 @@ class HeatMap:
     shape: tuple[int, ...]
     """The shape of the tensor."""
     down: tuple[int, ...]
-    """Its first dimensions, which run down the map; the others run across."""
+    """Sizes of its first dimensions, which run down the map; the others run across."""
     cells: tuple[str, ...]
     """A string for each row with a digit for each cell: 0 where nothing is wrong, or the level of its largest error."""
     smallest: float
     """The error that level 1 begins at."""
     largest: float
-    """The largest error, which has the highest level; infinite where a number is missing or turned up."""
+    """The largest error, which has the highest level; infinite if a NaN or infinity is on one side only."""
 
     @classmethod
     def of(cls, errors: torch.Tensor, wrong: torch.Tensor) -> HeatMap:
-        """Return the map of ``errors``, of which those count that are ``wrong``."""
+        """Return the map of ``errors``, counting only elements that are ``wrong``."""
         shape = tuple(errors.shape)
         split = _split(shape)
         grid = errors.detach().to(torch.float64).masked_fill(~wrong, 0.0)
@@ -46,14 +46,14 @@ class HeatMap:
             return cls(shape, shape[:split], (), 0.0, 0.0)
         pooled = torch.nn.functional.adaptive_max_pool2d(grid.reshape(1, 1, height, width), size)[0, 0]
         rows: list[list[float]] = pooled.tolist()
-        found = [error for row in rows for error in row if 0.0 < error < math.inf]
-        smallest, largest = min(found, default=math.inf), max(found, default=math.inf)
+        finite_errors = [error for row in rows for error in row if 0.0 < error < math.inf]
+        smallest, largest = min(finite_errors, default=math.inf), max(finite_errors, default=math.inf)
         cells = tuple("".join(str(_level(error, smallest, largest)) for error in row) for row in rows)
         return cls(shape, shape[:split], cells, smallest, max(map(max, rows)))
 
 
 def _split(shape: Sequence[int]) -> int:
-    """Return how many dimensions run down, so that the map is nearest to a square; of one dimension none does."""
+    """Return how many dimensions run down so that the map is nearest to a square; none if there is only one."""
     sizes = range(1, len(shape))
     return min(
         sizes,

@@ -1,4 +1,4 @@
-"""What PyTorch computes otherwise for tensors that only lie otherwise in memory."""
+"""Modes and compiler settings to find out whether results differ because of memory layout alone."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from torch.utils._pytree import tree_map_only
 from fx.analysis.kernel_calls import KernelMode
 
 MOST_COMPILATIONS = 256
-"""Compilations of one function of a program, which is called with inputs of many sizes, strides and values."""
+"""Limit of compilations of one function, which is called with inputs of many sizes, strides and values."""
 
 
 @contextmanager
 def compiled_anew() -> Generator[None]:
-    """Let torch.compile compile for all inputs in the block: past its usual limit of 8 it runs a function in eager."""
+    """Let torch.compile compile for all inputs in the block: beyond its default limit of 8 it falls back to eager."""
     if "torch._dynamo" not in sys.modules:
         yield
         return
@@ -29,8 +29,8 @@ def compiled_anew() -> Generator[None]:
 
 @contextmanager
 def uncompiled() -> Generator[None]:
-    """Let nothing be compiled in the block, for a mode: ``torch.cond`` would be, while the mode is told of it."""
-    if "torch._dynamo" not in sys.modules:  # nothing was yet
+    """Compile nothing in the block, so that a mode can be used: ``torch.cond`` would be compiled under the mode."""
+    if "torch._dynamo" not in sys.modules:  # nothing has been compiled yet
         yield
         return
     with torch.compiler.set_stance("force_eager"):
@@ -38,7 +38,7 @@ def uncompiled() -> Generator[None]:
 
 
 class Unchanged(KernelMode):
-    """A mode that changes nothing. A program that answers otherwise under it notices modes."""
+    """A mode that changes nothing. A program whose output changes under it depends on modes."""
 
     def call(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Call ``func``."""
@@ -46,11 +46,11 @@ class Unchanged(KernelMode):
 
 
 class LayoutIndependent(KernelMode):
-    """Inside its block, each kernel gets contiguous tensors.
+    """A mode that gives contiguous tensors to each kernel.
 
-    PyTorch draws random numbers for elements in the order in which they lie in memory, and has other kernels for other
-    layouts. They add in another order, which the norm of a constant image magnifies, or spread a NaN further. No law
-    says that a pass keeps a layout, so what differs by it alone is not held against the pass.
+    PyTorch draws random numbers for elements in their order in memory, and has different kernels for different layouts.
+    These add in another order, which the norm of a constant image magnifies, or spread a NaN further. No law requires a
+    pass to keep a layout, so differences that are due to layout alone are accepted.
     """
 
     def call(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:

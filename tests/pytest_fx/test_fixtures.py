@@ -89,7 +89,7 @@ def test_fx_equal_takes_a_pass_or_the_program_that_it_made(user):
             "E*LawViolation: law 'contract': test_wrong?mine:pair? changes what mine:pair computes",
             "E*value  eager *, transformed *",
             "E*eager in float64 *",
-            "E*close allows *, 8 times the largest error that eager makes itself, *",
+            "E*close allows *, 8 times eager's own largest error, *",
         ]
     )
     result.stdout.no_fnmatch_line("*contracts.py*")

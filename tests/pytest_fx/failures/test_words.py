@@ -187,7 +187,7 @@ def test_a_pass_that_trades_accuracy_gets_advice_on_a_contract(pass_):
 
 
 def test_a_pass_with_other_bits_that_is_close_is_advised_to_promise_close():
-    advice = "try what reorders arithmetic promises `close`"
+    advice = "try promise `close` if the pass reorders arithmetic"
     assert advice not in message_of(relu_to_gelu, contract=exact)
     assert message_of(reordered, contract=exact).endswith(advice)
 

@@ -46,7 +46,7 @@ def test_close_refuses_a_float32_error_of_many_times_eagers_even_if_float64_agre
         comparison(moved(EAGER, 2 * close.error_factor * 1e-6)).require_close(Close())
     message = str(error.value)
     assert "output[3], the worst of 1 wrong in 64 element(s), float32" in message
-    assert "8 times the largest error that eager makes itself" in message
+    assert "8 times eager's own largest error" in message
     assert f"eager {EAGER[3].item()!r}, transformed" in message
     assert f"eager in float64 {EXACT[3].item()!r}" in message
 

@@ -159,7 +159,7 @@ def nested():
 @pytest.mark.parametrize(
     "value, why",
     [
-        (nested, "value  a nested tensor\n  why    its parts have shapes of their own\n  try    let the model return"),
+        (nested, "value  a nested tensor\n  why    its parts differ in shape\n  try    let the model return"),
         (lambda: torch.ones(2, device="meta"), "value  a meta tensor\n  why    it has a shape, but no values"),
     ],
 )

@@ -46,7 +46,7 @@ SPOILT = [row for row in of_theme("made_elsewhere") if row.name != "another_box"
 @pytest.mark.parametrize("row", SPOILT, ids=[row.name for row in SPOILT])
 def test_a_program_made_elsewhere_must_stay_within_eagers_own_rounding_error(network, row):
     module, images = network
-    with pytest.raises(LawViolation, match="8 times the largest error that eager makes"):
+    with pytest.raises(LawViolation, match="8 times eager's own largest error"):
         judge(module, row.pass_(copy.deepcopy(module)), images)
 
 

@@ -1,4 +1,4 @@
-"""A transform applied to a subject, and what both compute: all that laws are about, each worked out when asked."""
+"""A transform applied to a subject, and the runs of both: everything that laws check, computed on first use."""
 
 from __future__ import annotations
 
@@ -62,71 +62,71 @@ from pytest_fx.processes.deadline import TookTooLong, Watchdog
 MARK = "kept by passes"
 """A key of ``node.meta`` that every node has before the pass, as if an analysis had written it."""
 LARGEST_TIME = 10.0
-"""Seconds that a pass may take on one random program."""
+"""Time limit of a pass on one random program, in seconds."""
 LARGEST_PART = 0.25
-"""How much memory of its own, in parts of that of a large model, a program may have beside another in float64."""
+"""Limit of a program's own memory while another exists in float64, as a part of the memory of a large model."""
 
 
 @dataclass(frozen=True, slots=True)
 class Before:
-    """The captured program as it was before the pass, which may have edited it since."""
+    """The captured program before the pass, which may edit it in place."""
 
     code: str
     """Its generated code."""
     layers: dict[str, tuple[Any, ...]]
-    """The settings of the modules that it calls."""
+    """The settings of its modules, by name."""
     nodes: dict[str, tuple[str, SourceLocation | None]]
-    """Each node printed, and the user's line of it, by name."""
+    """Each node as printed, and its line in the user's code, by name."""
     inputs: tuple[tuple[str, str], ...]
     """The placeholders' targets with their defaults, written as Python."""
     module: ModuleSnapshot
-    """The module that was captured."""
+    """The captured module."""
     constants: frozenset[str]
-    """Tensors that the captured program holds beside those, such as ``forward`` makes."""
+    """Names of tensors that the program has and the module has not, such as constants made in ``forward``."""
     has_checks: bool
-    """Whether it checks anything that may not hold."""
+    """True if the program has a check that may fail."""
 
 
 class PassRun:
     """A pass applied to one capture of a subject, or a program that was made of the subject elsewhere.
 
-    The pass is called once, and the program is left as it left it. Laws read all of this.
+    The pass is called once, and nobody changes its program afterwards. Laws read all of this.
     """
 
     pass_asked: Any = None
-    """The pass as it was asked for, where it was found by trying in which form it takes the model."""
+    """The pass as the user gave it, if its form was found by trial."""
     pass_: Any = None
-    """The pass; None for a program that was given."""
+    """The pass; None for a given program."""
     leaves = True
-    """Whether the program is captured with leaf modules."""
+    """True if the program is captured with leaf modules."""
     seconds = LARGEST_TIME
-    """How long the pass may take."""
+    """Time limit of the pass, in seconds."""
     before: Before | None = None
-    """The captured program before the pass; None where one was given."""
+    """The captured program before the pass; None for a given program."""
     result: Any = None
-    """Whatever the pass returned; the captured program if that was None."""
+    """The value that the pass returned; the captured program if it returned None."""
     form_result: FormResult | None = None
-    """The same, where it is no program of ours: of a pass in another form, or something else that can be called."""
+    """The result if it is no program of ours, but that of a pass in another form, or some other callable."""
     not_judged: str | None = None
-    """Why there can be no verdict, where nothing is wrong with the pass as far as is known."""
+    """The reason why there is no verdict, although no fault of the pass is known."""
     edits: int | None = None
-    """Edits that the pass made; None if it does not say which it makes."""
+    """Number of edits that the pass made; None if it does not report them."""
     error: Exception | SystemExit | None = None
-    """What the pass raised, a refusal aside."""
+    """The exception that the pass raised, unless it was a refusal."""
     refusal: PassError | None = None
-    """The :class:`~fx.errors.PassError` with which it refused the program."""
+    """The :class:`~fx.errors.PassError` with which the pass refused the program."""
     too_long: TookTooLong | None = None
-    """Where it was when its time was over."""
+    """The error that interrupted the pass at its time limit."""
     damage: str | None = None
-    """What it did to the module that was captured, in words."""
+    """The changes that the pass made to the captured module, in words."""
     damage_beside_tensors: str | None = None
-    """The same without what it did to parameters and buffers."""
+    """The same without changes of parameters and buffers."""
     looks_twice = True
-    """Whether a law that looks broken is judged again where eager may be to blame: not once another one is broken."""
+    """True if a law that looks broken is judged again when eager may be to blame; False once another law is broken."""
     disturbed_by_pass = False
-    """Whether the pass disturbed the process, and not a call of what it made."""
+    """True if the pass itself changed process state, rather than a call of its program."""
     _held: Mapping[str, tuple[torch.Tensor, bool]] = MappingProxyType({})
-    """The tensors of the module that a pass in another form was given, by name."""
+    """The tensors, by name, of the module that a pass in another form was given, and whether they require gradients."""
     _watchdog: Watchdog | None = None
     _recording: Callable[[], AbstractContextManager[None]] = nullcontext
     _mode: type[KernelMode] | None = None
@@ -150,13 +150,13 @@ class PassRun:
         Args:
             subject: the module.
             pass_: the pass.
-            contract: what the pass is held to; None for its own.
+            contract: the contract to check; None for that of the pass.
             leaves: whether the program is captured with leaf modules.
-            label: what messages call the pass; None for its name.
-            input_set_count: how many sets of inputs the program is called with; None for as many as the module is.
-            watchdog: ends it when its time is over; None for no limit.
-            seconds: how long it may take.
-            recording: what notes something while it runs.
+            label: the name of the pass in messages; None for its own name.
+            input_set_count: number of input sets that the program is called with; None for that of the subject.
+            watchdog: interrupts the pass at its time limit; None for no limit.
+            seconds: the time limit.
+            recording: makes a context in which the pass runs, to record something.
 
         Raises:
             TraceError: the module cannot be captured.
@@ -177,11 +177,11 @@ class PassRun:
         label: str = "",
         input_set_count: int | None = None,
     ) -> PassRun:
-        """Take ``program``, which somebody made of ``subject``; laws on graphs and passes do not apply to it."""
-        made = cls.__new__(cls)
-        made._prepare(subject, label or type(program).__name__, contract, input_set_count)
-        made.result = program
-        return made
+        """Judge ``program``, which was made of ``subject`` elsewhere; laws on graphs and passes do not apply to it."""
+        pass_run = cls.__new__(cls)
+        pass_run._prepare(subject, label or type(program).__name__, contract, input_set_count)
+        pass_run.result = program
+        return pass_run
 
     def _prepare(self, subject: Subject, name: str, contract: Contract, input_set_count: int | None) -> None:
         self.subject = subject
@@ -189,17 +189,17 @@ class PassRun:
         self.contract = contract
         self._input_set_count = input_set_count
         self.disturbance: list[str] = []
-        """What it changed of the process, in sentences; it is put back."""
+        """The process state that it changed, in sentences; the state has been restored."""
         self.waivers: list[str] = []
-        """Why differences beyond the contract were not held against it, in words; they belong to the verdict."""
+        """Reasons why differences beyond the contract were accepted; they are part of the verdict."""
         self.not_asked: dict[str, str] = {}
-        """Laws that could not be asked, wholly or for some inputs, each with the reason."""
+        """Laws that could not be checked, wholly or on some inputs, each with the reason."""
         self.compared = 0
-        """Elements that were compared with eager's so far: without any, no verdict means anything."""
+        """Number of elements compared with eager's so far; at 0 a verdict has no meaning."""
         self._cache: dict[Any, Any] = {}
 
     def _apply_to_capture(self) -> None:
-        """Capture the module, call the pass, and look what it did to the module."""
+        """Capture the module, call the pass, and record its damage to the module."""
         if isinstance(self.pass_, FormedPass):
             self._apply_in_form(self.pass_)
             return
@@ -210,14 +210,14 @@ class PassRun:
         self._note_damage(before.module, module)
 
     def _note_damage(self, before: ModuleSnapshot, module: nn.Module) -> None:
-        """Find out what the pass did to the module that it was given a program of."""
+        """Record the changes that the pass made to the module of its program."""
         self.damage = before.damage(module)
         if self.damage is not None:
             self.damage_beside_tensors = before.damage(module, of_tensors=False)
             self.subject.reset()
 
     def _apply_in_form(self, pass_: FormedPass) -> None:
-        """Give the pass what torch makes of the module, decomposed or not, until it changes something."""
+        """Give the pass the module as torch exports it, at each level of decomposition until it changes something."""
         source = self.subject.export_source()
         before = ModuleSnapshot.of(source.module, self.subject.tensors)
         first_error: Exception | SystemExit | None = None
@@ -241,20 +241,20 @@ class PassRun:
 
     @property
     def changed_in_form(self) -> bool:
-        """Return whether a pass in another form changed what it was given."""
+        """True if a pass in another form changed its program."""
         return self.form_result is not None and self.form_result.changed
 
     def make_room(self) -> None:
-        """Run the pass once more if it made much of a large model, after the calls in float64.
+        """If the program of a large model has much memory of its own, compute float64 results and run the pass again.
 
-        There is no room for both at a time. The program that was there before has not been judged.
+        Memory has no room for the program and a float64 model at once. The first program has not been judged.
         """
         if not self.subject.is_large or self._has_room or not self._is_heavy():
             return
         self.result, self.edits = None, None
         self._cache.clear()
         self._collect()
-        self._answer_in_float64()
+        self._compute_in_float64()
         self._has_room = True
         self._apply_to_capture()
 
@@ -263,15 +263,15 @@ class PassRun:
         after, shared_weights = self.after, self.subject.shared_weights()
         if after is None or self.damage is not None or not self.changed:
             return False
-        shared = {memory_of(kept.tensor) for kept in shared_weights.values()}
+        shared = {memory_of(weight.tensor) for weight in shared_weights.values()}
         own = {memory_of(tensor): tensor.numel() * tensor.element_size() for tensor in held_by(after)}
-        size = sum(kept.tensor.nbytes for kept in shared_weights.values())
+        size = sum(weight.tensor.nbytes for weight in shared_weights.values())
         return sum(own[memory] for memory in own.keys() - shared) > LARGEST_PART * size
 
-    def _answer_in_float64(self) -> None:
-        """Find out what both programs return in float64, and let go of these.
+    def _compute_in_float64(self) -> None:
+        """Run both programs in float64, and free their float64 versions.
 
-        That is what tells how large rounding errors are; other inputs are seldom looked at in float64.
+        These runs show how large rounding errors are; further inputs are seldom run in float64.
         """
         subject = self.subject
         if subject.is_float64 or not subject.has_inputs:
@@ -286,18 +286,18 @@ class PassRun:
             subject.claim_float64(None)
 
     def _apply(self, captured: GraphModule) -> None:
-        """Call the pass on what was captured, and keep what came of it."""
+        """Call the pass on the captured program, and record its result."""
 
         def call() -> None:
             pass_ = with_data(self.pass_, lambda: self.subject.data(self.subject.dtype))
             with self._recording():
-                result, self.edits = _called(pass_, captured)
+                result, self.edits = _call_pass(pass_, captured)
             self._take(captured if result is None else result)
 
         self._call(call)
 
     def _take(self, result: Any) -> None:
-        """Keep what a pass returned. What can be called, and is no program of ours, is judged by what it computes."""
+        """Record the result of a pass. A callable that is no program of ours is judged by its outputs."""
         self.result = result
         if isinstance(result, (GraphModule, type)) or _is_data(result):
             return
@@ -308,13 +308,13 @@ class PassRun:
             self.not_judged = str(error)
 
     def _call(self, call: Callable[[], None]) -> None:
-        """Call the pass by ``call``, within its time, and keep what it raised."""
+        """Call the pass by ``call`` within its time limit, and record its exception."""
         subject = self.subject
         try:
             with (
                 default_dtype(subject.dtype),
                 threads(subject.threads),
-                self.watched(),  # inside of what puts back the dtype and the threads
+                self.watched(),  # inside the blocks that restore the dtype and the threads
                 self._limit(),
                 warnings.catch_warnings(),
             ):
@@ -333,14 +333,14 @@ class PassRun:
                 self.refusal = error
             else:
                 self.error = error
-        except (Exception, SystemExit) as error:  # which sys.exit() raises: the end of the pass, not of pytest
+        except (Exception, SystemExit) as error:  # sys.exit() in a pass must not end pytest
             self.error = error
 
     @contextmanager
     def watched(self, *, calls: bool = False) -> Generator[None]:
-        """Note what the pass changes of the process, and put it back. A copy of it that the pass has forked ends.
+        """Record the process state that the pass changes in the block, and restore it. A forked child ends here.
 
-        With ``calls`` that is noted of a call of the program.
+        With ``calls`` the block is a call of the program.
         """
         before, process = ProcessState.now(), os.getpid()
         forked, had_children = count_forks(), has_children()
@@ -353,18 +353,18 @@ class PassRun:
             if changes:
                 before.put_back()
             if count_forks() != forked and has_children() and not had_children:
-                changes.append("a copy of it, made by os.fork, was left behind")
+                changes.append("a child process, forked by os.fork, was left behind")
             if changes and not (calls and self.disturbance):
                 self.disturbance, self.disturbed_by_pass = changes, not calls
 
     @property
     def input_set_count(self) -> int:
-        """Return how many sets of inputs the program is called with."""
+        """The number of input sets that the program is called with."""
         return self.subject.input_set_count if self._input_set_count is None else self._input_set_count
 
     @property
     def has_chosen_input_sets(self) -> bool:
-        """Return whether somebody has said how many sets of inputs that are."""
+        """True if the number of input sets was set for this run."""
         return self._input_set_count is not None
 
     @property
@@ -374,29 +374,29 @@ class PassRun:
 
     @property
     def is_given(self) -> bool:
-        """Return whether the program was made elsewhere, by no pass that is known here."""
+        """True if the program was made elsewhere, by an unknown pass."""
         return self.pass_ is None
 
     @property
     def is_in_form(self) -> bool:
-        """Return whether the pass takes or makes programs that are none of ours."""
+        """True if the pass takes or makes programs of another form than ours."""
         return self.form_result is not None or isinstance(self.pass_, FormedPass)
 
     @property
     def program(self) -> nn.Module | None:
-        """Return what is run: the program that the pass made, or that was given; None if the pass made none."""
+        """The program to run, made by the pass or given; None if the pass made none."""
         if self.form_result is not None:
             return self.form_result.program
         return self.after if self.before is not None else self.result
 
     @property
     def after(self) -> GraphModule | None:
-        """Return what the pass made, or None if it made no program."""
+        """The program of ours that the pass made; None if it made none."""
         return self.result if isinstance(self.result, GraphModule) else None
 
     @property
     def graph_program(self) -> GraphModule | torch.fx.GraphModule | None:
-        """Return what the pass made, where that has a graph; also one of torch."""
+        """The program that the pass made if it has a graph, ours or torch's; otherwise None."""
         if self.form_result is not None:
             program = self.form_result.program
             return program if isinstance(program, torch.fx.GraphModule) else None
@@ -404,11 +404,11 @@ class PassRun:
 
     @property
     def changed(self) -> bool:
-        """Return whether what the pass made is written otherwise, or holds other modules or values, than before."""
+        """True if the pass changed the code of the program, its modules, or the values of its tensors."""
         return self.once("changed", self._is_changed)
 
     def left_the_same_as(self, other: PassRun) -> bool:
-        """Return whether another pass left the same program: its code, its modules' settings, and its tensors."""
+        """Return whether another pass left the same program: its code, the settings of its modules, and its tensors."""
         after, beside = self.after, other.after
         if after is None or beside is None or self.written != other.written or _layers(after) != _layers(beside):
             return False
@@ -420,18 +420,18 @@ class PassRun:
 
     @property
     def written(self) -> str:
-        """The code of the graph that the pass left, whether or not that is what the program runs."""
+        """The code generated from the graph that the pass left, even if the program runs other code."""
         after = self.after
         assert after is not None, "the pass made no program"
         return self.once("written", lambda: after.graph.python_code("self").src)
 
     def waive(self, reason: str) -> None:
-        """Note why a difference beyond the contract is not held against the program."""
+        """Record the reason for accepting a difference beyond the contract."""
         if reason not in self.waivers:
             self.waivers.append(reason)
 
     def leave_out(self, law: str, reason: str) -> None:
-        """Note why the program is not held to a law, or not on some inputs."""
+        """Record the reason for not checking a law, wholly or on some inputs."""
         self.not_asked.setdefault(law, reason)
 
     def _is_changed(self) -> bool:
@@ -444,29 +444,29 @@ class PassRun:
             return False
         if self.written != before.code or _layers(after) != before.layers:
             return True
-        held, values = before.module.tensors, before.module.values
-        return _ties(after, held) or any(
-            name not in held
-            or not ((tensor is held[name][0] and self.damage is None) or same_tensor(tensor, values[name]))
-            or tensor.requires_grad != held[name][1]
+        tensors, values = before.module.tensors, before.module.values
+        return _ties(after, tensors) or any(
+            name not in tensors
+            or not ((tensor is tensors[name][0] and self.damage is None) or same_tensor(tensor, values[name]))
+            or tensor.requires_grad != tensors[name][1]
             for name, tensor in tensors_of(after).items()
             if name not in before.constants
         )
 
-    # What is computed.
+    # Runs of both programs.
 
     def eager(self, inputs: Inputs = 0, float64: bool = False) -> Run:
-        """Return what the module itself does with its inputs, or a variant of them; in float64 if ``float64``."""
+        """Return the run of the module itself on ``inputs``, in float64 if ``float64``."""
         if self._mode is None:
             return self.subject.eager(inputs, float64)
         run = lambda: self.subject.run_in_a_row(self.subject.eager_runner(float64), inputs, float64)[-1]  # noqa: E731
         return self.once(("eager", inputs, float64, self._mode), run)
 
     def actual(self, inputs: Inputs = 0, float64: bool = False) -> Run:
-        """Return what the transformed program does with them."""
+        """Return the run of the transformed program on ``inputs``, in float64 if ``float64``."""
         key = "actual", inputs, float64, self._mode
         if key not in self._cache:
-            # All calls in a row at once, since the last of them is that of another input set most often.
+            # All calls of a row at once, since the last one usually serves as the run of another input set.
             with_later = inputs in (0, 1) and not float64 and self._mode is None and bool(self.later_calls)
             last = self.later_calls[-1] if with_later else inputs
             runs = dict(zip(self.subject.calls(last), self._run(last, float64), strict=True))
@@ -479,12 +479,12 @@ class PassRun:
 
     @property
     def later_calls(self) -> tuple[str, ...]:
-        """The calls after the first one of a row without a reset; none if input sets are limited for cost."""
+        """The calls of a row after the first, without a reset in between; none if input sets are limited for cost."""
         is_limited = self.has_chosen_input_sets and (self.before is None or self.subject.is_full_size)
         return () if is_limited else self.subject.later_calls
 
     def _run(self, inputs: Inputs, float64: bool) -> list[Run]:
-        """Call the transformed program, which is watched and finds no output of eager's."""
+        """Call the transformed program; watch process state, and hide eager's outputs from it."""
         calls = self.subject.calls(inputs)
         names = {*calls, *map(self.subject.alone, calls)}
         eager = [run for key, run in self._cache.items() if isinstance(key, tuple) and key[0] == "eager"]
@@ -493,14 +493,14 @@ class PassRun:
             return self.subject.run_in_a_row(runner, inputs, float64)
 
     def runner(self, float64: bool = False) -> Runner:
-        """Return what calls the transformed program."""
+        """Return the runner of the transformed program."""
         program = self.after_float64 if float64 else self.program
-        assert program is not None, "asked for a program that there is not"
+        assert program is not None, "there is no such program"
         return self.once(("runner", float64), lambda: self.subject.runner(program, float64=float64))
 
     @property
     def has_float64(self) -> bool:
-        """Return whether there is another version of the program in float64, and of what the pass makes of it."""
+        """True if the module runs in float64 as well, and the pass makes a program of it there."""
         is_formed = isinstance(self.pass_, FormedPass)
         if self.subject.is_float64 or (self.before is None and not is_formed):
             return False
@@ -510,16 +510,16 @@ class PassRun:
 
     @property
     def after_float64(self) -> nn.Module | None:
-        """Return what the pass makes of the program in float64; None if nothing, or if the program is in float64.
+        """The program that the pass makes in float64; None if it makes none, or if the subject is in float64 itself.
 
-        Of a large model it is there until something else is asked for in float64, and then made again.
+        For a large model it is freed when another float64 model is needed, and made again on the next use.
         """
         if self.subject.is_float64 or (self.before is None and not isinstance(self.pass_, FormedPass)):
             return None
         return self._once_in_float64("after in float64", self._transformed_in_float64)
 
     def to_perturb(self, float64: bool) -> GraphModule:
-        """A capture of the module that no pass has seen, to be run with other rounding errors."""
+        """Return a capture of the module without the pass, to run with perturbed rounding."""
         if not float64:
             return self.once("to perturb", self.capture)
         return self._once_in_float64("to perturb in float64", lambda: self.capture(float64=True))
@@ -530,29 +530,29 @@ class PassRun:
                 self.let_go_of_float64()
             self.subject.claim_float64(self.let_go_of_float64)
             self._cache[key] = make()
-            self.subject.claim_float64(self.let_go_of_float64)  # also what was shared while that was made
+            self.subject.claim_float64(self.let_go_of_float64)  # including tensors shared while making it
         return self._cache[key]
 
     def forget_float64(self) -> None:
-        """Judge without what the pass makes of the program in float64, which is captured as another one there."""
+        """Judge without a float64 version of the program, because the capture in float64 is a different program."""
         self.let_go_of_float64()
         self._cache.update({"after in float64": None, "has float64": False})
 
     def let_go_of_float64(self) -> None:
-        """Free what the pass made of the program in float64; it is made again where it is needed."""
+        """Free the programs in float64; they are made again when needed."""
         self._cache.pop(("runner", True), None)
         for key in ("after in float64", "to perturb in float64"):
             if (program := self._cache.get(key)) is not None:
                 del self._cache[key]
-                if self.subject.is_large and program is not self.result:  # which a pass that remembers gave once more
-                    release(program)  # whoever is just running it need not keep it
+                if self.subject.is_large and program is not self.result:  # a pass with a cache may return it again
+                    release(program)  # frees its tensors even if a running call still refers to it
                 del program
                 self._collect()
 
     def close(self) -> None:
-        """Free the programs that were made, unless somebody else has them: a pass may keep what it made.
+        """Free the programs, unless others refer to them: a pass may keep its program.
 
-        Whether the pass changed the model is kept with the model, see :func:`changes`.
+        The model's findings keep whether the pass changed it, see :func:`changes`.
         """
         self.let_go_of_float64()
         if "changed" in self._cache:
@@ -566,18 +566,18 @@ class PassRun:
         try:
             if isinstance(self.pass_, FormedPass):
                 return self._transformed_in_form(self.pass_)
-            # Nobody else has the tensors of this copy: those that the pass replaces are free at once.
+            # Nothing else refers to the tensors of this copy: those that the pass replaces are freed at once.
             module = (lambda: subject.fresh(torch.float64)) if subject.is_large else lambda: subject.shared_copy(True)
             captured = subject.capture(module(), leaves=self.leaves, float64=True, pass_=self.pass_)
             return self._transformed(captured, torch.float64)
         except (Exception, TookTooLong):
             return None
         finally:
-            if self.damage is not None:  # what was written to in one dtype is so in the other
+            if self.damage is not None:  # a pass that writes to the module does so in both dtypes
                 subject.reset()
 
     def _transformed_in_form(self, pass_: FormedPass) -> nn.Module | None:
-        """Return what a pass in another form makes in float64 of what it changed in the working dtype."""
+        """Return the float64 result of a pass in another form, at the level that it changed in the working dtype."""
         source, subject = self.subject.export_source(True), self.subject
         level = pass_.levels[-1] if self.form_result is None else self.form_result.level or pass_.levels[-1]
         with default_dtype(torch.float64), same_random_numbers(), threads(subject.threads):
@@ -587,37 +587,37 @@ class PassRun:
                 return pass_.applied(source, level).program
 
     def transform(self, module: nn.Module, float64: bool = False) -> GraphModule | None:
-        """Return what the pass makes of ``module``, None if that is not a program, or raise what the pass raises."""
+        """Return the program that the pass makes of ``module``, or None if it makes none; raise what it raises."""
         captured = self.subject.capture(module, leaves=self.leaves, float64=float64, pass_=self.pass_)
         return self._transformed(captured, torch.float64 if float64 else self.subject.dtype)
 
     def _transformed(self, captured: GraphModule, dtype: torch.dtype) -> GraphModule | None:
         record_origins(captured.graph)
-        self._collect()  # what the capture has left
+        self._collect()  # garbage of the capture
         with default_dtype(dtype), threads(self.subject.threads), self.watched(), self._limit():
-            result, _ = _called(with_data(self.pass_, lambda: self.subject.data(dtype)), captured)
+            result, _ = _call_pass(with_data(self.pass_, lambda: self.subject.data(dtype)), captured)
         result = captured if result is None else result
         del captured
         self._collect()
         return result if isinstance(result, GraphModule) else None
 
     def _collect(self) -> None:
-        """Free what the pass has dropped, where that is much."""
+        """Collect the garbage of a pass on a large model."""
         if self.subject.is_large:
             gc.collect()
 
     def capture(self, float64: bool = False) -> GraphModule:
-        """Return a new capture of the module that no pass has seen."""
+        """Return a new capture of the module without the pass."""
         module = self.subject.shared_copy(float64)
         return self.subject.capture(module, leaves=self.leaves, float64=float64, pass_=self.pass_)
 
     def untouched(self) -> PassRun:
-        """The same subject with no pass applied to its capture."""
-        how: dict[str, Any] = {"leaves": self.leaves, "input_set_count": self._input_set_count}
-        return self.once("untouched", lambda: PassRun(self.subject, leave_alone, contract=exact, **how))
+        """Return a run with the same subject, in which no pass is applied to the capture."""
+        options: dict[str, Any] = {"leaves": self.leaves, "input_set_count": self._input_set_count}
+        return self.once("untouched", lambda: PassRun(self.subject, leave_alone, contract=exact, **options))
 
     def with_nothing_changed(self) -> PassRun:
-        """The same subject with a pass in the form of this one that changes nothing: all laws are asked of that."""
+        """Return a run with the same subject and an identity pass of the same form, to which all laws apply."""
         form_pass = self.pass_
         if not isinstance(form_pass, FormedPass):
             return self.untouched()
@@ -637,7 +637,7 @@ class PassRun:
 
     @contextmanager
     def under(self, mode: type[KernelMode]) -> Generator[None]:
-        """Run both programs anew in the block, without a compiler and under a mode of PyTorch's."""
+        """Run both programs again in the block, without a compiler and under a mode of PyTorch."""
         self._mode = mode
         try:
             with uncompiled(), mode():
@@ -646,46 +646,47 @@ class PassRun:
             self._mode = None
 
     def once(self, key: Any, compute: Callable[[], Any]) -> Any:
-        """Return what ``compute`` returns, which is found out once for a key."""
+        """Return the result of ``compute``, which is cached under ``key``."""
         if key not in self._cache:
             self._cache[key] = compute()
         return self._cache[key]
 
     @property
     def names(self) -> dict[str, str]:
-        """The name in the captured module of each parameter and buffer of the program, wherever the pass put it."""
+        """The name in the captured module of each parameter and buffer of the program, by the name in the program."""
         return self.once("names", self._names)
 
     def _names(self) -> dict[str, str]:
         assert self.program is not None, "the pass made no program"
-        held = self._held if self.before is None else self.before.module.tensors
-        known = {id(tensor): name for name, (tensor, _) in held.items()}
-        return {name: known.get(id(tensor), name) for name, tensor in tensors_of(self.program).items()}
+        tensors = self._held if self.before is None else self.before.module.tensors
+        original_names = {id(tensor): name for name, (tensor, _) in tensors.items()}
+        return {name: original_names.get(id(tensor), name) for name, tensor in tensors_of(self.program).items()}
 
     def _limit(self) -> AbstractContextManager[None]:
         return nullcontext() if self._watchdog is None else self._watchdog.limit(self.seconds)
 
 
 def applied(subject: Subject, pass_: Pass, *, leaves: bool = True) -> PassRun:
-    """Return ``pass_`` applied to ``subject``, to be read and called, never changed: the latest is kept.
+    """Return ``pass_`` applied to ``subject``: read and call it, but never change it, since the latest run is cached.
 
-    Of a small model it is the latest to the program with leaf modules, and to that without.
+    For a small model, the latest runs with leaf modules and without are both cached.
     """
     key = "pass_run", leaves or subject.is_large
-    kept: PassRun | None = subject.findings.get(key)
-    if kept is None or (kept.pass_ is not pass_ and kept.pass_asked is not pass_) or kept.leaves != leaves:
-        if kept is not None:
-            del subject.findings[key]  # two programs need not be there at once
-            kept.close()
-        kept = subject.findings[key] = _in_another_form(PassRun(subject, pass_, leaves=leaves))
-    return kept
+    cached: PassRun | None = subject.findings.get(key)
+    if cached is None or (cached.pass_ is not pass_ and cached.pass_asked is not pass_) or cached.leaves != leaves:
+        if cached is not None:
+            del subject.findings[key]  # two programs need not exist at once
+            cached.close()
+        cached = subject.findings[key] = _in_another_form(PassRun(subject, pass_, leaves=leaves))
+    return cached
 
 
 def _in_another_form(pass_run: PassRun) -> PassRun:
-    """Return a pass that does not take programs of ours in the form in which it takes the model, where it shows none.
+    """Return a run of the pass in the form that it expects, if it fails on our programs and declares no form.
 
-    It does so if it fails on what it is given, or inside of torch, and changes something of torch's, or fails no more.
-    A pass that asks each program for what it does not have is in no form that is known, and cannot be judged.
+    Other forms are tried if the pass raises a type or attribute error, or inside torch. The first one fits in which it
+    raises nothing and changes the program; or only raises nothing, if it missed an attribute of our program. A pass
+    that misses an attribute in every form expects an unknown form, and is not judged.
     """
     error, pass_ = pass_run.error, pass_run.pass_
     asks_program = isinstance(getattr(error, "obj", None), (GraphModule, torch.fx.GraphModule))
@@ -703,27 +704,27 @@ def _in_another_form(pass_run: PassRun) -> PassRun:
         asks_program = asks_program and isinstance(run.error, AttributeError)
     if asks_program:
         pass_run.not_judged = (
-            f"it takes none of the forms that were tried (fx: {type(error).__name__}: {error}; {', '.join(tried)}); "
-            f"--fx-form says which it is in: {', '.join(form_names())}"
+            f"it fails in all forms that were tried (fx: {type(error).__name__}: {error}; {', '.join(tried)}); "
+            f"set its form with --fx-form: {', '.join(form_names())}"
         )
         pass_run.error = None
     return pass_run
 
 
 def _is_of_torch(error: BaseException) -> bool:
-    """Return whether torch's own code raised an exception."""
+    """Return whether an exception was raised in torch's own code."""
     frames = [frame.f_code.co_filename for frame, _ in traceback.walk_tb(error.__traceback__)]
     return bool(frames) and Path(frames[-1]).is_relative_to(Path(torch.__file__).parent)
 
 
 def changes(subject: Subject, pass_: Pass, *, leaves: bool = True) -> bool:
-    """Return whether ``pass_`` changes the program captured of ``subject``, for which it need not be applied again."""
-    known = subject.findings.get(("changes", id(pass_), leaves))  # by identity: not every pass can be hashed
-    return applied(subject, pass_, leaves=leaves).changed if known is None else known[1]
+    """Return whether ``pass_`` changes the program captured of ``subject``; a cached answer saves another run of it."""
+    cached = subject.findings.get(("changes", id(pass_), leaves))  # by identity: not every pass can be hashed
+    return applied(subject, pass_, leaves=leaves).changed if cached is None else cached[1]
 
 
-def _called(pass_: Any, program: GraphModule) -> tuple[Any, int | None]:
-    """Return what the pass returns, which is anything if it is a user's, and how many edits it made, if it says so."""
+def _call_pass(pass_: Any, program: GraphModule) -> tuple[Any, int | None]:
+    """Call the pass; return its result, of any type, and the number of its edits, or None if it reports none."""
     if type(pass_) is PassPipeline:
         ran = pass_.run(program)
         return ran.graph_module, sum(len(report.edits) for report in ran.reports)
@@ -733,7 +734,7 @@ def _called(pass_: Any, program: GraphModule) -> tuple[Any, int | None]:
 
 
 def with_data(pass_: Any, calls: Callable[[], Sequence[Arguments]]) -> Any:
-    """A pass that asks for data (by a method ``with_data``), or a pipeline of some, with the arguments of ``calls``."""
+    """Return the pass with the arguments of ``calls`` as data, if it or a part of its pipeline has ``with_data``."""
     if isinstance(pass_, PassPipeline):
         return PassPipeline([with_data(part, calls) for part in pass_.passes], pass_.listeners, pass_.name)
     if isinstance(pass_, type) or not hasattr(pass_, "with_data"):
@@ -747,8 +748,8 @@ def parts_of(pass_: Any) -> tuple[Any, ...]:
 
 
 def may_change(pass_: Pass) -> set[str]:
-    """Return what a pass, or one of a pipeline, changes on purpose."""
-    return {kept for part in parts_of(pass_) for kept in getattr(part, "may_change", ())}
+    """Return the properties that a pass, or one of a pipeline, changes on purpose."""
+    return {name for part in parts_of(pass_) for name in getattr(part, "may_change", ())}
 
 
 def inputs_of(program: GraphModule) -> tuple[tuple[str, str], ...]:
@@ -758,14 +759,14 @@ def inputs_of(program: GraphModule) -> tuple[tuple[str, str], ...]:
 
 
 def _is_refusal(pass_: Pass, error: PassError) -> bool:
-    """Return whether a pass refuses with ``error``, which a pipeline also raises where one of its passes failed."""
+    """Return whether ``error`` is a refusal by the pass; a pipeline also raises it if one of its passes failed."""
     if isinstance(pass_, PassPipeline):
         return isinstance(error.__cause__, PassError)
     return error.__cause__ is None or isinstance(error.__cause__, FxError)
 
 
 def _is_data(result: Any) -> bool:
-    """Return whether what a pass returned is plain data, or a graph: a mistake, and not another form of program."""
+    """Return whether the result of a pass is plain data or a graph: a mistake, and not another form of program."""
     is_builtin = type(result).__module__ == "builtins" and not callable(result)
     return is_builtin or isinstance(result, (Graph, torch.fx.Graph))
 
@@ -791,12 +792,12 @@ def _is_check(node: Node) -> bool:
 
 
 def _layers(program: GraphModule) -> dict[str, tuple[Any, ...]]:
-    """The settings of the modules of a program, but its own: of these there is only the mode."""
+    """Return the settings of the modules in a program, and of the program itself only the mode."""
     return {**settings_of(program), "": (program.training,)}
 
 
 def _ties(program: GraphModule, held: Mapping[str, tuple[torch.Tensor, bool]]) -> bool:
-    """Return whether tensors of a program are one where those with their names are not."""
+    """Return whether two tensors of a program are the same, but those in ``held`` with their names are not."""
     first: dict[int, str] = {}
     for named in (program.named_parameters, program.named_buffers):
         for name, tensor in named(remove_duplicate=False):
@@ -807,5 +808,5 @@ def _ties(program: GraphModule, held: Mapping[str, tuple[torch.Tensor, bool]]) -
 
 
 def leave_alone(program: GraphModule) -> GraphModule:
-    """The pass that does nothing."""
+    """Return ``program`` unchanged."""
     return program

@@ -1,7 +1,7 @@
-"""What a pass or a model does to the process that it runs in: what differs afterwards, and putting it back.
+"""Process state that a pass or a model changes: finding the changes, and restoring the state.
 
-A pass that replaces ``torch.relu``, or leaves gradients off, is not seen in the program that it makes. It is seen in
-the next test, which fails for no fault of its own.
+A pass that replaces ``torch.relu``, or leaves gradients disabled, does not show it in its program. It shows in the next
+test, which fails for no fault of its own.
 """
 
 from __future__ import annotations
@@ -37,20 +37,20 @@ _MODULES = (
     *(builtins, math, operator, torch, torch.functional, torch.linalg, torch.fft, torch.special, torch.backends),
     *(nn, nn.functional, nn.init, torch_module, torch_fx, torch_symbolic_trace, fx, passes),
 )
-"""Modules whose attributes are watched: what programs and passes call."""
+"""Modules whose attributes are watched, since programs and passes call them."""
 _WITH_CLASSES = (nn, torch_fx, fx, passes)
-"""Those of them whose classes are watched, too."""
-_FORGOTTEN = frozenset(
+"""Modules whose classes are watched, too."""
+_IGNORED = frozenset(
     {"_", "Storage", "__slotnames__", "__doc__", "__abstractmethods__", "__annotations__", "__warningregistry__",
      "__annotate__", "__annotate_func__", "__annotations_cache__"}
 )  # fmt: skip
-"""Attributes that Python itself writes when it shows, copies, warns or is asked for annotations, and torch with its
-default dtype."""
+"""Attributes written by Python itself when it displays, copies, warns or evaluates annotations, and by torch together
+with the default dtype."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Watched:
-    """Modules and classes, and in the same order what they are called and their attributes."""
+    """The watched modules and classes, and in the same order their names and attributes."""
 
     owners: list[Any]
     names: list[str]
@@ -67,7 +67,7 @@ def _watched() -> _Watched:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)  # thousands of values
 class ProcessState:
-    """The process at one moment.
+    """The state of the process at one moment.
 
     >>> state = ProcessState.now()
     >>> torch.set_default_dtype(torch.float64)
@@ -79,40 +79,39 @@ class ProcessState:
     """
 
     attributes: list[dict[str, Any]]
-    """What the attributes of each watched module and class were."""
+    """The attributes of each watched module and class."""
     values: tuple[Any, ...]
-    """What each of :data:`~pytest_fx.harness.switches.SWITCHES` was."""
+    """The value of each of :data:`~pytest_fx.harness.switches.SWITCHES`."""
     modules: int
-    """How many modules had been imported."""
+    """The number of imported modules."""
 
     @classmethod
     def now(cls) -> ProcessState:
         """Return the state of the process, as the calling thread sees it."""
-        restore_patches()  # what a trace that was interrupted has replaced is none of it
+        restore_patches()  # the patches of an interrupted trace are not part of the state
         attributes = [namespace.copy() for namespace in _watched().namespaces]
         return cls(attributes, tuple(switch.read() for switch in SWITCHES), len(sys.modules))
 
     def changes(self) -> list[str]:
-        """Return a sentence on each thing that is not as it was.
+        """Return a sentence on each change since.
 
-        New attributes are changes only if they hide others: what is imported becomes one. Random numbers that were
-        drawn are none, nor is what the import of a module may do, if one was imported meanwhile.
+        New attributes are changes only if they hide others, since imports add attributes. Drawing random numbers is no
+        change, nor is anything that an import may do if a module was imported meanwhile.
         """
-        found = [
+        sentences = [
             f"{_watched().names[place]}.{name} is {'gone' if new is _GONE else f'another {_noun(new)}'}"
             for place, name, _, new in self._changed_attributes()
         ]
         imported = len(sys.modules) != self.modules
         for switch, before in zip(SWITCHES, self.values, strict=True):
             if not (imported and switch.by_imports) and (after := switch.read()) != before:
-                found.extend(switch.describe(switch.what, before, after))
-        return found
+                sentences.extend(switch.describe(switch.what, before, after))
+        return sentences
 
     def put_back(self, *, imports_stay: bool = False) -> None:
-        """Make everything as it was, also where an exception from a handler of signals is raised meanwhile.
+        """Restore the state, even if a signal handler raises an exception meanwhile.
 
-        Search paths, the environment and whatever else modules change when they are imported are left if
-        ``imports_stay``.
+        With ``imports_stay``, search paths, the environment and other state that imports change are left as they are.
         """
         try:
             self._put_back(imports_stay)
@@ -132,9 +131,9 @@ class ProcessState:
                 setattr(owner, name, old)
 
     def _changed_attributes(self) -> Iterator[tuple[int, str, Any, Any]]:
-        """Yield the place of the owner, and the attribute's name and its values; :data:`_GONE` stands for none."""
+        """Yield the position of the owner, the attribute's name, and its values before and after, or :data:`_GONE`."""
         watched = _watched()
-        if self.attributes == watched.namespaces:  # at C's speed, and so it is nearly always
+        if self.attributes == watched.namespaces:  # nearly always, and the comparison runs in C
             return
         for place, (before, after) in enumerate(zip(self.attributes, watched.namespaces, strict=True)):
             if before == after:
@@ -142,13 +141,13 @@ class ProcessState:
             for name, old in before.items():
                 if (
                     (new := after.get(name, _GONE)) is old
-                    or name in _FORGOTTEN
+                    or name in _IGNORED
                     or new == old
                     or _is_torchs_wrapper(new, old)
                 ):
                     continue
                 yield place, name, old, new
-            for name in after.keys() - before.keys() - _FORGOTTEN:
+            for name in after.keys() - before.keys() - _IGNORED:
                 if _hides(watched.owners[place], name):
                     yield place, name, _GONE, after[name]
 
@@ -161,10 +160,10 @@ _COUNTS_MODULES = str(Path(torch.__file__).parent / "_dynamo" / "mutation_guard.
 def _is_torchs_wrapper(new: Any, old: Any) -> bool:
     """Return whether torch itself has wrapped a function for its compiler.
 
-    Parts of torch keep it out of functions when they are imported, and when it first compiles it begins to count the
-    modules that are made.
+    When imported, parts of torch exclude functions from compilation. The first compilation wraps the constructor of
+    modules, to count them.
     """
-    if getattr(new, "_torchdynamo_orig_callable", None) is old:  # which it does not capture, when it first compiles
+    if getattr(new, "_torchdynamo_orig_callable", None) is old:  # excluded from capture by the first compilation
         return True
     code = getattr(new, "__code__", None)
     file = None if code is None else code.co_filename
@@ -174,7 +173,7 @@ def _is_torchs_wrapper(new: Any, old: Any) -> bool:
 
 
 def _hides(owner: Any, name: str) -> bool:
-    """Return whether an attribute stands before one of a base class, or of builtins."""
+    """Return whether an attribute shadows one of a base class, or a builtin."""
     if isinstance(owner, type):
         return any(name in vars(base) for base in owner.__mro__[1:])
     return owner is not builtins and hasattr(builtins, name)
@@ -187,11 +186,11 @@ def _noun(value: Any) -> str:
 
 
 _forks: list[int] = []
-"""The thread, once for each time that it has copied the process; processes that run other programs are no copies."""
+"""The identifier of the forking thread, for each fork of the process; a start of another program is no fork."""
 
 
 def _note_fork() -> None:
-    """Note who copies the process, but for multiprocessing, whose copies run one function and never return."""
+    """Record the forking thread, except for forks of multiprocessing, which run one function and never return."""
     if sys._getframe(1).f_globals.get("__name__") != "multiprocessing.popen_fork":
         _forks.append(threading.get_ident())
 
@@ -201,16 +200,16 @@ if hasattr(os, "register_at_fork"):
 
 
 def count_forks() -> int:
-    """Return how many times this thread has copied the process by ``os.fork``.
+    """Return how many times this thread has forked the process by ``os.fork``.
 
-    What other threads do, such as those by which a library reports that it is used, is no act of what runs in this one;
-    and their copies hold that thread alone, and do not go on with what runs here.
+    Forks by other threads, such as those of a library that reports its usage, are not caused by this thread. A child of
+    such a fork contains the forking thread alone, and does not continue the code that runs here.
     """
     return _forks.count(threading.get_ident())
 
 
 def has_children() -> bool:
-    """Return whether there is a process that this one has started and not waited for, as far as the system tells."""
+    """Return whether this process has a child that it has not waited for; False if the system cannot tell."""
     if not hasattr(os, "waitid"):  # macOS before Python 3.13
         return False
     try:
@@ -221,14 +220,14 @@ def has_children() -> bool:
 
 
 _unfinished: list[ProcessState] = []
-"""The blocks of :func:`process_kept` that have not put back their state, the outermost first."""
+"""States of the :func:`process_kept` blocks that have not restored them, the outermost first."""
 
 
 @contextmanager
 def process_kept(*, imports_stay: bool = False) -> Generator[ProcessState]:
-    """Put back, after the block, what it changed of the process, and the states of random generators.
+    """Restore, after the block, the process state and the states of random generators.
 
-    ``imports_stay`` is that of :meth:`ProcessState.put_back`.
+    ``imports_stay`` has the meaning that it has in :meth:`ProcessState.put_back`.
 
     >>> with process_kept():
     ...     torch.set_default_dtype(torch.float64)
@@ -244,7 +243,7 @@ def process_kept(*, imports_stay: bool = False) -> Generator[ProcessState]:
         _finish_blocks(error)
         raise
     finally:
-        if state in _unfinished:  # finish() was not first
+        if state in _unfinished:  # unless finish() has restored it
             state.put_back(imports_stay=imports_stay)
             torch.set_rng_state(drawn[0])
             random.setstate(drawn[1])
@@ -253,14 +252,14 @@ def process_kept(*, imports_stay: bool = False) -> Generator[ProcessState]:
 
 
 def unfinished() -> int:
-    """Return how many blocks of :func:`process_kept` there are to finish."""
+    """Return the number of :func:`process_kept` blocks that have not restored their state."""
     return len(_unfinished)
 
 
 def finish(known: int) -> None:
-    """Put back the states of all blocks but the first ``known``, which an exception kept from doing it.
+    """Restore the states of all blocks but the first ``known``, if an exception prevented that.
 
-    One that comes from a handler of signals can be raised before the first line of what would put back.
+    A signal handler can raise one before the first line of the code that restores.
     """
     if len(_unfinished) > known:
         _unfinished[known].put_back()
@@ -268,7 +267,7 @@ def finish(known: int) -> None:
 
 
 def _finish_blocks(error: BaseException) -> None:
-    """Let blocks that ``error`` interrupted while they were entered or left come to their end now, in this test."""
+    """Finish the blocks that ``error`` interrupted in ``__enter__`` or ``__exit__`` now, within this test."""
     raised: BaseException | None = error
     while raised is not None:
         clear_interrupted(raised.__traceback__, lambda code: code.co_name in ("__enter__", "__exit__"))

@@ -1,4 +1,4 @@
-"""One call of a program, and all that is to be seen of it: output, inputs and state afterwards, shared memory."""
+"""One call of a program, and its observable effects: output, inputs and state afterwards, shared memory."""
 
 from __future__ import annotations
 
@@ -25,37 +25,37 @@ from pytest_fx.harness.structure import leaves, map_tensors
 
 _C: Any = torch._C
 FEW_ELEMENTS = 2**16
-"""Elements of a parameter or buffer up to which its values are looked at after a call, whether torch counts a write to
-it or not."""
+"""Number of elements up to which the values of a parameter or buffer are compared after each call, even if torch
+counted no write to it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What one call of a program did."""
+    """The effects of one call of a program."""
 
     output: Any = None
-    """What it returned."""
+    """The returned value."""
     inputs: dict[str, torch.Tensor] = field(default_factory=dict[str, torch.Tensor])
-    """The tensors that it was given, as it left them, by their places in the arguments."""
+    """The input tensors after the call, by their places in the arguments."""
     state: dict[str, torch.Tensor] = field(default_factory=dict[str, torch.Tensor])
-    """The parameters and buffers that it changed, as it left them."""
+    """The parameters and buffers that the call changed, after the call."""
     rewritten: dict[str, torch.Tensor] = field(default_factory=dict[str, torch.Tensor])
-    """Those that it wrote to, but with the values that they had."""
+    """The parameters and buffers that the call overwrote with equal values."""
     shared: tuple[tuple[str, str], ...] = ()
-    """Pairs of an output and an input, or of two outputs, that have memory in common."""
+    """Pairs of an output and an input, or of two outputs, that share memory."""
     error: Exception | None = None
-    """What it raised, if it did not return."""
+    """The exception that the call raised, if it did not return."""
     draws: bool = False
-    """Whether it drew random numbers."""
+    """True if the call drew random numbers."""
 
     @property
     def writes(self) -> bool:
-        """Return whether it wrote to parameters or buffers."""
+        """True if the call wrote to parameters or buffers."""
         return bool(self.state or self.rewritten)
 
 
 class Runner:
-    """Calls a program again and again from the same state: what a call writes to parameters and buffers is undone."""
+    """A program to be called repeatedly from the same state: writes to its parameters and buffers are undone."""
 
     def __init__(
         self,
@@ -65,32 +65,32 @@ class Runner:
         kept: Mapping[int, KeptTensor] | None = None,
         thread_count: int | None = None,
     ) -> None:
-        """Take ``program``.
+        """Copy the state of ``program``.
 
         Args:
-            program: whose state is put back.
-            call: what to call in its place, which uses its state.
-            kept: tensors that others keep already, by identity.
-            thread_count: how many PyTorch computes with; None for as many as it does.
+            program: the program whose state is restored.
+            call: a function to call in its place, which uses its state.
+            kept: tensors, by identity, whose values others have copied already.
+            thread_count: number of threads that PyTorch computes with; None for the present number.
         """
         self.program = program
         self.call = program if call is None else call
-        """What is called."""
+        """The function that is called."""
         self._threads = thread_count
-        known = kept or {}
-        held = tensors_of(program)
-        new = {id(tensor) for tensor in held.values() if id(tensor) not in known}
-        # To know what is written to takes an analysis of the program: only where that may save a large copy.
-        if any(tensor.numel() > FEW_ELEMENTS and id(tensor) in new for tensor in held.values()):
-            new = _worth_a_copy(program, held)
+        copied = kept or {}
+        tensors = tensors_of(program)
+        new = {id(tensor) for tensor in tensors.values() if id(tensor) not in copied}
+        # Finding the tensors that are written takes an analysis of the program, worth it only to save a large copy.
+        if any(tensor.numel() > FEW_ELEMENTS and id(tensor) in new for tensor in tensors.values()):
+            new = _tensors_to_copy(program, tensors)
         stored = StoredTensors()
-        for name, tensor in held.items():
+        for name, tensor in tensors.items():
             if id(tensor) in new:
                 stored[name] = tensor
         self._state = {
-            name: known.get(id(tensor)) or KeptTensor(tensor, partial(stored.__getitem__, name))
-            for name, tensor in held.items()
-            if id(tensor) in known or id(tensor) in new
+            name: copied.get(id(tensor)) or KeptTensor(tensor, partial(stored.__getitem__, name))
+            for name, tensor in tensors.items()
+            if id(tensor) in copied or id(tensor) in new
         }
 
     def __call__(self, arguments: Arguments, dtype: torch.dtype) -> Run:
@@ -98,10 +98,10 @@ class Runner:
         return self.in_a_row([arguments], dtype)[0]
 
     def in_a_row(self, calls: Sequence[Arguments], dtype: torch.dtype) -> list[Run]:
-        """Call the program on copies of each of ``calls``, and put the state back only after the last.
+        """Call the program on copies of each of ``calls``, and restore the state only after the last.
 
-        Later calls get other contents in the very same tensors where these fit: a program that looks its output up by
-        their addresses, identities or versions gives an earlier one.
+        Later calls get their values in the same tensor objects if these fit: a program that looks its output up by
+        their addresses, identities or versions then returns an earlier output.
         """
         runs: list[Run] = []
         copies: Arguments | None = None
@@ -115,7 +115,7 @@ class Runner:
         return runs
 
     def _run(self, copies: Arguments, dtype: torch.dtype, *, is_last: bool) -> Run:
-        versions = {name: kept.tensor._version for name, kept in self._state.items()}
+        versions = {name: weight.tensor._version for name, weight in self._state.items()}
         try:
             output, draws = self._output(copies, dtype)
             snapshot = map_tensors(_snapshot, output)  # at once: another thread may still write to the output
@@ -125,12 +125,12 @@ class Runner:
         shared = _shared(output, inputs)
         written = self.written()
         rewritten = {
-            name: kept.tensor.detach().clone()
-            for name, kept in self._state.items()
-            if kept.tensor._version != versions[name] and name not in written
+            name: weight.tensor.detach().clone()
+            for name, weight in self._state.items()
+            if weight.tensor._version != versions[name] and name not in written
         }
         written = {name: tensor.detach().clone() for name, tensor in written.items()}
-        if not is_last:  # the tensors are filled again
+        if not is_last:  # the next call reuses these tensors
             inputs = {place: tensor.detach().clone() for place, tensor in inputs.items()}
         return Run(snapshot, inputs, written, rewritten, shared, draws=draws)
 
@@ -143,21 +143,21 @@ class Runner:
             threads(self._threads),
             warnings.catch_warnings(),
         ):
-            warnings.simplefilter("ignore")  # what the program warns of, eager warns of, too
+            warnings.simplefilter("ignore")  # eager gives the same warnings
             return self.call(*copies.args, **copies.kwargs), has_drawn()
 
     def restore(self) -> None:
-        """Put the state back to what it was when this was made."""
+        """Restore the state at the creation of this runner."""
         for name in self.written():
             self._state[name].put_back()
 
     def written(self) -> dict[str, torch.Tensor]:
-        """Return the parameters and buffers that no longer hold the values that they held."""
+        """Return the parameters and buffers whose values have changed."""
         return {
-            name: kept.tensor
-            for name, kept in self._state.items()
-            if (kept.written or kept.tensor.numel() <= FEW_ELEMENTS)
-            and not same_tensor(kept.tensor, kept.values.to(kept.tensor.dtype))
+            name: weight.tensor
+            for name, weight in self._state.items()
+            if (weight.written or weight.tensor.numel() <= FEW_ELEMENTS)
+            and not same_tensor(weight.tensor, weight.values.to(weight.tensor.dtype))
         }
 
 
@@ -165,9 +165,9 @@ _as_subclass = cast("Any", torch.Tensor).as_subclass
 
 
 def _plain(tensor: torch.Tensor) -> torch.Tensor:
-    """The same memory as a plain tensor of its own, whose class has no say in comparisons.
+    """Return a plain tensor with the same memory, so that a subclass cannot influence comparisons.
 
-    It is not a view for autograd, which refuses one of a parameter that is written to later.
+    It is no view for autograd, which refuses views of a parameter that is written to later.
     """
     if not is_plain(tensor):
         return tensor
@@ -178,16 +178,16 @@ def _plain(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _snapshot(tensor: torch.Tensor) -> torch.Tensor:
-    """The values that a tensor has now, as a plain one; a tensor whose class computes its values, as it is."""
+    """Return a plain copy of a tensor; a tensor whose class computes its values is returned as it is."""
     tensor = _plain(tensor)
     if not is_plain(tensor):
         return tensor
-    with torch.no_grad():  # as was the view that it may be
+    with torch.no_grad():  # the tensor may be a view made without gradients
         return tensor.clone()
 
 
 def _fill(copies: Arguments, contents: Arguments) -> bool:
-    """Write ``contents`` into the tensors of ``copies``, which keep their versions; False where they do not fit."""
+    """Write ``contents`` into the tensors of ``copies`` without a new version; return False if they do not fit."""
     if copies.form != contents.form or not all(map(is_strided, copies.tensors)):
         return False
     for copied, content in zip(copies.tensors, contents.tensors, strict=True):
@@ -195,16 +195,16 @@ def _fill(copies: Arguments, contents: Arguments) -> bool:
     return bool(copies.tensors)
 
 
-def _worth_a_copy(program: nn.Module, held: Mapping[str, torch.Tensor]) -> set[int]:
-    """The tensors of a program to keep copies of, by identity: not the large ones that it never writes to."""
+def _tensors_to_copy(program: nn.Module, tensors: Mapping[str, torch.Tensor]) -> set[int]:
+    """Return the identities of the tensors to copy: all but the large ones that the program never writes to."""
     if not isinstance(program, GraphModule) or find_violation_in(program) is not None:
-        return set(map(id, held.values()))
-    few = {id(tensor) for tensor in held.values() if tensor.numel() <= FEW_ELEMENTS}
-    return few | set(map(id, may_be_written(program)))
+        return set(map(id, tensors.values()))
+    small = {id(tensor) for tensor in tensors.values() if tensor.numel() <= FEW_ELEMENTS}
+    return small | set(map(id, may_be_written(program)))
 
 
 def by(interpreter: Interpreter) -> Callable[..., Any]:
-    """Return a function that calls the program of ``interpreter`` by it."""
+    """Return a function that runs the program of ``interpreter`` in it."""
     return lambda *args, **kwargs: interpreter.run(*positional(interpreter.module, args, kwargs))
 
 
@@ -223,27 +223,27 @@ def _shared(output: Any, inputs: dict[str, torch.Tensor]) -> tuple[tuple[str, st
 
 
 def _address(tensor: torch.Tensor) -> int | None:
-    """Return where the memory of a tensor starts; None for one without elements or without memory of its own."""
+    """Return the address of a tensor's memory; None for a tensor without elements or without memory of its own."""
     return None if not is_strided(tensor) or not tensor.numel() else tensor.untyped_storage().data_ptr() or None
 
 
 def layout_notes(expected: Any, actual: Any) -> list[str]:
-    """Return a sentence for each output that lies in memory otherwise than in eager.
+    """Return a sentence for each output whose memory layout differs from eager's.
 
-    Contracts promise values. This is worth a line because what works on one layout, ``x.view(-1)`` say, may raise on
-    another.
+    Contracts cover values only. A layout is worth a note because an operation such as ``x.view(-1)`` may work on one
+    layout and raise on another.
     """
     notes = list[str]()
-    for (place, wanted), (_, found) in zip(leaves(expected), leaves(actual), strict=False):
-        if isinstance(wanted, torch.Tensor) and isinstance(found, torch.Tensor):
-            classes = stride_class(wanted), stride_class(found)
+    for (place, reference), (_, output) in zip(leaves(expected), leaves(actual), strict=False):
+        if isinstance(reference, torch.Tensor) and isinstance(output, torch.Tensor):
+            classes = stride_class(reference), stride_class(output)
             if classes[0] != classes[1]:
                 notes.append(f"output{place} is {classes[0]} in eager and {classes[1]} in the program")
     return notes
 
 
 def stride_class(tensor: torch.Tensor) -> str:
-    """Return how the elements of a tensor lie in memory: contiguous, channels last, or neither.
+    """Return the memory layout of a tensor in words: contiguous, channels last, or not contiguous.
 
     >>> stride_class(torch.ones(2, 3).t())
     'not contiguous'
@@ -258,10 +258,10 @@ def stride_class(tensor: torch.Tensor) -> str:
 
 @contextmanager
 def hidden(runs: Iterable[Run]) -> Generator[None]:
-    """Change every bit pattern that ``runs`` hold inside the block, in place, and change it back afterwards.
+    """Scramble the tensors of ``runs`` in place inside the block, and restore them afterwards.
 
-    A program finds the tensors among all live objects, but no output in them. Memory that somebody else holds as well,
-    a parameter that eager returns say, stays as it is.
+    A program can find these tensors among all live objects, but cannot read an output from them. Memory that has other
+    owners, such as a parameter that eager returns, stays as it is.
     """
     memory, key = _own_memory(runs), random.SystemRandom().randrange(1, 256)
     for octets in memory:
@@ -274,7 +274,7 @@ def hidden(runs: Iterable[Run]) -> Generator[None]:
 
 
 def _own_memory(runs: Iterable[Run]) -> list[torch.Tensor]:
-    """Return the memory of the tensors of ``runs`` that nothing else has."""
+    """Return the memory of the tensors of ``runs`` that has no other owner."""
     tensors: dict[int, torch.Tensor] = {}
     for run in runs:
         for part in (run.output, run.inputs, run.state, run.rewritten):
@@ -290,6 +290,6 @@ def _own_memory(runs: Iterable[Run]) -> list[torch.Tensor]:
     return [
         torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)
         for number, storage in storages.items()
-        # One more for the object that stands for the memory in Python; what torch did not allocate is somebody else's.
+        # One more use is the storage object itself. Memory that torch did not allocate has another owner.
         if _C._storage_Use_Count(number) == holders[number] + 1 and storage.resizable() and storage.nbytes()
     ]

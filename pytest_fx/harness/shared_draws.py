@@ -1,4 +1,4 @@
-"""Random numbers that a program draws in its working dtype, for its run in float64, too."""
+"""The same random numbers for the runs of a program in its working dtype and in float64."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ _DRAWS = frozenset(
     "rand randn rand_like randn_like normal normal_ uniform uniform_ exponential exponential_ cauchy cauchy_ "
     "log_normal log_normal_ geometric geometric_ bernoulli bernoulli_ poisson multinomial _standard_gamma".split()
 )
-"""Operations whose results are random numbers, and nothing that was computed of inputs."""
+"""Operators whose results are random numbers alone, not computed from inputs."""
 
 
 class SharedDraws(KernelMode):
-    """Inside its block, what is drawn in float64 are the numbers that are drawn in another dtype.
+    """A mode in which operators that draw in float64 return the numbers that they draw in the working dtype.
 
-    From one seed, ``torch.randn`` draws other numbers in float64 than in float32: a reference in float64 would be one
-    of another program. Dropout draws booleans, which are the same in each dtype.
+    From one seed, ``torch.randn`` draws other numbers in float64 than in float32: a float64 reference would be that of
+    another program. Dropout draws booleans, which are the same in every dtype.
     """
 
     def __init__(self, dtype: torch.dtype) -> None:
-        """``dtype`` is the one in which numbers are drawn."""
+        """Draw numbers in ``dtype``."""
         super().__init__()
         self._dtype = dtype
 
     def call(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """Call ``func``; what draws random numbers is called in the working dtype."""
+        """Call ``func``, in the working dtype if it draws random numbers."""
         if func._schema.name.partition("::")[2] not in _DRAWS or func._overloadname.endswith("out"):
             return func(*args, **kwargs)
         if func._schema.is_mutable:  # the first argument is written to, and its elements are not read

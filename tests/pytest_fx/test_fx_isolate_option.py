@@ -103,7 +103,7 @@ def test_each_hostile_pass_is_one_failure_that_names_it_and_the_others_go_on(pyt
         [
             "  where  *, in sleeps:  def sleeps(program): time.sleep(1e6)",
             "  where  *, in crashes:  def crashes(program): ctypes.string_at(0)",
-            "*law 'process untouched': forks changed the process: a copy of it, made by os.fork*",
+            "*law 'process untouched': forks changed the process: a child process, forked by os.fork*",
             "*law 'refusal': leaves crashed with *",
             "*mlp    good  *",
         ]

@@ -224,7 +224,7 @@ print(PassRun(Subject("linear", nn.Linear(3, 3), None), {pass_}).disturbance)
     [
         ("in_a_thread", []),
         ("by_multiprocessing", []),
-        ("fork", ["a copy of it, made by os.fork, was left behind"]),
+        ("fork", ["a child process, forked by os.fork, was left behind"]),
     ],
 )
 def test_only_copies_of_the_process_that_go_on_with_the_pass_are_blamed_on_it(pass_, changes):

@@ -1,4 +1,4 @@
-"""What a module holds and is at one time: its tensors, and the settings of the modules in it."""
+"""Snapshots of a module: its tensors, and the settings of the modules in it."""
 
 from __future__ import annotations
 
@@ -16,77 +16,76 @@ from pytest_fx.harness.structure import leaves
 
 _equal = torch.equal  # a program may put another function in its place
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device, torch.Size)
-_HOLDERS = frozenset({OrderedDict, dict, list, tuple, set})
-"""What most settings of a module are, without anything in them: there are no hooks of some kind."""
-_HELD_APART = {"_parameters", "_buffers", "_modules", "_is_torch_compile"}  # the last is a mark of the compiler
+_CONTAINERS = frozenset({OrderedDict, dict, list, tuple, set})
+"""Types of containers: most settings are empty containers, such as the hooks of one kind."""
+_NOT_SETTINGS = {"_parameters", "_buffers", "_modules", "_is_torch_compile"}  # the last is a mark of the compiler
 _CLOSED = {"torch", "fx", "numpy"}
-"""Packages whose objects are told apart by their classes alone."""
+"""Packages whose objects are compared by their classes alone."""
 FEW_ELEMENTS = 1024
-"""Elements of a tensor that is neither a parameter nor a buffer up to which its values are looked at."""
+"""Number of elements up to which a tensor that is neither a parameter nor a buffer is compared by its values."""
 DEPTH = 4
-"""How deep settings are looked into."""
+"""Depth to which nested settings are compared."""
 PIECE = 2**20
-"""Elements of a large tensor that are looked at together."""
+"""Number of elements of a large tensor that are processed at a time."""
 MOST_NAMED = 3
-"""Tensors of a kind that are named in a sentence."""
+"""Number of tensors of a kind that a sentence names."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModuleSnapshot:
-    """A module as it was."""
+    """The state of a module at one time."""
 
     tensors: Mapping[str, tuple[torch.Tensor, bool]]
     """Each parameter and buffer by name, and whether it required a gradient."""
     values: Mapping[str, torch.Tensor]
-    """For each of them one that holds the same, and that nobody writes to."""
+    """For each of them, a tensor with the same values that nobody writes to."""
     settings: Mapping[str, tuple[Any, ...]]
-    """What each module in it was, by name."""
+    """The class and the settings of each module in it, by name."""
 
     @classmethod
     def of(cls, module: nn.Module, equal: Mapping[str, torch.Tensor] | None = None) -> ModuleSnapshot:
-        """Return ``module`` as it is now; ``equal`` has tensors that hold the same, where there are such already."""
-        held = tensors_of(module)
-        values = {name: tensor.detach().clone() for name, tensor in held.items()} if equal is None else equal
-        return cls({name: (tensor, tensor.requires_grad) for name, tensor in held.items()}, values, settings_of(module))
+        """Return the present state of ``module``; ``equal`` has tensors with the same values, if they exist already."""
+        own = tensors_of(module)
+        values = {name: tensor.detach().clone() for name, tensor in own.items()} if equal is None else equal
+        return cls({name: (tensor, tensor.requires_grad) for name, tensor in own.items()}, values, settings_of(module))
 
     def damage(self, module: nn.Module, *, of_tensors: bool = True) -> str | None:
-        """Return what happened to ``module`` since, in words, or None if it is as it was.
+        """Return the changes of ``module`` since, in words, or None if there are none.
 
-        If not ``of_tensors``, that is what happened beside its parameters and buffers.
+        Without ``of_tensors``, changes of parameters and buffers are left out.
         """
         now = tensors_of(module) if of_tensors else {name: tensor for name, (tensor, _) in self.tensors.items()}
-        found: dict[str, list[str]] = {}
+        names_by_verb: dict[str, list[str]] = {}
         for name, (tensor, requires_grad) in self.tensors.items():
             if now.get(name) is not tensor:
-                found.setdefault("put another tensor in the place of" if name in now else "removed", []).append(name)
+                names_by_verb.setdefault("replaced" if name in now else "removed", []).append(name)
             elif of_tensors and tensor.dtype != self.values[name].dtype:
-                found.setdefault(f"made {str(tensor.dtype).removeprefix('torch.')} of", []).append(name)
+                names_by_verb.setdefault(f"made {str(tensor.dtype).removeprefix('torch.')} of", []).append(name)
             elif of_tensors and not same_tensor(tensor, self.values[name]):
-                found.setdefault("wrote to", []).append(name)
+                names_by_verb.setdefault("wrote to", []).append(name)
             elif of_tensors and tensor.requires_grad != requires_grad:
-                verb = "made a parameter of" if tensor.requires_grad else "froze"
-                found.setdefault(verb, []).append(name)
+                names_by_verb.setdefault("unfroze" if tensor.requires_grad else "froze", []).append(name)
         if added := [name for name in now if name not in self.tensors]:
-            found["added"] = added
-        parts = [f"it {verb} {listed(names)}" for verb, names in found.items()]
+            names_by_verb["added"] = added
+        parts = [f"it {verb} {listed(names)}" for verb, names in names_by_verb.items()]
         modules = settings_of(module)
         changed = [name for name in {**self.settings, **modules} if modules.get(name) != self.settings.get(name)]
-        # A buffer added to the module itself may be in its `_non_persistent_buffers_set`, too: that is said already.
-        parts += [self._what_changed(name, modules) for name in changed[:MOST_NAMED] if not (name == "" and added)]
+        # A buffer added to the module itself may also be in `_non_persistent_buffers_set`: it is named already.
+        parts += [self._changed_settings(name, modules) for name in changed[:MOST_NAMED] if not (name == "" and added)]
         return "; ".join(parts) or None
 
-    def _what_changed(self, name: str, modules: Mapping[str, tuple[Any, ...]]) -> str:
-        """Return what is another setting of one module, in words."""
+    def _changed_settings(self, name: str, modules: Mapping[str, tuple[Any, ...]]) -> str:
+        """Return the changes of one module's settings, in words."""
         where = name or "the module itself"
         if name not in modules or name not in self.settings:
             return f"{where} is {'new' if name in modules else 'gone'}"
         (kind, before), (other, now) = self.settings[name], modules[name]
         if kind is not other:
             return f"{where} is another module, of class {getattr(other, '__name__', other)}"
-        held, found = dict(before), dict(now)
-        names = [key for key in {**held, **found} if held.get(key, _ABSENT) != found.get(key, _ABSENT)]
+        old, new = dict(before), dict(now)
+        names = [key for key in {**old, **new} if old.get(key, _ABSENT) != new.get(key, _ABSENT)]
         if names == ["training"]:
-            return f"{where} is in {'training' if found['training'] == 'True' else 'evaluation'} mode"
+            return f"{where} is in {'training' if new['training'] == 'True' else 'evaluation'} mode"
         return f"{where} has another {listed(names)}"
 
 
@@ -94,21 +93,21 @@ _ABSENT = object()
 
 
 def listed(names: list[str]) -> str:
-    """Return names in a line, the first few of many."""
+    """Return names in a line: the first few, and the number of the others."""
     rest = len(names) - MOST_NAMED
     return ", ".join(names[:MOST_NAMED]) + (f" and {rest} more" if rest > 0 else "")
 
 
 def tensors_of(module: nn.Module) -> dict[str, torch.Tensor]:
-    """Return the parameters and buffers of ``module`` by name, tied ones once, also what is not saved with them."""
+    """Return the parameters and buffers of ``module`` by name: tied ones once, and also those that are not saved."""
     return {**dict(module.named_parameters()), **dict(module.named_buffers())}
 
 
 def settings_of(module: nn.Module) -> dict[str, tuple[Any, ...]]:
-    """Return what each module in ``module`` is, by its name: to be compared with what it is later.
+    """Return the class and the settings of each module in ``module`` by name, to be compared with later ones.
 
-    What ``repr`` does not show counts as well: the heads of an attention, the reduction of a loss, hooks, what lists,
-    dicts and objects hold. Functions are told apart by their names.
+    They include settings that ``repr`` does not show: the heads of an attention, the reduction of a loss, hooks, and
+    the contents of lists, dicts and objects. Functions are compared by their names.
 
     >>> before = settings_of(nn.MSELoss())
     >>> before == settings_of(nn.MSELoss()), before == settings_of(nn.MSELoss(reduction="sum"))
@@ -117,44 +116,44 @@ def settings_of(module: nn.Module) -> dict[str, tuple[Any, ...]]:
     return {
         name: (
             type(part),
-            tuple((key, _value(value)) for key, value in vars(part).items() if key not in _HELD_APART),
+            tuple((key, _value(value)) for key, value in vars(part).items() if key not in _NOT_SETTINGS),
         )
         for name, part in module.named_modules(remove_duplicate=False)
     }
 
 
-def _value(found: Any, depth: int = 0) -> Any:
-    """Something that is equal for equal settings, also of a copy of the module."""
-    kind = type(found)
-    if kind in _HOLDERS and not found:
+def _value(setting: Any, depth: int = 0) -> Any:
+    """Return a value that is equal for equal settings, even those of a copy of the module."""
+    kind = type(setting)
+    if kind in _CONTAINERS and not setting:
         return kind
-    if isinstance(found, _PLAIN):
-        return repr(found)  # in which NaN is equal to itself, and 1 is not True
-    if isinstance(found, torch.Tensor):
-        few = is_strided(found) and found.numel() <= FEW_ELEMENTS
-        return found.dtype, found.shape, repr(found.tolist()) if few else None
+    if isinstance(setting, _PLAIN):
+        return repr(setting)  # as text NaN is equal to itself, and 1 is not True
+    if isinstance(setting, torch.Tensor):
+        few = is_strided(setting) and setting.numel() <= FEW_ELEMENTS
+        return setting.dtype, setting.shape, repr(setting.tolist()) if few else None
     if depth < DEPTH:
-        if isinstance(found, list | tuple):
-            return type(found), tuple(_value(value, depth + 1) for value in cast("tuple[Any, ...]", found))
-        if isinstance(found, set | frozenset):
-            return type(found), frozenset(map(repr, cast("set[Any]", found)))
-        if isinstance(found, Mapping):
-            values = cast("Mapping[Any, Any]", found)
-            # Hooks are kept by numbers that count up, and are others in each copy.
-            numbered = isinstance(found, OrderedDict)
-            return type(found), tuple(
+        if isinstance(setting, list | tuple):
+            return type(setting), tuple(_value(value, depth + 1) for value in cast("tuple[Any, ...]", setting))
+        if isinstance(setting, set | frozenset):
+            return type(setting), frozenset(map(repr, cast("set[Any]", setting)))
+        if isinstance(setting, Mapping):
+            values = cast("Mapping[Any, Any]", setting)
+            # Hooks are numbered, with other numbers in each copy.
+            numbered = isinstance(setting, OrderedDict)
+            return type(setting), tuple(
                 ("" if numbered and isinstance(key, int) else repr(key), _value(value, depth + 1))
                 for key, value in values.items()
             )
-        if _is_record(found):
-            return type(found), _value(vars(found), depth + 1)
-    return getattr(found, "__qualname__", None) or type(found)
+        if _is_record(setting):
+            return type(setting), _value(vars(setting), depth + 1)
+    return getattr(setting, "__qualname__", None) or type(setting)
 
 
-def _is_record(found: Any) -> bool:
-    """Return whether an object of a user's is there for what it holds, a configuration say."""
-    package = type(found).__module__.partition(".")[0]
-    is_open = hasattr(found, "__dict__") and not isinstance(found, nn.Module | type) and not callable(found)
+def _is_record(setting: Any) -> bool:
+    """Return whether a user's object is a record of values, such as a configuration."""
+    package = type(setting).__module__.partition(".")[0]
+    is_open = hasattr(setting, "__dict__") and not isinstance(setting, nn.Module | type) and not callable(setting)
     return is_open and (package == "types" or package not in sys.stdlib_module_names) and package not in _CLOSED
 
 
@@ -162,35 +161,35 @@ _dispatch = cast("Any", torch.Tensor).__torch_dispatch__
 
 
 def is_plain(tensor: torch.Tensor) -> bool:
-    """Return whether operators find the values of a tensor themselves, with no class of somebody's in their place."""
+    """Return whether operators read the tensor's values themselves, without ``__torch_dispatch__`` of a subclass."""
     kind: Any = type(tensor)
     return kind.__torch_dispatch__ == _dispatch
 
 
 def is_strided(tensor: torch.Tensor) -> bool:
-    """Return whether a tensor has values in memory by strides: it is plain, not sparse, of MKL-DNN, nested or meta."""
+    """Return whether a tensor has strided memory: it is plain, and not sparse, MKL-DNN, nested or meta."""
     return tensor.layout == torch.strided and not (tensor.is_nested or tensor.is_meta) and is_plain(tensor)
 
 
 def memory_of(tensor: torch.Tensor) -> int:
-    """Something that tensors have in common that share their memory."""
+    """Return a number that is the same for tensors that share memory."""
     return tensor.untyped_storage().data_ptr() if is_strided(tensor) else id(tensor)
 
 
 def place_of(tensor: torch.Tensor) -> int:
-    """Something that tensors have in common whose elements begin at the same place in memory."""
+    """Return a number that is the same for tensors whose elements begin at the same address."""
     return tensor.data_ptr() if is_strided(tensor) and tensor.numel() else id(tensor)
 
 
 def held_by(module: nn.Module) -> Iterator[torch.Tensor]:
-    """The tensors of a module, also what modules in it keep beside their parameters and buffers."""
+    """Yield the tensors of a module, including those that modules in it have as other attributes."""
     for part in module.modules():
         for value in vars(part).values():
             yield from (leaf for _, leaf in leaves(value) if isinstance(leaf, torch.Tensor))
 
 
 def dense(tensor: torch.Tensor) -> torch.Tensor:
-    """The values that a tensor stands for, by strides and in a dtype that can be compared."""
+    """Return the values of a tensor as a strided tensor, in a dtype that can be compared."""
     tensor = tensor.detach()
     tensor = tensor.dequantize() if tensor.is_quantized else tensor
     tensor = tensor if tensor.layout == torch.strided else tensor.to_dense()
@@ -221,16 +220,17 @@ def same_tensor(one: torch.Tensor, other: torch.Tensor) -> bool:
         return one.shape == other.shape
     if one.is_quantized and other.qscheme() != one.qscheme():
         return False
-    one, other = dense(one), dense(other)
-    if _equal(one, other):
+    values, others = dense(one), dense(other)
+    if _equal(values, others):
         return True
-    return (one.is_floating_point() or one.is_complex()) and all(
-        bool(((left == right) | (left.isnan() & right.isnan())).all()) for left, right in in_pieces(one, other)
+    return (values.is_floating_point() or values.is_complex()) and all(
+        bool(((first == second) | (first.isnan() & second.isnan())).all())
+        for first, second in in_pieces(values, others)
     )
 
 
 def _same_parts(one: Any, other: Any) -> bool:
-    """Return whether tensors whose class computes their values are made of equal ones; False if it hides these."""
+    """Return whether two wrapper tensors consist of equal tensors; False if their class does not expose these."""
     if not is_traceable_wrapper_subclass(one):
         return False
     (names, settings), (others, other_settings) = one.__tensor_flatten__(), other.__tensor_flatten__()
@@ -240,9 +240,9 @@ def _same_parts(one: Any, other: Any) -> bool:
 
 
 def in_pieces(*tensors: torch.Tensor) -> Iterator[tuple[torch.Tensor, ...]]:
-    """Yield tensors of one shape in pieces, which share their memory: what is computed of one takes little.
+    """Yield tensors of one shape in pieces, as views: a computation on a piece takes little memory.
 
-    A piece is made of whole rows, of one at least, and has :data:`PIECE` elements at most if a row has no more.
+    A piece has at least one row, only whole rows, and at most :data:`PIECE` elements unless a single row has more.
 
     >>> [piece.tolist() for piece, in in_pieces(torch.arange(3))]
     [[0, 1, 2]]
@@ -256,7 +256,7 @@ def in_pieces(*tensors: torch.Tensor) -> Iterator[tuple[torch.Tensor, ...]]:
 
 
 def overlaps(tensor: torch.Tensor) -> bool:
-    """Return whether elements have memory in common, so that what writes to them leave depends on their order.
+    """Return whether elements share memory, so that the result of writes depends on their order.
 
     >>> overlaps(torch.ones(3).expand(2, 3)), overlaps(torch.ones(3).unfold(0, 2, 1)), overlaps(torch.ones(2, 3).t())
     (True, True, False)

@@ -1,4 +1,4 @@
-"""Values that programs take and return, of any nesting: their leaves, each with the path that leads to it."""
+"""Nested values that programs take and return: their leaves, each with its path."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def skeleton(value: Any) -> Any:
-    """Return what two values must share to be compared leaf by leaf: kinds of containers, their sizes and keys."""
+    """Return the kinds, sizes and keys of the containers in a value; if equal, two values can be compared by leaf."""
     children = _children(value)
     if children is None:
         return "tensor" if isinstance(value, torch.Tensor) else "value"
@@ -41,7 +41,7 @@ def describe(value: Any) -> str:
 
 
 def map_tensors(function: Callable[[torch.Tensor], Any], value: Any) -> Any:
-    """Return ``value`` with every tensor replaced by what ``function`` makes of it; containers are new ones."""
+    """Return ``value`` with every tensor replaced by ``function`` of it; containers are new ones."""
 
     def mapped(part: Any) -> Any:
         return map_tensors(function, part)
@@ -53,7 +53,7 @@ def map_tensors(function: Callable[[torch.Tensor], Any], value: Any) -> Any:
 
 
 def _children(value: Any) -> list[tuple[str, Any]] | None:
-    """Return the parts of a container with their keys as one writes them in Python, or None for a leaf."""
+    """Return the parts of a container, each with its key in Python syntax, or None for a leaf."""
     kind = None if isinstance(value, torch.Tensor) else container_kind(value)
     if kind is None:
         return None
@@ -63,7 +63,7 @@ def _children(value: Any) -> list[tuple[str, Any]] | None:
 
 
 def _kind(value: Any) -> str:
-    """Return the container's kind; a list is one whatever its class, since captured programs may use their own."""
+    """Return the name of a container's kind: ``list`` for any list, since captured programs may use a subclass."""
     for kind in (list, Mapping):
         if isinstance(value, kind):
             return "dict" if kind is Mapping else kind.__name__

@@ -1,4 +1,4 @@
-"""What is judged: a module with its inputs, be it a model or a random program, and what it does when left alone."""
+"""The subject of a judgement: a module with its inputs, a model or a random program, and its own runs."""
 
 from __future__ import annotations
 
@@ -40,26 +40,26 @@ from pytest_fx.harness.variants import (
 )
 
 ENOUGH_ELEMENTS = 256
-"""Elements of an output over which an error is taken: the largest of few is a matter of luck."""
+"""Number of elements of an output that its largest error needs: of fewer elements, it is a matter of luck."""
 FEWEST_INPUT_SETS = 2
-"""Input sets that a model is called with at least: a program specialized to the values of one fails on another."""
+"""Least number of input sets of a model: a program specialized to the values of one fails on another."""
 MOST_INPUT_SETS = 8
-"""Input sets that a model is called with at most, however few elements it returns."""
+"""Largest number of input sets of a model, however few elements it returns."""
 BATCHES_OF_LARGE = (1, 2)
-"""Samples that a model of full size is called with besides its own: the first of these that it has inputs of."""
+"""Batch sizes of the further inputs for a model of full size: the first for which it has inputs is used."""
 FIRST_OF_DATA = 1000
-"""The first input set that is data for a pass: none that outputs are compared for."""
+"""Number of the first input set that is data for a pass: outputs are not compared on these."""
 CALLS_OF_DATA = 32
-"""How many input sets a pass gets."""
+"""Number of input sets that a pass gets as data."""
 
 Inputs = int | str
-"""Which inputs: the number of an input set, or the name of a variant of the first one
+"""The inputs of a call: the number of an input set, or the name of a variant of the first one
 (:mod:`pytest_fx.harness.variants`).
 """
 
 
 class ProgramSource(Protocol):
-    """A program that stands for itself; :class:`pytest_fx.generation.Program` is one."""
+    """A self-contained program, such as :class:`pytest_fx.generation.Program`."""
 
     @property
     def source(self) -> str:
@@ -68,7 +68,7 @@ class ProgramSource(Protocol):
 
     @property
     def inputs(self) -> Arguments:
-        """Return what it is called with."""
+        """The arguments of its call."""
         ...
 
     def build(self) -> nn.Module:
@@ -78,18 +78,18 @@ class ProgramSource(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class GivenProgram:
-    """A program that somebody wrote."""
+    """A program with its inputs that was written by hand."""
 
     build: Callable[[], nn.Module]
-    """Makes the module."""
+    """A function that makes the module."""
     inputs: Arguments
-    """What it is called with."""
+    """The arguments of its call."""
     source: str = ""
-    """Its text, where that is known."""
+    """Its text, if known."""
 
 
 class Subject:
-    """A module under test with its inputs. It is never handed out, run or changed itself: :meth:`fresh` makes copies.
+    """A module under test with its inputs. The module is never handed out, run or changed: :meth:`fresh` copies it.
 
     >>> from torch import nn
     >>> subject = Subject("linear", nn.Linear(2, 1), lambda input_set: Arguments((torch.ones(3, 2),)))
@@ -118,20 +118,20 @@ class Subject:
         """Take a copy of ``module``.
 
         Args:
-            name: what to call it.
+            name: the name in messages.
             module: the model.
-            inputs: makes the n-th input set, the same one whenever it is asked for the same n.
-            batch: samples in them, where that can be chosen.
-            threads: how many PyTorch computes with; None for as many as it has.
-            device: where it runs.
-            working_dtype: of its floating-point tensors; None for its own.
-            input_set_count: how many sets of inputs it is called with; None for as many as its outputs need.
-            other_inputs: makes arguments with as many samples as asked for; None if they are made of ``inputs``.
-            mode: ``"eval"``; or ``"train"``, where the parts of a module that is given so keep their modes.
-            keeps_dtypes: whether it is called with inputs in the dtypes that they have, not in the working dtype.
-            source: text that defines it, where it is a random program.
+            inputs: makes the n-th input set, the same one for the same n.
+            batch: number of samples in them, if it can be chosen.
+            threads: number of threads that PyTorch computes with; None for the present number.
+            device: the device that it runs on.
+            working_dtype: the dtype of its floating-point tensors; None for its own.
+            input_set_count: number of input sets that it is called with; None for as many as its outputs need.
+            other_inputs: makes arguments with a given number of samples; None to derive them from ``inputs``.
+            mode: ``"eval"``, or ``"train"``, in which parts of a module that is in training already keep their modes.
+            keeps_dtypes: whether inputs keep their dtypes rather than being converted to the working dtype.
+            source: text that defines it, if it is a random program.
             inlines: whether it is known that it can be captured in functions only.
-            tracing: how it is captured.
+            tracing: options of its capture.
         """
         self.name = name
         self.batch = batch
@@ -148,7 +148,7 @@ class Subject:
         self._captures = Captures(leave_out_caches(own))
         self._sources: dict[bool, ExportedSource] = {}
         self._weights = SharedWeights(own if working_dtype is None else in_dtype(own, working_dtype))
-        if working_dtype is not None:  # also where there are no tensors that say so
+        if working_dtype is not None:  # even if it has no tensors of this dtype
             self.__dict__["dtype"] = working_dtype
         self._inputs = inputs
         self._default_dtype = torch.get_default_dtype()
@@ -156,21 +156,21 @@ class Subject:
         self._other_inputs = other_inputs
         self._runs: dict[tuple[Inputs, bool], Run] = {}
         self.findings: dict[Any, Any] = {}
-        """What others found out about the model and keep with it, by keys of theirs."""
+        """Results about the model that others cache with it, by keys of their choice."""
         self.reported: set[str] = set()
-        """What a test has said of it, which is said once."""
+        """Sentences about it that a test has reported, each to be reported once."""
         self.reported_failures: list[tuple[Any, Any]] = []
-        """Passes that were found to be wrong on it, each with what is the same whenever the failure is."""
+        """Passes that are wrong on it, each with a key that is the same for the same failure."""
         self.wrong: dict[str, str] = {}
-        """The law that a program made of it breaks, by the name of the program: it is not timed."""
+        """The law that a program made of it breaks, by the name of the program, which is then not timed."""
         self.in_training: Subject | None = None
-        """The same model in training mode, where it is judged in that, too."""
+        """The same model in training mode, if it is judged in that mode, too."""
 
     @classmethod
     def of(cls, program: ProgramSource, mode: str = "eval") -> Subject:
-        """A program that stands for itself, called with its one set of inputs in the dtypes that they have.
+        """Return the subject of a self-contained program, called with its only inputs in their own dtypes.
 
-        If it is in the mode already its parts keep theirs, which may be others.
+        If the module is in the mode already, its parts keep their own modes.
         """
         module = in_mode(program.build(), mode)
         subject = cls(
@@ -187,14 +187,14 @@ class Subject:
         return subject
 
     _has_dtypes_of_its_own = False
-    """Whether it has no working dtype beside those of its tensors."""
+    """True if its tensors keep their own dtypes, and there is no common working dtype."""
 
     def at(self, inputs: Inputs) -> Subject:
-        """The same module, called with one variant of the inputs only."""
-        self._float64_casts.needed  # noqa: B018 - shared by both, as what calls the module is
+        """Return the same module, called with one variant of the inputs only."""
+        self._float64_casts.needed  # noqa: B018 - both share it, as they share the runner
         other = copy.copy(self)
-        for found in ("captured", "capture_error", "input_set_count", "float64_input_set_count", "later_calls"):
-            vars(other).pop(found, None)
+        for name in ("captured", "capture_error", "input_set_count", "float64_input_set_count", "later_calls"):
+            vars(other).pop(name, None)
         other.in_training = None
         other.name = f"{self.name} on {inputs}" if isinstance(inputs, str) else self.name
         other._inputs, other._input_set_count, other._other_inputs = (
@@ -207,17 +207,17 @@ class Subject:
 
     @property
     def has_inputs(self) -> bool:
-        """Return whether the model can be called at all: a factory need not give example inputs."""
+        """True if the model can be called at all: a factory need not give example inputs."""
         return self._inputs is not None
 
     @property
     def state_names(self) -> list[str]:
-        """Return what the parameters and buffers are called that are saved with it."""
+        """The names of the parameters and buffers in its state dict."""
         return list(self.shared_copy().state_dict())
 
     @property
     def tensors(self) -> Mapping[str, torch.Tensor]:
-        """Equal to its parameters and buffers, by name: to be compared with, never to be changed."""
+        """Tensors equal to its parameters and buffers, by name, to compare with; never change them."""
         return self._weights.tensors
 
     @cached_property
@@ -235,13 +235,13 @@ class Subject:
 
     @cached_property
     def is_full_size(self) -> bool:
-        """Return whether it is so large that it is held to what it can afford only."""
+        """True if it is so large that it gets only the checks that it can afford."""
         inputs = self._made(0).tensors if self.has_inputs else []
         return sum(tensor.numel() for tensor in chain(self.tensors.values(), inputs)) >= FULL_SIZE
 
     @cached_property
     def is_float64(self) -> bool:
-        """Return whether all that it computes with is in float64 already."""
+        """True if all its tensors are in float64 already."""
         inputs = self._made(0).tensors if self.has_inputs and self._keeps_dtypes else []
         lower_precision = (
             tensor for tensor in chain(self.tensors.values(), inputs) if tensor.dtype in _LOWER_PRECISION
@@ -253,55 +253,55 @@ class Subject:
         return self._weights.deepcopy(None if dtype == self.dtype and not self._has_dtypes_of_its_own else dtype)
 
     def shared_copy(self, float64: bool = False) -> nn.Module:
-        """Return a new copy that shares its tensors with others, in float64 if asked: to be captured and called.
+        """Return a new copy to capture and call, in float64 if ``float64``; it shares its tensors with other copies.
 
-        What a :class:`~.run.Runner` that gets :meth:`shared_weights` sees written to them is undone. Whoever else
-        changes them says so: :meth:`reset`.
+        A :class:`~.run.Runner` that gets :meth:`shared_weights` undoes the writes that it sees. After any other change
+        of these tensors call :meth:`reset`.
         """
         return self._weights.shared_copy(self._shared_dtype(float64))
 
     def shared_weights(self, float64: bool = False) -> dict[int, KeptTensor]:
-        """Return the tensors that copies by :meth:`shared_copy` share, by identity, with what they hold."""
+        """Return the tensors that copies by :meth:`shared_copy` share, with their original values, by identity."""
         return self._weights.shared_weights(self._shared_dtype(float64))
 
     def _shared_dtype(self, float64: bool) -> torch.dtype | None:
         return torch.float64 if float64 and (self.dtype != torch.float64 or self._keeps_dtypes) else None
 
     def reset(self) -> None:
-        """Share other tensors from now on: somebody has changed those that are shared."""
+        """Share new tensors from now on, because the shared ones were changed."""
         self._weights.reset()
         vars(self).pop("captured", None)
 
     def recover(self) -> None:
-        """Share other tensors, and forget what shares those so far: an interrupted test has not restored them."""
+        """Share new tensors, and drop the users of the old ones, which an interrupted test has not restored."""
         if self.in_training is not None:
             self.in_training.recover()
-        self._let_go()
+        self._close_findings()
         self.reset()
 
     @property
     def is_large(self) -> bool:
-        """Return whether there is so much of it that it is not copied where its tensors can be shared."""
+        """True if it is so large that copies share its tensors wherever possible."""
         return self._weights.is_large
 
     def tidy_up(self) -> None:
-        """Free what a test has made of a large model: programs, and what is in float64. Answers are kept."""
+        """Free the programs and the float64 tensors that a test has made of a large model; keep the results."""
         if self.in_training is not None:
             self.in_training.tidy_up()
         if self.is_large:
-            self._let_go()
+            self._close_findings()
             gc.collect()
 
-    def _let_go(self) -> None:
-        for key in [key for key, found in self.findings.items() if hasattr(found, "close")]:
+    def _close_findings(self) -> None:
+        for key in [key for key, finding in self.findings.items() if hasattr(finding, "close")]:
             self.findings.pop(key).close()
         self._weights.claim_float64(None)
 
     def close(self) -> None:
-        """Free all that was found out about it: it is no longer used."""
+        """Free all tensors, programs and results: the subject is no longer used."""
         if self.in_training is not None:
             self.in_training.close()
-        self._let_go()
+        self._close_findings()
         if "captured" in vars(self):
             release(vars(self).pop("captured"))
         self._runs.clear()
@@ -309,11 +309,11 @@ class Subject:
         self._sources.clear()
         self._weights.close()
         if self.is_large:
-            gc.collect()  # what passes have dropped shares its tensors
+            gc.collect()  # garbage of passes shares its tensors
 
     @contextmanager
     def to_be_timed(self) -> Generator[nn.Module]:
-        """A copy for calls that are not watched, with tensors of its own, but for a large model."""
+        """Yield a copy for calls that are not watched; it has its own tensors, unless the model is large."""
         if not self.is_large:
             yield self.fresh()
             return
@@ -324,7 +324,7 @@ class Subject:
             runner.restore()
 
     def set_aside(self) -> AbstractContextManager[None]:
-        """Free what is shared of a large model in the block; see :meth:`~.shared_weights.SharedWeights.set_aside`."""
+        """Free a large model's shared tensors in the block; see :meth:`~.shared_weights.SharedWeights.set_aside`."""
         return self._weights.set_aside()
 
     def claim_float64(self, forget: Callable[[], None] | None) -> None:
@@ -332,17 +332,17 @@ class Subject:
         self._weights.claim_float64(forget)
 
     def _made(self, inputs: Inputs) -> Arguments:
-        """The arguments as they are made, on the device."""
+        """Return the arguments in their original dtypes, on the device."""
         if self._inputs is None:
             raise LookupError(f"{self.name} has no example inputs: its factory should return (module, inputs)")
-        found = self._find(inputs)
-        if found is None:
+        arguments = self._find(inputs)
+        if arguments is None:
             raise LookupError(f"{self.name} has no {inputs}")
-        return found.map(lambda tensor: tensor.to(self.device))
+        return arguments.map(lambda tensor: tensor.to(self.device))
 
     def _find(self, inputs: Inputs) -> Arguments | None:
         assert self._inputs is not None
-        with default_dtype(self._default_dtype):  # another one would draw other numbers
+        with default_dtype(self._default_dtype):  # with another one, random inputs would have other values
             if isinstance(inputs, int):
                 return self._inputs(inputs)
             size = batch_of(inputs)
@@ -355,41 +355,41 @@ class Subject:
             return with_batch(self._inputs(0), size)
 
     def has(self, inputs: Inputs) -> bool:
-        """Return whether there are such inputs."""
+        """Return whether the model has such inputs."""
         if inputs in (AGAIN, AFTERWARDS):
             return inputs in self.later_calls
         return self._inputs is not None and (isinstance(inputs, int) or self._find(inputs) is not None)
 
     @property
     def of_another_size(self) -> str:
-        """The inputs with another number of samples that a model of full size is called with, if it has such."""
+        """The inputs of another batch size that a model of full size is called with, if it has any."""
         names = [of_batch(size) for size in BATCHES_OF_LARGE]
         return next(filter(self.has, names), names[0])
 
     @cached_property
     def later_calls(self) -> tuple[str, ...]:
-        """The calls after the first one of a row, between which the state is not reset; fewer if inputs are missing."""
+        """The calls of a row after the first, without a reset of the state in between; fewer if inputs are missing."""
         return () if not self.has_inputs else (AGAIN, AFTERWARDS) if self.has(self.alone(AFTERWARDS)) else (AGAIN,)
 
     def calls(self, inputs: Inputs) -> list[Inputs]:
-        """Return the inputs of all calls of a row up to ``inputs``, between which the state is not reset."""
+        """Return the inputs of all calls of a row up to ``inputs``; the state is not reset between them."""
         return {AGAIN: [0, AGAIN], AFTERWARDS: [0, AGAIN, AFTERWARDS]}.get(str(inputs), [inputs])
 
     def alone(self, inputs: Inputs) -> Inputs:
-        """Return the same inputs for a call by itself, in place of a later call of a row."""
+        """Return the name of the same inputs in a call by itself, if ``inputs`` names a later call of a row."""
         if inputs == AFTERWARDS:
             return 1 if self.input_set_count > 1 else ONE_CHANGED
         return 0 if inputs == AGAIN else inputs
 
     def arguments(self, inputs: Inputs = 0, float64: bool = False) -> Arguments:
-        """Return arguments of a call, other values for each input set, or raise ``LookupError`` if there are none."""
-        made = self._made(self.alone(inputs))
+        """Return the arguments of a call; each input set has other values. Raises ``LookupError`` if there are none."""
+        own = self._made(self.alone(inputs))
         if float64:
-            return made.map(lambda tensor: converted(tensor, torch.float64))
-        return made if self._keeps_dtypes else made.map(lambda tensor: converted(tensor, self.dtype))
+            return own.map(lambda tensor: converted(tensor, torch.float64))
+        return own if self._keeps_dtypes else own.map(lambda tensor: converted(tensor, self.dtype))
 
     def data(self, dtype: torch.dtype) -> list[Arguments]:
-        """Arguments of calls that are not among those that outputs are compared for, for a pass that asks for data."""
+        """Return data for a pass: arguments on which no outputs are compared, or the only ones that the program has."""
         if not self.has_inputs:
             return []
         if self._input_set_count == 1:
@@ -400,104 +400,104 @@ class Subject:
     def capture(
         self, module: nn.Module | None = None, *, leaves: bool = True, float64: bool = False, pass_: Any = None
     ) -> GraphModule:
-        """Return a new capture, of a fresh copy or of ``module``, for calls like those with the example inputs.
+        """Return a new capture of ``module``, or of a fresh copy, for calls like those with the example inputs.
 
-        Through ``torch.export`` it is in the form in which ``pass_`` knows operations. With ``leaves`` false it is in
-        functions only, and ``TraceError`` is raised where a module branches on values.
+        By ``torch.export`` it is in the form that ``pass_`` expects. If not ``leaves``, it is in functions only, and
+        raises ``TraceError`` if a module branches on values.
         """
         dtype = torch.float64 if float64 else self.dtype
         arguments = self._made(0) if self.has_inputs else None
         casting = self._float64_casts if float64 else None
         if float64 and self.has_inputs and not self.is_large:
-            self.eager(float64=True)  # which finds out what has to be cast
-        # What is computed while capturing becomes a constant.
+            self.eager(float64=True)  # finds out whether casts must be replaced
+        # Values computed during a capture become constants, which must not depend on the process.
         __tracebackhide__ = True
         with default_dtype(dtype), same_random_numbers(), threads(self.threads):
-            made = self.fresh(torch.float64 if float64 else None) if module is None else module
+            model = self.fresh(torch.float64 if float64 else None) if module is None else module
             try:
                 with nullcontext() if casting is None else casting.block():
                     if leaves:
                         call = self.arguments(float64=float64) if self.has_inputs else None
-                        program = self._captures.capture(made, call, self.tracing, pass_)
+                        program = self._captures.capture(model, call, self.tracing, pass_)
                     else:
-                        program = capture_without_leaves(made, arguments, self.tracing)
+                        program = capture_without_leaves(model, arguments, self.tracing)
                 if casting is not None:
                     casting.rewrite(program)
                 return program
             except TraceError as error:
                 if isinstance(error, CaptureError):
-                    error.__cause__ = None  # what torch.export says goes on for pages
+                    error.__cause__ = None  # the message of torch.export takes pages
                 if self.tracing.how in ("auto", "symbolic"):
-                    add_note(error, "  or     --fx-leaf PATH|CLASS makes a module a leaf, --fx-tracer brings a tracer")
+                    add_note(error, "  or     --fx-leaf PATH|CLASS makes a module a leaf, --fx-tracer sets the tracer")
                 raise
 
     def export_source(self, float64: bool = False) -> ExportedSource:
-        """Return the model as ``torch.export`` gives it, sharing tensors with :meth:`shared_copy`; in float64 if asked.
+        """Return the ``torch.export`` form of the model, which shares tensors with :meth:`shared_copy`.
 
-        It is exported once for as long as these tensors are shared, and where nobody asks for a program never.
+        The model is exported once while these tensors are shared, and only if a program is requested.
         """
-        known, shared = self._sources.get(float64), self.shared_copy(float64)
-        if known is None or not _share_tensors(known.module, shared):
+        source, shared = self._sources.get(float64), self.shared_copy(float64)
+        if source is None or not _share_tensors(source.module, shared):
             call = self.arguments(float64=float64).copies()
             dtype = torch.float64 if float64 else self.dtype
-            known = self._sources[float64] = ExportedSource(
+            source = self._sources[float64] = ExportedSource(
                 lambda: self.shared_copy(float64),
                 (call.args, call.kwargs),
                 lambda: [(arguments.args, arguments.kwargs) for arguments in self.data(dtype)],
             )
-        return known
+        return source
 
     @property
     def computes_in_float64(self) -> bool:
-        """Return whether the model can be called in float64 as it is, with none of its own casts replaced."""
+        """True if the model runs in float64 as it is, with none of its own casts replaced."""
         return self.eager(0, True).error is None and not self._float64_casts.needed
 
     @property
     def capture_record(self) -> CaptureRecord:
-        """The way in which the model was captured, and why those before it refused."""
-        self.captured.graph  # noqa: B018 - found out by capturing
+        """The method that captured the model, and the reasons why earlier ones failed."""
+        self.captured.graph  # noqa: B018 - captures the model
         assert self._captures.record is not None
         return self._captures.record
 
     @property
     def is_exported(self) -> bool:
-        """Return whether the model came in through ``torch.export``."""
+        """True if the model was captured by ``torch.export``."""
         return self.capture_error is None and self.capture_record.way == "export"
 
     @cached_property
     def input_set_count(self) -> int:
-        """Return how many input sets the model is called with."""
+        """The number of input sets that the model is called with."""
         if self._input_set_count is not None:
             return self._input_set_count
         return max(FEWEST_INPUT_SETS, _input_sets_for(self.eager().output))
 
     @cached_property
     def float64_input_set_count(self) -> int:
-        """With how many of them it is called in float64, too: as many as give every output enough elements."""
+        """The number of input sets that are run in float64, too: enough elements for every output."""
         return min(self.input_set_count, _input_sets_for(self.eager().output))
 
     @cached_property
     def captured(self) -> GraphModule:
-        """One capture of the model that is kept: to be read and called by :meth:`runner`, never changed."""
+        """A cached capture of the model: read it, or call it by :meth:`runner`, but never change it."""
         return self.capture(self.shared_copy())
 
     @cached_property
     def capture_error(self) -> Exception | None:
-        """Return why the model cannot be captured, if it cannot."""
+        """The error that prevents a capture of the model; None if it can be captured."""
         try:
-            self.captured.graph  # noqa: B018 - found out by capturing
+            self.captured.graph  # noqa: B018 - captures the model
         except Exception as error:  # whatever the model's code raises when it is given traced values
             return error
         return None
 
     def runner(self, program: nn.Module, call: Callable[..., Any] | None = None, *, float64: bool = False) -> Runner:
-        """Return what calls a program that shares tensors with :meth:`shared_copy`, or ``call`` in its place."""
+        """Return a runner of a program that shares tensors with :meth:`shared_copy`, or of ``call`` in its place."""
         return Runner(
             program, call, kept=self._weights.shared_so_far(self._shared_dtype(float64)), thread_count=self.threads
         )
 
     def eager_runner(self, float64: bool = False) -> Runner:
-        """Return what calls the module itself, in float64 if asked."""
+        """Return the runner of the module itself, in float64 if ``float64``."""
 
         def make() -> Runner:
             module = self.shared_copy(float64)
@@ -507,15 +507,15 @@ class Subject:
 
     @property
     def runs(self) -> list[Run]:
-        """Return what :meth:`eager` has found out so far."""
+        """The runs of :meth:`eager` so far."""
         return list(self._runs.values())
 
     def runs_with(self, inputs: Container[Inputs]) -> list[Run]:
-        """Return those of :attr:`runs` with some inputs."""
+        """Return those of :attr:`runs` whose inputs are among ``inputs``."""
         return [run for (name, _), run in self._runs.items() if name in inputs]
 
     def eager(self, inputs: Inputs = 0, float64: bool = False) -> Run:
-        """Return what the module itself does when it is called, in float64 if ``float64``; found out once."""
+        """Return the run of the module itself on ``inputs``, in float64 if ``float64``; it is cached."""
         key = inputs, float64
         if key not in self._runs:
             run = self._run_eager(inputs, float64)
@@ -533,14 +533,14 @@ class Subject:
         return self.run_in_a_row(self.eager_runner(float64), inputs, float64)[-1]
 
     def run_in_a_row(self, runner: Runner, inputs: Inputs, float64: bool = False) -> list[Run]:
-        """Call a program with ``inputs`` after the calls before these; return one run for each call."""
+        """Call a program on ``inputs``, after the earlier calls of their row; return one run for each call."""
         arguments = [self.arguments(each, float64) for each in self.calls(inputs)]
         with self._shared_draws() if float64 else nullcontext():
             return runner.in_a_row(arguments, torch.float64 if float64 else self.dtype)
 
     @contextmanager
     def _shared_draws(self) -> Generator[None]:
-        """Draw in the block, in float64, what is drawn in the working dtype."""
+        """Let float64 runs in the block draw the random numbers of the working dtype."""
         if self.is_float64 or not self.eager().draws:
             yield
             return
@@ -548,7 +548,7 @@ class Subject:
             yield
 
     def _run_eager_with_casts(self, inputs: Inputs) -> Run | None:
-        """Return what the module does in float64 where its casts are to float64; None if it does not run so either."""
+        """Return the float64 run of the module with its casts replaced; None if that raises, too."""
         if self.is_float64 or self.eager(inputs).error is not None:
             return None
         self._float64_casts.needed = True
@@ -564,8 +564,8 @@ def is_training(module: nn.Module) -> bool:
 
 def _share_tensors(module: nn.Module, other: nn.Module) -> bool:
     """Return whether two copies hold the same tensors."""
-    held = ([*each.parameters(), *each.buffers()] for each in (module, other))
-    return all(one is another for one, another in zip(*held, strict=True))
+    tensors = ([*each.parameters(), *each.buffers()] for each in (module, other))
+    return all(first is second for first, second in zip(*tensors, strict=True))
 
 
 def in_mode(module: nn.Module, mode: str) -> nn.Module:

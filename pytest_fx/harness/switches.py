@@ -1,4 +1,4 @@
-"""What PyTorch and Python keep for the whole process or thread, row by row: how it is read, restored and described."""
+"""Settings of PyTorch and Python for the whole process or thread: for each, how to read, restore and describe it."""
 
 from __future__ import annotations
 
@@ -28,24 +28,24 @@ Describe = Callable[[str, Any, Any], Iterator[str]]
 
 
 def _described_as_value(what: str, before: Any, after: Any) -> Iterator[str]:
-    """``"the default dtype is float64, was float32"``."""
+    """Yield a sentence such as ``"the default dtype is float64, was float32"``."""
     yield f"{what} {_shown(after)}, {'were' if what.endswith(' are') else 'was'} {_shown(before)}"
 
 
 @dataclass(frozen=True, slots=True)
 class Switch:
-    """One row: a value that a program can change for all that comes after it."""
+    """One setting that a program can change for all code that runs after it."""
 
     what: str
-    """How a sentence on it begins: ``"the default dtype is"``."""
+    """The beginning of a sentence on it: ``"the default dtype is"``."""
     read: Callable[[], Any]
-    """Returns the value, or a copy of what it holds; two are compared with ``==``."""
+    """A function that returns the value, or a copy of it, to be compared with ``==``."""
     write: Callable[[Any], object]
-    """Puts back what ``read`` returned."""
+    """A function that restores a value that ``read`` returned."""
     describe: Describe = _described_as_value
-    """Makes sentences of ``what``, the value before, and the value after."""
+    """A function that makes sentences of ``what``, the value before, and the value after."""
     by_imports: bool = False
-    """Whether modules change it when they are imported, which is nobody's fault."""
+    """True if imports of modules change it, which is no fault of theirs."""
 
 
 def _shown(value: Any) -> str:
@@ -60,7 +60,7 @@ def _not_reported(what: str, before: Any, after: Any) -> Iterator[str]:
 
 
 def _described_by_name(what: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[str]:
-    """``"the environment variable X was set"``; names are the keys."""
+    """Yield sentences such as ``"the environment variable X was set"``, for each key whose value changed."""
     for name in {**before, **after}:
         if name not in after:
             yield f"{what} {name} was removed"
@@ -78,12 +78,12 @@ def _described_as_changed(what: str, before: Any, after: Any) -> Iterator[str]:
 
 
 def _write_inference_mode(enabled: bool) -> None:
-    # A guard that is never left: leaving it would bring back what the guilty has left on.
-    _endless.append(torch.inference_mode(enabled))
-    _endless[-1].__enter__()
+    # This guard is never exited: its exit would restore the mode that was wrongly left on.
+    _never_exited.append(torch.inference_mode(enabled))
+    _never_exited[-1].__enter__()
 
 
-_endless: list[Any] = []
+_never_exited: list[Any] = []
 
 
 def _deterministic() -> tuple[bool, bool]:
@@ -91,7 +91,7 @@ def _deterministic() -> tuple[bool, bool]:
 
 
 def _read_autocast() -> tuple[Any, ...]:
-    # The nesting decides when the copies of weights that autocast keeps are dropped, and has no reader of its own.
+    # The nesting decides when autocast drops its cached copies of weights. PyTorch has no function to read it.
     nesting = _C.autocast_increment_nesting() - 1
     _C.autocast_decrement_nesting()
     devices = [(torch.is_autocast_enabled(name), torch.get_autocast_dtype(name)) for name in ("cpu", "cuda")]
@@ -111,7 +111,7 @@ def _write_autocast(before: tuple[Any, ...]) -> None:
     torch.clear_autocast_cache()
 
 
-def _tell_autocast(what: str, before: tuple[Any, ...], after: tuple[Any, ...]) -> Iterator[str]:
+def _describe_autocast(what: str, before: tuple[Any, ...], after: tuple[Any, ...]) -> Iterator[str]:
     for name, old, new in zip(("on the CPU", "on GPUs", "caches"), before, after, strict=False):
         if old != new:
             enabled, dtype = new if isinstance(new, tuple) else (new, None)
@@ -120,7 +120,7 @@ def _tell_autocast(what: str, before: tuple[Any, ...], after: tuple[Any, ...]) -
         yield f"{what} was entered and not left"
 
 
-# Modes on the stacks of torch, and the default device, which is one
+# Modes on the stacks of torch, including the default device
 
 
 def _read_function_modes() -> tuple[list[Any], Any, torch.device | None]:
@@ -136,10 +136,10 @@ def _write_function_modes(before: tuple[list[Any], Any, torch.device | None]) ->
         _C._push_on_torch_function_stack(mode)
 
 
-def _tell_function_modes(
+def _describe_function_modes(
     what: str, before: tuple[list[Any], Any, Any], after: tuple[list[Any], Any, Any]
 ) -> Iterator[str]:
-    yield from _tell_modes(what, before, after)
+    yield from _describe_modes(what, before, after)
     devices = [
         next((mode.device for mode in reversed(modes) if isinstance(mode, _device.DeviceContext)), "cpu")
         for modes in (before[0], after[0])
@@ -165,13 +165,13 @@ def _write_dispatch_modes(before: tuple[list[Any], dict[str, Any]]) -> None:
     for name, flag in flags.items():
         setattr(_python_dispatch, name, flag)
     if (
-        tell_compiler := getattr(_python_dispatch, "set_is_in_mode_without_ignore_compile_internals", None)
+        set_compiler_flag := getattr(_python_dispatch, "set_is_in_mode_without_ignore_compile_internals", None)
     ) is not None:
-        tell_compiler(flags["_is_in_any_mode_without_ignore_compile_internals"])
+        set_compiler_flag(flags["_is_in_any_mode_without_ignore_compile_internals"])
 
 
-def _tell_modes(what: str, before: tuple[list[Any], ...], after: tuple[list[Any], ...]) -> Iterator[str]:
-    for modes, others, how in ((after[0], before[0], "was left on"), (before[0], after[0], "was taken off")):
+def _describe_modes(what: str, before: tuple[list[Any], ...], after: tuple[list[Any], ...]) -> Iterator[str]:
+    for modes, others, how in ((after[0], before[0], "was left on"), (before[0], after[0], "was removed")):
         for mode in modes:
             if not any(mode is other for other in others) and not isinstance(mode, _device.DeviceContext):
                 yield f"the {what} {type(mode).__name__} {how}"
@@ -188,7 +188,7 @@ _HOOKS = {
     )
 }  # fmt: skip
 _HOOKS_OF = vars(torch_module)
-_HOOK_TABLES = [name for name, held in _HOOKS_OF.items() if name.startswith("_global_") and isinstance(held, dict)]
+_HOOK_TABLES = [name for name, table in _HOOKS_OF.items() if name.startswith("_global_") and isinstance(table, dict)]
 
 
 def _read_hooks() -> dict[str, dict[int, Any]]:
@@ -201,7 +201,7 @@ def _write_hooks(before: dict[str, dict[int, Any]]) -> None:
         _HOOKS_OF[name].update(before.get(name, {}))
 
 
-def _tell_hooks(what: str, before: dict[str, dict[int, Any]], after: dict[str, dict[int, Any]]) -> Iterator[str]:
+def _describe_hooks(what: str, before: dict[str, dict[int, Any]], after: dict[str, dict[int, Any]]) -> Iterator[str]:
     for name, noun in _HOOKS.items():
         old, new = before.get(name, {}), after.get(name, {})
         for key in old.keys() ^ new.keys():
@@ -224,7 +224,7 @@ def _write_folder(before: str | None) -> None:
 
 
 def _read_environment() -> dict[Any, Any]:
-    return vars(os.environ)["_data"].copy()  # as it is held: to decode it takes as long as everything else
+    return vars(os.environ)["_data"].copy()  # not decoded: that would take as long as everything else
 
 
 def _write_environment(before: dict[Any, Any]) -> None:
@@ -236,13 +236,13 @@ def _write_environment(before: dict[Any, Any]) -> None:
             os.environ[name] = value
 
 
-def _tell_environment(what: str, before: dict[Any, Any], after: dict[Any, Any]) -> Iterator[str]:
-    old, new = ({os.environ.decodekey(name): value for name, value in held.items()} for held in (before, after))
+def _describe_environment(what: str, before: dict[Any, Any], after: dict[Any, Any]) -> Iterator[str]:
+    old, new = ({os.environ.decodekey(name): value for name, value in each.items()} for each in (before, after))
     yield from _described_by_name(what, old, {name: value for name, value in new.items() if not _is_torchs(name, old)})
 
 
 def _is_torchs(name: str, before: Mapping[str, Any]) -> bool:
-    """Return whether torch itself sets a variable that nobody has set: Inductor notes where it keeps its results."""
+    """Return whether torch itself has set a variable that was unset: Inductor does so with its cache directory."""
     folder = sys.modules.get("torch._inductor.runtime.cache_dir_utils")
     return name not in before and folder is not None and os.environ.get(name) == folder.default_cache_dir()
 
@@ -251,11 +251,11 @@ def _write_path(before: tuple[list[str], list[str]]) -> None:
     sys.path, sys.path[:] = before
 
 
-def _tell_path(what: str, before: tuple[Any, list[str]], after: tuple[Any, list[str]]) -> Iterator[str]:
+def _describe_path(what: str, before: tuple[Any, list[str]], after: tuple[Any, list[str]]) -> Iterator[str]:
     added = [entry for entry in after[1] if entry not in before[1]]
     removed = [entry for entry in before[1] if entry not in after[1]]
-    yield from (f"{what} has got {entry}" for entry in added)
-    yield from (f"{what} has lost {entry}" for entry in removed)
+    yield from (f"{what} gained {entry}" for entry in added)
+    yield from (f"{what} lost {entry}" for entry in removed)
     if not added and not removed:
         yield f"{what} has another order"
 
@@ -266,7 +266,7 @@ def _read_warnings() -> tuple[Any, ...]:
 
 def _write_warnings(before: tuple[Any, ...]) -> None:
     warnings.filters, filters, warnings.showwarning = before
-    warnings.resetwarnings()  # so that what was shown once, or not, is not remembered
+    warnings.resetwarnings()  # forgets which warnings were shown
     warnings.filters[:] = filters  # pyright: ignore[reportIndexIssue]
 
 
@@ -296,7 +296,7 @@ _SMALLEST = 5e-324
 
 
 def _denormals_kept() -> bool:
-    return _SMALLEST * float(1) > 0  # torch.set_flush_denormal has no counterpart that reads it
+    return _SMALLEST * float(1) > 0  # PyTorch has no function to read the setting
 
 
 def _write_float32_precision(before: str | None) -> None:
@@ -313,19 +313,19 @@ def _float32_precision_of(backend: str, operation: str) -> Switch:
 
 
 def _flag(what: str, name: str) -> Switch:
-    """A flag that torch._C has a pair of functions for."""
-    # Not by torch.backends, which refuses to set its flags where torch's utilities for tests are in use.
+    """Return the switch of a flag for which ``torch._C`` has a getter and a setter."""
+    # torch.backends would refuse to set its flags while torch's test utilities are in use.
     return Switch(what, getattr(_C, f"_get_{name}"), getattr(_C, f"_set_{name}"))
 
 
 SWITCHES: tuple[Switch, ...] = (
     Switch(
         "", are_patches_restored, lambda _: restore_patches(), _not_reported
-    ),  # else nn.Module.__call__ may be another function
+    ),  # otherwise nn.Module.__call__ may be another function
     Switch("inference mode is", torch.is_inference_mode_enabled, _write_inference_mode),
     Switch("gradients are", torch.is_grad_enabled, _C._set_grad_enabled),
     Switch("forward-mode gradients are", _C._is_fwd_grad_enabled, _C._set_fwd_grad_enabled),
-    Switch("autocast", _read_autocast, _write_autocast, _tell_autocast),
+    Switch("autocast", _read_autocast, _write_autocast, _describe_autocast),
     Switch(
         "the detection of anomalies",
         lambda: (torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()),
@@ -341,9 +341,9 @@ SWITCHES: tuple[Switch, ...] = (
     _flag("the filling of uninitialized memory is", "deterministic_fill_uninitialized_memory"),
     Switch("the default dtype is", torch.get_default_dtype, torch.set_default_dtype),
     Switch("torch functions are", _C._get_torch_function_state, _C._set_torch_function_state),
-    Switch("function mode", _read_function_modes, _write_function_modes, _tell_function_modes),
-    Switch("dispatch mode", _read_dispatch_modes, _write_dispatch_modes, _tell_modes),
-    Switch("a global", _read_hooks, _write_hooks, _tell_hooks),
+    Switch("function mode", _read_function_modes, _write_function_modes, _describe_function_modes),
+    Switch("dispatch mode", _read_dispatch_modes, _write_dispatch_modes, _describe_modes),
+    Switch("a global", _read_hooks, _write_hooks, _describe_hooks),
     Switch("the float32 precision of products is", float32_matmul_precision, _write_float32_precision),
     _float32_precision_of("generic", "all"),
     *(
@@ -367,19 +367,19 @@ SWITCHES: tuple[Switch, ...] = (
     Switch("the number of threads is", torch.get_num_threads, torch.set_num_threads),
     Switch("denormal numbers are", _denormals_kept, lambda before: torch.set_flush_denormal(not before)),
     Switch(
-        "how tensors are printed has",
+        "the print options of tensors have",
         vars(_tensor_str.PRINT_OPTS).copy,
         vars(_tensor_str.PRINT_OPTS).update,
         _described_as_changed,
     ),
     Switch("the working directory is", _read_folder, _write_folder),
-    Switch("the environment variable", _read_environment, _write_environment, _tell_environment, by_imports=True),
-    Switch("sys.path", lambda: (sys.path, sys.path.copy()), _write_path, _tell_path, by_imports=True),
-    Switch("what is done with warnings has", _read_warnings, _write_warnings, _described_as_changed, by_imports=True),
+    Switch("the environment variable", _read_environment, _write_environment, _describe_environment, by_imports=True),
+    Switch("sys.path", lambda: (sys.path, sys.path.copy()), _write_path, _describe_path, by_imports=True),
+    Switch("the handling of warnings has", _read_warnings, _write_warnings, _described_as_changed, by_imports=True),
     Switch("the handler of", _read_signals, _write_signals, _described_by_name, by_imports=True),
     Switch("sys:", lambda: {name: getattr(sys, name) for name in _STREAMS}, _write_streams, _described_by_name),
     Switch("the recursion limit is", sys.getrecursionlimit, sys.setrecursionlimit, by_imports=True),
     Switch("garbage collection is", gc.isenabled, lambda before: (gc.enable if before else gc.disable)()),
     Switch("the thresholds of garbage collection are", gc.get_threshold, lambda before: gc.set_threshold(*before)),
 )
-"""Every row, in the order in which they are put back: writing one may change those below it."""
+"""All settings, in the order in which they are restored: writing one may change those below it."""

@@ -1,4 +1,4 @@
-"""Other inputs for a program: other sizes, strides and values that are not numbers, made from those it has."""
+"""Variants of the inputs of a program: other sizes, other strides, and NaN and infinite values."""
 
 from __future__ import annotations
 
@@ -13,7 +13,11 @@ from pytest_fx.harness.snapshot import is_strided
 
 
 def with_batch(arguments: Arguments, size: int) -> Arguments | None:
-    """The first dimension of every tensor that has more than one, where it is as long as in the first such tensor."""
+    """Return arguments with ``size`` samples; None if they have as many already.
+
+    The batch is the first dimension of the first tensor with several dimensions. It changes in all such tensors of the
+    same batch size.
+    """
     batch = next((tensor.shape[0] for tensor in arguments.tensors if tensor.dim() > 1), size)
     if batch == size:
         return None
@@ -33,19 +37,19 @@ def _can_be_turned(tensor: torch.Tensor) -> bool:
 
 
 def _turned(tensor: torch.Tensor) -> torch.Tensor:
-    """The same values, the last dimension varying slowest in memory."""
+    """Return the same values, with the last dimension varying slowest in memory."""
     return tensor.movedim(-1, 0).clone(memory_format=torch.contiguous_format).movedim(0, -1)
 
 
 def non_contiguous(arguments: Arguments) -> Arguments | None:
-    """Every tensor with its last dimension varying slowest in memory."""
+    """Return arguments with the last dimension of every tensor varying slowest in memory; None if that is no change."""
     if not any(map(_can_be_turned, arguments.tensors)):
         return None
     return arguments.map(lambda tensor: _turned(tensor) if _can_be_turned(tensor) else tensor)
 
 
 def part_of_larger(arguments: Arguments) -> Arguments | None:
-    """The same values and strides, each tensor behind other elements of the memory that it is a part of."""
+    """Return arguments with the same values and strides, each tensor at an offset in a larger memory."""
     if not any(is_strided(tensor) and tensor.numel() for tensor in arguments.tensors):
         return None
 
@@ -59,7 +63,7 @@ OFFSET = 16
 
 
 def non_finite(arguments: Arguments) -> Arguments | None:
-    """NaN first and infinities last in every floating-point tensor; half of them where there are few elements."""
+    """Return arguments with infinities in floating-point tensors of several elements, and NaN in every second one."""
     if not any(tensor.is_floating_point() and tensor.numel() for tensor in arguments.tensors):
         return None
     count = iter(range(len(arguments.tensors)))
@@ -79,17 +83,17 @@ def non_finite(arguments: Arguments) -> Arguments | None:
 
 
 def _with_floats(change: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[Arguments], Arguments | None]:
-    """Return what makes inputs with other values in every floating-point tensor; None where there is none."""
+    """Return a function that applies ``change`` to every floating-point tensor of arguments; None if there is none."""
 
     def changeable(tensor: torch.Tensor) -> bool:
         return is_strided(tensor) and tensor.is_floating_point() and tensor.numel() > 0
 
-    def made(arguments: Arguments) -> Arguments | None:
+    def variant(arguments: Arguments) -> Arguments | None:
         if not any(map(changeable, arguments.tensors)):
             return None
         return arguments.map(lambda tensor: change(tensor.detach()) if changeable(tensor) else tensor)
 
-    return made
+    return variant
 
 
 def _one_changed(tensor: torch.Tensor) -> torch.Tensor:
@@ -103,13 +107,13 @@ PART_OF_LARGER = "inputs that are parts of larger tensors"
 
 
 def not_contiguous_alone(arguments: Arguments) -> list[str]:
-    """Return the names of variants in which one of several inputs lies in memory otherwise than the others."""
+    """Return the names of variants in which a single one of several inputs is not contiguous."""
     turnable = [place for place, tensor in places(arguments).items() if _can_be_turned(tensor)]
     return [f"input{place} not contiguous alone" for place in turnable] if len(turnable) > 1 else []
 
 
 def with_one_turned(arguments: Arguments, variant: str) -> Arguments | None:
-    """Return the variant of a name that :func:`not_contiguous_alone` gives; None for another name."""
+    """Return the variant for a name of :func:`not_contiguous_alone`; None for any other name."""
     match = _ALONE.fullmatch(variant)
     chosen = None if match is None else places(arguments).get(match[1])
     if chosen is None:
@@ -125,26 +129,26 @@ OTHER_VALUES: dict[str, Callable[[Arguments], Arguments | None]] = {
     "inputs of zeros": _with_floats(torch.zeros_like),
     ONE_CHANGED: _with_floats(_one_changed),
 }
-"""Values that example inputs seldom have."""
+"""Functions that make inputs with values that example inputs seldom have, by the names of the variants."""
 VARIANTS: dict[str, Callable[[Arguments], Arguments | None]] = {
     NON_CONTIGUOUS: non_contiguous,
     PART_OF_LARGER: part_of_larger,
     NON_FINITE: non_finite,
     **OTHER_VALUES,
 }
-"""How each variant of the same size is made; None where there is none for some inputs."""
+"""Functions that make the variants of the same size, by name; they return None for inputs without such a variant."""
 AGAIN, AFTERWARDS = "inputs given a second time", "other inputs in a third call"
-"""The calls after the first one of a row, between which the state is not reset."""
+"""The calls of a row after the first; the state is not reset between them."""
 _BATCH = "inputs of batch size "
 
 
 def of_batch(size: int) -> str:
-    """The name of the variant with ``size`` samples."""
+    """Return the name of the variant with ``size`` samples."""
     return f"{_BATCH}{size}"
 
 
 def batch_of(variant: str) -> int | None:
-    """The samples of a variant by its name, where that is what is other about it.
+    """Return the number of samples of a variant by its name; None if it is not a variant of the batch size.
 
     >>> batch_of(of_batch(3)), batch_of("non-contiguous inputs")
     (3, None)
@@ -156,10 +160,10 @@ _OTHER_SIZE = re.compile(r"inputs of size (\d+) (?:in dimension (\d+)(?: of inpu
 
 
 def other_sizes(arguments: Arguments, *, longer: bool = True) -> list[str]:
-    """Return the names of variants with another size along a dimension, or wherever a size occurs several times.
+    """Return the names of variants with another size along one dimension, or in all places of a repeated size.
 
-    The first dimension is the batch, unless no tensor has another one. Sizes are half of what they are, and twice as
-    large if ``longer``. A size that several inputs have in a dimension also changes in each of them alone.
+    The first dimension is the batch and does not change, unless no tensor has another one. Sizes are halved, and also
+    doubled if ``longer``. A size that several inputs have in a dimension also changes in each of them alone.
 
     >>> other_sizes(Arguments((torch.ones(3, 8),)))
     ['inputs of size 4 in dimension 1', 'inputs of size 16 in dimension 1']
@@ -184,9 +188,9 @@ def other_sizes(arguments: Arguments, *, longer: bool = True) -> list[str]:
 
 
 def with_other_size(arguments: Arguments, variant: str) -> Arguments | None:
-    """Return the variant of a name that :func:`other_sizes` gives; None for another name.
+    """Return the variant for a name of :func:`other_sizes`; None for any other name.
 
-    Along a dimension that becomes longer, what is there comes again.
+    Along a dimension that becomes longer, the elements are repeated.
     """
     match = _OTHER_SIZE.fullmatch(variant)
     if match is None:

@@ -15,7 +15,7 @@ def mine(pytester):
 def test_the_error_of_a_model_that_branches_says_how_to_keep_a_module_whole(mine):
     result = mine.runpytest(*OPTIONS, "-k", "test_capture_is_well_formed")
     assert result.ret == 1
-    result.stdout.fnmatch_lines(["*--fx-leaf PATH|CLASS makes a module a leaf, --fx-tracer brings a tracer*"])
+    result.stdout.fnmatch_lines(["*--fx-leaf PATH|CLASS makes a module a leaf, --fx-tracer sets the tracer*"])
 
 
 @pytest.mark.parametrize(

@@ -152,7 +152,7 @@ class Comparison:
         return _largest_of(self._against_float64(self.actual))
 
     def bound_of_largest_error(self, contract: Close) -> float:
-        """Return the limit on the largest error in the working dtype: that of the element that has this error."""
+        """Return the limit, in the working dtype, of the element with the largest error."""
         bounds = [
             bound for bound in self.rounding_bounds(contract) if bound.leaf.errors.numel() and bound.leaf.is_float
         ]

@@ -80,7 +80,7 @@ class Arguments:
 
     @property
     def form(self) -> Any:
-        """Everything but the values of strided tensors; equal forms allow to copy one's values into the other."""
+        """A key of all but the values of strided tensors. Arguments of equal form can be copied into one another."""
         values = (self.args, self.kwargs)
         parts = [
             (leaf.shape, leaf.dtype, leaf.device, leaf.layout) if isinstance(leaf, torch.Tensor) and is_strided(leaf)

@@ -97,7 +97,7 @@ class Float64Casts:
         return self._dtypes.get(value, value) if isinstance(value, torch.dtype) else value
 
     def _converted(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return a tensor that was created without other tensors, such as from a NumPy array, in float64."""
+        """Return a tensor that was created from numbers, such as a NumPy array, in float64 if its dtype is replaced."""
         return converted(tensor, torch.float64) if tensor.dtype in self._dtypes else tensor
 
 

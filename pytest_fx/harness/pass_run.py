@@ -684,8 +684,8 @@ def applied(subject: Subject, pass_: Pass, *, leaves: bool = True) -> PassRun:
 def _in_another_form(pass_run: PassRun) -> PassRun:
     """Return a run of the pass in the form that it expects, if it fails on our programs and declares no form.
 
-    Other forms are tried if the pass raises a type or attribute error, or inside torch. The first one fits in which it
-    raises nothing and changes the program; or only raises nothing, if it missed an attribute of our program. A pass
+    Other forms are tried if the pass raises a type or attribute error, or fails inside torch. A form fits if the pass
+    raises nothing and changes the program; after a missing attribute of our program, it need only raise nothing. A pass
     that misses an attribute in every form expects an unknown form, and is not judged.
     """
     error, pass_ = pass_run.error, pass_run.pass_

@@ -80,7 +80,7 @@ class Runner:
         copied = kept or {}
         tensors = tensors_of(program)
         new = {id(tensor) for tensor in tensors.values() if id(tensor) not in copied}
-        # Finding the tensors that are written takes an analysis of the program, worth it only to save a large copy.
+        # Finding the written tensors takes an analysis of the program, which is worth it only to save a large copy.
         if any(tensor.numel() > FEW_ELEMENTS and id(tensor) in new for tensor in tensors.values()):
             new = _tensors_to_copy(program, tensors)
         stored = StoredTensors()
@@ -260,8 +260,8 @@ def stride_class(tensor: torch.Tensor) -> str:
 def hidden(runs: Iterable[Run]) -> Generator[None]:
     """Scramble the tensors of ``runs`` in place inside the block, and restore them afterwards.
 
-    A program can find these tensors among all live objects, but cannot read an output from them. Memory that has other
-    owners, such as a parameter that eager returns, stays as it is.
+    A program can find these tensors among all live objects, but cannot read an output from them. Memory with other
+    owners, such as a parameter returned by eager, stays as it is.
     """
     memory, key = _own_memory(runs), random.SystemRandom().randrange(1, 256)
     for octets in memory:

@@ -19,7 +19,7 @@ _DRAWS = frozenset(
 
 
 class SharedDraws(KernelMode):
-    """A mode in which operators that draw in float64 return the numbers that they draw in the working dtype.
+    """A mode that draws random numbers in the working dtype wherever a program draws them in float64.
 
     From one seed, ``torch.randn`` draws other numbers in float64 than in float32: a float64 reference would be that of
     another program. Dropout draws booleans, which are the same in every dtype.

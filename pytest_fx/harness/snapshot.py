@@ -22,7 +22,7 @@ _NOT_SETTINGS = {"_parameters", "_buffers", "_modules", "_is_torch_compile"}  # 
 _CLOSED = {"torch", "fx", "numpy"}
 """Packages whose objects are compared by their classes alone."""
 FEW_ELEMENTS = 1024
-"""Number of elements up to which a tensor that is neither a parameter nor a buffer is compared by its values."""
+"""Number of elements up to which tensors other than parameters and buffers are compared by value."""
 DEPTH = 4
 """Depth to which nested settings are compared."""
 PIECE = 2**20
@@ -123,7 +123,7 @@ def settings_of(module: nn.Module) -> dict[str, tuple[Any, ...]]:
 
 
 def _value(setting: Any, depth: int = 0) -> Any:
-    """Return a value that is equal for equal settings, even those of a copy of the module."""
+    """Return a value that is equal for equal settings, even between a module and its copy."""
     kind = type(setting)
     if kind in _CONTAINERS and not setting:
         return kind

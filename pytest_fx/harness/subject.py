@@ -40,7 +40,7 @@ from pytest_fx.harness.variants import (
 )
 
 ENOUGH_ELEMENTS = 256
-"""Number of elements of an output that its largest error needs: of fewer elements, it is a matter of luck."""
+"""Least number of elements for the largest error of an output: with fewer, it is a matter of luck."""
 FEWEST_INPUT_SETS = 2
 """Least number of input sets of a model: a program specialized to the values of one fails on another."""
 MOST_INPUT_SETS = 8
@@ -127,7 +127,7 @@ class Subject:
             working_dtype: the dtype of its floating-point tensors; None for its own.
             input_set_count: number of input sets that it is called with; None for as many as its outputs need.
             other_inputs: makes arguments with a given number of samples; None to derive them from ``inputs``.
-            mode: ``"eval"``, or ``"train"``, in which parts of a module that is in training already keep their modes.
+            mode: ``"eval"``, or ``"train"``; in training, a module with parts in training mode keeps all their modes.
             keeps_dtypes: whether inputs keep their dtypes rather than being converted to the working dtype.
             source: text that defines it, if it is a random program.
             inlines: whether it is known that it can be captured in functions only.
@@ -160,7 +160,7 @@ class Subject:
         self.reported: set[str] = set()
         """Sentences about it that a test has reported, each to be reported once."""
         self.reported_failures: list[tuple[Any, Any]] = []
-        """Passes that are wrong on it, each with a key that is the same for the same failure."""
+        """Passes that are wrong on it, each with a key that identifies the failure."""
         self.wrong: dict[str, str] = {}
         """The law that a program made of it breaks, by the name of the program, which is then not timed."""
         self.in_training: Subject | None = None
@@ -235,7 +235,7 @@ class Subject:
 
     @cached_property
     def is_full_size(self) -> bool:
-        """True if it is so large that it gets only the checks that it can afford."""
+        """True if it is so large that it gets only affordable checks."""
         inputs = self._made(0).tensors if self.has_inputs else []
         return sum(tensor.numel() for tensor in chain(self.tensors.values(), inputs)) >= FULL_SIZE
 
@@ -449,7 +449,7 @@ class Subject:
 
     @property
     def computes_in_float64(self) -> bool:
-        """True if the model runs in float64 as it is, with none of its own casts replaced."""
+        """True if the model runs in float64 unchanged, with none of its casts replaced."""
         return self.eager(0, True).error is None and not self._float64_casts.needed
 
     @property

@@ -1,9 +1,9 @@
 """Tolerances for correct programs: every number that decides a verdict, with the measurement behind it.
 
 The contract's own, ``rtol``, ``atol`` and ``error_factor``, are in :class:`fx.passes.contract.Close`. The others are
-here, and are the same for all contracts. The 54 layers and 74 gradients in the measurements are those of four networks:
-linear layers with GELU; convolutions with batch norms; an encoder layer; twelve linear layers with layer norms and
-tanh. ``make looseness`` measures the effect of the numbers on whole models.
+here, and are the same for all contracts. Measurements on 54 layers and 74 gradients used four networks. They are linear
+layers with GELU; convolutions with batch norms; an encoder layer; twelve linear layers with layer norms and tanh.
+``make looseness`` measures the effect of the numbers on whole models.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ COARSE = 1e-3
 GRADIENTS = {torch.float64: (1e-5, 1e-10), torch.float32: (1e-3, 1e-5)}
 """Tolerances of an element of a gradient, relative to the element and to the largest element.
 
-Elements are sums, whose errors are in proportion to the largest. In float32, the error of eager itself was 9e-7 of the
-largest element in the median of 74 gradients, with four inputs each, and 4.5e-6 at most, or 38 ulp. 38 ulp of float64
-are 8e-15; the margin up to 1e-10 is for longer sums and worse conditioning.
+Elements are sums, whose errors are in proportion to the largest. In float32, eager's own error was 9e-7 of the largest
+element in the median of 74 gradients, with four inputs each, and 4.5e-6, or 38 ulp, at most. In float64, 38 ulp are
+8e-15; the margin up to 1e-10 is for longer sums and worse conditioning.
 """
 GRADIENTS_OF_HALVES = (0.1, 1e-2)
 """The same for dtypes whose ulp is a hundredth or a thousandth.
@@ -100,7 +100,7 @@ The limit is then 7 dB above the mean for 4 elements, 1.7 dB for 100, and 0.4 dB
 SAME_PARAMETERS = (1e-3, 1e-6)
 """``rtol`` and ``atol`` within which the parameters that a pass computes in float64 and in its own dtype are the same.
 
-They decide whether the pass is applied once more, to see that it is deterministic. 200 random batch norms with
-variances from 1e-4 to 100 were folded into convolutions in float32 and in float64. Elements were up to 5.2e-5 apart,
-where a bias cancels, and in the median of the largest 1.3e-7, an ulp.
+They decide whether the pass is applied once more, to see that it is deterministic. In the measurement, 200 random batch
+norms with variances from 1e-4 to 100 were folded into convolutions in float32 and in float64. Elements were up to
+5.2e-5 apart, where a bias cancels, and in the median of the largest 1.3e-7, an ulp.
 """

@@ -2,8 +2,8 @@
 
 Nodes are matched with those of the original (:mod:`pytest_fx.failures.pairing`). The error of each value is split into
 the part that its inputs cause and the part that the node adds: the node is run a second time, on the right inputs. A
-node is to blame if its value is wrong, if it adds an error of its own, and if the error reaches the outputs through
-values that are wrong, too. A value is kept only until the last node that needs it has run.
+node is to blame on three conditions: its value is wrong, it adds an error of its own, and wrong values carry the error
+to the outputs. A value is kept only until the last node that needs it has run.
 """
 
 from __future__ import annotations

@@ -311,4 +311,4 @@ def _cut(axis: int, shorter: Callable[[int], int]) -> Change:
 def _same(inputs: tuple[Any, ...], others: tuple[Any, ...]) -> bool:
     """Return whether a change had no effect."""
     pairs = zip(Arguments(inputs).tensors, Arguments(others).tensors, strict=True)
-    return all(left.shape == right.shape and torch.equal(left, right) for left, right in pairs)
+    return all(tensor.shape == other.shape and torch.equal(tensor, other) for tensor, other in pairs)

@@ -149,7 +149,7 @@ def seeded() -> Generator[None]:
 
 @contextmanager
 def noted_warnings() -> Generator[list[Any]]:
-    """Record the warnings of torch inside the block, also those that it gives only once, and show none of them.
+    """Record all warnings of torch inside the block, including those given only once, and print none of them.
 
     If warnings were errors, those that come with another error would be printed.
     """

@@ -46,8 +46,8 @@ COMPOSED: dict[str, Callable[[ProgramBuilder], bool]] = {
     "any": composition.call_any,
 }
 """Lines of several operations."""
-# A frequent kind occurs several times in a tuple, instead of a weight beside it: a choice is then one integer for
-# Hypothesis, which shrinks toward the first entry, and tuples are joined if more is asked for.
+# A frequent kind occurs several times in a tuple instead of having a weight. A choice is then one integer for
+# Hypothesis, which shrinks toward the first entry. Tuples are joined if more is asked for.
 PLAIN = (
     *("nothing",) * 6,
     *(name for name, (weight, _) in FAMILIES.items() for _ in range(weight)),
@@ -135,9 +135,9 @@ def programs(
 
     Args:
         like: a captured program (a ``GraphModule``) whose operations, and chains of them, should be frequent.
-        ops: the operations that should be frequent: functions (``torch.relu``, ``operator.add``), names of methods
-            (``"view"``), classes of modules (``nn.Linear``), ``"get_attr"`` for buffers that are read and written, and
-            tuples of operations that follow each other.
+        ops: the operations that should be frequent. Each is a function (``torch.relu``, ``operator.add``), a method's
+            name (``"view"``), a class of modules (``nn.Linear``), ``"get_attr"`` for buffers that are read and written,
+            or a tuple of operations in sequence.
         constants: numbers that should be frequent in arithmetic, and numbers and texts that should be frequent among
             the other arguments that accept them.
         steps: about the most lines of ``forward``, not counting those of nested modules.

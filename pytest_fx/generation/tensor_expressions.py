@@ -53,8 +53,11 @@ class TensorRecipe:
     dtype: torch.dtype = torch.float32
     """The dtype of its elements."""
     elements: tuple[Any, ...] | str | Triangle = "ones"
-    """``"ones"``, ``"waves"`` (a sine, no two elements equal), ``"swings"`` (a high one), ``"depths"`` (a low one, all
-    negative), ``"gaps"`` (the last row is zero), ``"counts"`` (0, 1, 2…), a triangle, or values that are repeated."""
+    """The name of a pattern, a triangle, or values that are repeated.
+
+    The patterns are ``"ones"``, ``"waves"`` (a sine, no two elements equal), ``"swings"`` (a high one), ``"depths"`` (a
+    low one, all negative), ``"gaps"`` (the last row is zero) and ``"counts"`` (0, 1, 2…).
+    """
     layout: str = "contiguous"
     """``"contiguous"``, ``"transposed"`` (the last two dimensions) or ``"stepped"`` (every second element)."""
     limit: int = 4

@@ -86,7 +86,7 @@ class WatchedRun:
             raise exceeded.with_traceback(error.__traceback__) from None
 
     def _report_hang(self, item: pytest.Item, seconds: float, frame: FrameType | None) -> None:
-        """Report a hang on the terminal, which pytest does not capture here, and in the record of the running test."""
+        """Report a hang to the terminal, which pytest does not capture here, and in the record of the running test."""
         stack = traceback.extract_stack(frame)[::-1]
         where = users_place((part.filename, part.lineno or 0, part.name) for part in stack)
         self._running.note(hangs=f"ran longer than {seconds:g} s")

@@ -146,20 +146,22 @@ class PassComparisons:
         names = frame.f_locals
         if any(bool(eval(guard.part, frame.f_globals, names)) != guard.truth for guard in comparison.guards):
             return
-        left, right = (eval(side.value, frame.f_globals, names) for side in (comparison.left, comparison.right))
-        wanted = list(_wanted(comparison.operator, left, right))
+        left_value, right_value = (
+            eval(side.value, frame.f_globals, names) for side in (comparison.left, comparison.right)
+        )
+        wanted = list(_wanted(comparison.operator, left_value, right_value))
         if wanted:
             self._unequal.add(comparison.place)
-        elif comparison.place not in self._unequal and type(left) is int and type(right) is int:
-            wanted = [right + 1, right - 1]
+        elif comparison.place not in self._unequal and type(left_value) is int and type(right_value) is int:
+            wanted = [right_value + 1, right_value - 1]
         if not wanted:
             return
-        side, value, others = comparison.left, left, wanted
+        side, value, others = comparison.left, left_value, wanted
         nodes = list(_nodes_in(side, value, frame))
         if not nodes and comparison.operator in (ast.Eq, ast.Is):
-            nodes = list(_nodes_in(comparison.right, right, frame))
+            nodes = list(_nodes_in(comparison.right, right_value, frame))
             if nodes:
-                side, value, others = comparison.right, right, [left]
+                side, value, others = comparison.right, right_value, [left_value]
         if side.measured is not None and side.aspect != "users":
             whole = eval(side.measured, frame.f_globals, names)
             others = [other for each in others if type(each) is int for other in _of_length(whole, each)]
@@ -288,11 +290,11 @@ def _comparisons_in(file: str) -> dict[int, list[_Comparison]]:
     except SyntaxError:
         return by_line
     for part, guards in _with_guards(tree, ()):
-        for left, kind, right in _compared_in(part):
-            if _is_pure(left) and _is_pure(right):
-                place = file, right.lineno, right.col_offset
-                compared = _Comparison(place, kind, _side(left), _side(right), guards)
-                by_line.setdefault(left.lineno, []).append(compared)
+        for left_part, kind, right_part in _compared_in(part):
+            if _is_pure(left_part) and _is_pure(right_part):
+                place = file, right_part.lineno, right_part.col_offset
+                compared = _Comparison(place, kind, _side(left_part), _side(right_part), guards)
+                by_line.setdefault(left_part.lineno, []).append(compared)
     return by_line
 
 

@@ -84,9 +84,9 @@ class Coverage:
     @property
     def listed(self) -> str:
         """The code that no program reached, a line each; empty if all was reached."""
-        shown = self.unreached[:MOST_SHOWN]
-        more = len(self.unreached) - len(shown)
-        return "\n".join([*(f"no program reached {each}" for each in shown), *([f"… and {more} more"] if more else [])])
+        first = self.unreached[:MOST_SHOWN]
+        more = len(self.unreached) - len(first)
+        return "\n".join([*(f"no program reached {each}" for each in first), *([f"… and {more} more"] if more else [])])
 
 
 Reached = tuple[Point | None, int]
@@ -251,8 +251,8 @@ class _Layout:
 
     def came(self, offset: int, destination: int) -> Point | None:
         """Return the outcome of the condition at ``offset``, if the code continued at ``destination``."""
-        target, taken, not_taken = self.jumps.get(offset, (0, None, None))
-        return taken if self._start(destination) == target else not_taken
+        target, jump_outcome, next_outcome = self.jumps.get(offset, (0, None, None))
+        return jump_outcome if self._start(destination) == target else next_outcome
 
     def reached_at(self, offset: int) -> Point | None:
         """Return the line that the instruction at ``offset`` proves to be reached, if any.
@@ -296,12 +296,12 @@ class _Layout:
             if "NONE" in jump.opname:  # jumps if the value is None, or if it is not
                 truth = ("NOT_NONE" in jump.opname) == ("is not None" in text)
             target = self._start(jump.argval)
-            taken, not_taken = (
+            jump_outcome, next_outcome = (
                 Point(self._file, line, self._function, text, outcome) for outcome in (truth, not truth)
             )
-            self.leads |= {taken: lines.get(target, line), not_taken: lines.get(behind.offset, line)}
+            self.leads |= {jump_outcome: lines.get(target, line), next_outcome: lines.get(behind.offset, line)}
             is_assertion = "AssertionError" in str(behind.argval) or behind.opname == "LOAD_ASSERTION_ERROR"
-            self.jumps[jump.offset] = target, taken, None if is_assertion else not_taken
+            self.jumps[jump.offset] = target, jump_outcome, None if is_assertion else next_outcome
 
     def _lines_with(self, is_wanted: Callable[[str, Any], bool]) -> frozenset[Point]:
         named = [each for each in self._instructions if "CONST" not in each.opname]  # a text constant is no name

@@ -118,8 +118,8 @@ class Trial:
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
-    """Trials that need not be repeated."""
+class _EarlierTrials:
+    """Trials and failures that need not be repeated."""
 
     texts: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
     """Texts of programs, with their modes."""
@@ -154,7 +154,7 @@ def trials(
         for observed, _, text in texts
         if observed is not None
     }
-    known = _Known()
+    earlier = _EarlierTrials()
     by_property: dict[str, list[tuple[int, Observed, str, Variation]]] = {}
     for observed, mode in observed_seeds:
         for name, several in _grouped(
@@ -198,13 +198,13 @@ def trials(
             if time >= often[name]:
                 continue
             several = [
-                _combined(*random.choice(observed_seeds), known, random, acted)
+                _combined(*random.choice(observed_seeds), earlier, random, acted)
                 for _ in range(bool(cycle or time) * COMBINED)
             ]
             for trial in (
-                _next_single(queues[name], known),
-                _next_single(joint, known),
-                _next_single(of_new, known),
+                _next_single(queues[name], earlier),
+                _next_single(joint, earlier),
+                _next_single(of_new, earlier),
                 *several,
             ):
                 if trial is not None:
@@ -251,11 +251,11 @@ def _of_ranks(trial: Trial) -> list[_Waiting]:
     return [(observed, trial.mode, each) for each in itertools.chain(*several) if each.of_rank and observed is not None]
 
 
-def _next_single(queue: deque[_Waiting], known: _Known) -> Trial | None:
+def _next_single(queue: deque[_Waiting], earlier: _EarlierTrials) -> Trial | None:
     """Return the next program with one varied property that runs; None if there is none left."""
     while queue:
         observed, mode, variation = queue.popleft()
-        trial = _trial(edited(observed.tree, variation.edits), mode, (variation,), known)
+        trial = _trial(edited(observed.tree, variation.edits), mode, (variation,), earlier)
         if trial is not None:
             return trial
     return None
@@ -288,7 +288,9 @@ def _place(part: ast.expr) -> tuple[int, int]:
     return part.lineno, part.col_offset
 
 
-def _combined(observed: Observed, mode: str, known: _Known, random: Random, acted: Mapping[str, int]) -> Trial | None:
+def _combined(
+    observed: Observed, mode: str, earlier: _EarlierTrials, random: Random, acted: Mapping[str, int]
+) -> Trial | None:
     """Return a program with several varied properties, often arguments of one call, of those that the pass acts on."""
     if not acted:
         return None
@@ -314,7 +316,7 @@ def _combined(observed: Observed, mode: str, known: _Known, random: Random, acte
                 tree = tree if current is None else current.tree
         if other is not None and applies(other.edits, tree):
             chosen, tree = [*chosen, other], edited(tree, other.edits)
-    return _trial(tree, mode, chosen, known) if len(chosen) > 1 else None
+    return _trial(tree, mode, chosen, earlier) if len(chosen) > 1 else None
 
 
 def _joint(observed: Observed, acted: Mapping[str, int], random: Random) -> Iterator[Variation]:
@@ -369,25 +371,25 @@ def _by_name(observed: Observed) -> Mapping[str, Sequence[Variation]]:
     return _grouped(variation for kind in KINDS for variation in kind(observed))
 
 
-def _trial(changed: ast.Module, mode: str, applied: Sequence[Variation], known: _Known) -> Trial | None:
-    """Return the program with some variations applied; None if it does not run, or is known.
+def _trial(changed: ast.Module, mode: str, applied: Sequence[Variation], earlier: _EarlierTrials) -> Trial | None:
+    """Return the program with some variations applied; None if it does not run, or was tried before.
 
     An argument that fails is tried with other sizes, unless sizes did not help others of the same property.
     """
     last = applied[-1]
-    may_fit = bool(last.callee) and known.unfit[last.name] < MOST_UNFIT
+    may_fit = bool(last.callee) and earlier.unfit[last.name] < MOST_UNFIT
     for candidate in (changed, *(_fitting(changed) if may_fit else ())):
         text = written(candidate)
-        if (text, mode) in known.texts:
+        if (text, mode) in earlier.texts:
             return None
         if candidate is changed:
-            known.texts.add((text, mode))
+            earlier.texts.add((text, mode))
         if (program := running(text, mode)) is not None:
-            known.texts.add((text, mode))
+            earlier.texts.add((text, mode))
             usual = not any(each.of_values for each in applied)
             is_from_end = len(applied) == 1 and last.passed[:1] == "-"
             return Trial(program, mode, tuple(each.name for each in applied), usual, last.operation, is_from_end)
-    known.unfit[last.name] += may_fit
+    earlier.unfit[last.name] += may_fit
     return None
 
 

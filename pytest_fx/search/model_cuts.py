@@ -51,7 +51,7 @@ ActsOn = Callable[[Program], bool]
 
 
 AROUND = (1, 2, 4, 0)
-"""Steps around a place that are cut out with it: the first of these numbers with which the pass acts."""
+"""Numbers of steps around a place to cut out with it; the first with which the pass acts is used."""
 
 
 def places(

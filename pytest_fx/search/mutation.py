@@ -51,7 +51,7 @@ MUTANTS = 40
 MOST_PROGRAMS = 200
 """The most programs of the search for the pass that each mutant is applied to, changed ones first."""
 MOST_DIFFERENT = 15
-"""The most programs of each kind that are checked: those on which a mutant did something else, or did less."""
+"""Limit of the checked programs of each of two kinds: the mutant did something else on them, or did less."""
 SECONDS = 2.0
 """Seconds that a mutant may take on one program, since it may loop."""
 LONGEST = 120.0

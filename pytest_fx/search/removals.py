@@ -156,10 +156,15 @@ def _without_targets(forward: ast.FunctionDef, statement: ast.Assign, names: set
             return
     for gone, (target, value) in enumerate(zip(targets, values, strict=True)):
         rest = [pair for place, pair in enumerate(zip(targets, values, strict=True)) if place != gone]
-        left, right = (ast.Tuple([*part]) if len(rest) > 1 else part[0] for part in zip(*rest, strict=True))
+        other_targets, other_values = (
+            ast.Tuple([*part]) if len(rest) > 1 else part[0] for part in zip(*rest, strict=True)
+        )
         uses = uses_of(forward, {part.id for part in ast.walk(target) if isinstance(part, ast.Name)})
         for other in operands_of(value, names) or [""]:
-            yield {statement: [ast.Assign([left], right, lineno=0)], **{use: [expression(other)] for use in uses}}
+            yield {
+                statement: [ast.Assign([other_targets], other_values, lineno=0)],
+                **{use: [expression(other)] for use in uses},
+            }
 
 
 def _cuts(tree: ast.Module, call: WrittenCall) -> Iterator[Edits]:

@@ -22,7 +22,7 @@ COARSE_ERROR = 0.25
 GROWTH = 8.0
 """The factor by which an error may exceed the smallest one on other contents: a quantized program's are alike."""
 STALE = 0.5
-"""The error from which on an output may be that of other contents, relative to the nearest output of eager."""
+"""An error relative to the nearest output of eager. An output with a larger one may belong to other contents."""
 MOST_SAMPLED = 4096
 """Elements of eager's outputs that are kept to measure their changes."""
 FEW_ELEMENTS = 16

@@ -252,8 +252,8 @@ def steady_conditions(threads: int) -> Generator[None]:
     """Fix, inside the block, the settings that times depend on, and restore all of them, also after an error.
 
     PyTorch has ``threads`` threads and records no gradients, and Python collects no garbage. cuDNN has the
-    defaults of PyTorch in every run: no search for algorithms, not only deterministic ones, TF32 allowed in
-    convolutions and recurrent layers.
+    defaults of PyTorch in every run. It does not search for algorithms, may use nondeterministic ones, and may compute
+    convolutions and recurrent layers in TF32.
     """
     collecting = COLLECTOR.is_on()
     COLLECTOR.collect()

@@ -224,22 +224,6 @@ def in_form(pass_: Any, form: str = "auto") -> Pass:
     return _runnable(own) if chosen is None else FormedPass(own, chosen)
 
 
-def for_random_programs(pass_: Any) -> Pass:
-    """Return the pass to apply to random programs, which this library captures.
-
-    A pass on ATen modules gets random programs directly. Raises ``CannotLoadError`` for other torch forms.
-    """
-    if not isinstance(pass_, FormedPass):
-        return pass_
-    if pass_.form.name == "aten":
-        return _runnable(pass_.pass_)
-    raise CannotLoadError(
-        f"the pass {pass_.name!r} is not judged on random programs: it takes {pass_.form.takes}",
-        why="random programs are captured by this library, and to export each takes a second",
-        remedy=f"judge it on a model, pytest --fx-model NAME --fx-pass NAME, or say form={pass_.form.name!r}",
-    )
-
-
 def modules_in(name: str) -> list[str]:
     """Return the modules in a text for :func:`load_pass`."""
     return [written.name.partition(":")[0] for written in parse_text(name) if is_path(written.name)]

@@ -6,7 +6,7 @@ from typing import Any
 
 from fx.interop.pass_library import is_for_ours
 from pytest_fx.forms.exported_source import ExportedSource, Level
-from pytest_fx.forms.form import Form, FormResult, result_of_module, written
+from pytest_fx.forms.form import Form, FormResult, Snapshot, result_of_module
 from pytest_fx.forms.recognition import required, takes_module, uses_aten
 
 
@@ -16,7 +16,7 @@ def _recognizes(pass_: Any) -> bool:
 
 def _apply(pass_: Any, source: ExportedSource, level: Level) -> FormResult:
     graph_module = source.graph_module(level)
-    before = written(graph_module)
+    before = Snapshot.of(graph_module)
     return result_of_module(graph_module, pass_(graph_module), before)
 
 

@@ -8,7 +8,7 @@ from torch.fx.passes.infra.pass_base import PassBase, PassResult
 
 from fx.interop.pass_library import is_for_ours
 from pytest_fx.forms.exported_source import ExportedSource, Level
-from pytest_fx.forms.form import Form, FormResult, result_of_exported, written
+from pytest_fx.forms.form import Form, FormResult, Snapshot, result_of_exported
 from pytest_fx.forms.recognition import uses_aten
 
 
@@ -21,7 +21,7 @@ def _recognizes(pass_: Any) -> bool:
 def _apply(pass_: Any, source: ExportedSource, level: Level) -> FormResult:
     """Let torch apply the pass and update the signature to the new graph."""
     exported = source.exported(level)
-    before = written(exported)
+    before = Snapshot.of(exported)
     return result_of_exported(exported._transform_do_not_use(pass_), before)
 
 

@@ -7,17 +7,17 @@ from typing import Any
 from torch.export import ExportedProgram
 
 from pytest_fx.forms.exported_source import ExportedSource, Level
-from pytest_fx.forms.form import Form, FormResult, called_as_module, result_of_exported, written
+from pytest_fx.forms.form import Form, FormResult, Snapshot, called_as_module, result_of_exported
 from pytest_fx.forms.recognition import first_annotation
 
 
 def _apply(pass_: Any, source: ExportedSource, level: Level) -> FormResult:
     exported = source.exported(level)
-    before = written(exported)
+    before = Snapshot.of(exported)
     returned = pass_(exported)
     returned = exported if returned is None else returned
     if not isinstance(returned, ExportedProgram):
-        return FormResult(called_as_module(returned), nodes_before=len(before[1]))
+        return FormResult(called_as_module(returned), nodes_before=len(before.nodes))
     return result_of_exported(returned, before)
 
 

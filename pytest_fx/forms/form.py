@@ -33,6 +33,8 @@ class FormResult:
     """The number of nodes after the pass."""
     changed: bool = True
     """Whether the pass changed the program, as far as a comparison shows."""
+    changed_at: frozenset[str] = frozenset()
+    """The paths of the modules around changed nodes, and the names of changed tensors."""
     level: Level | None = None
     """The level of the program that the pass got."""
 
@@ -128,31 +130,77 @@ class FormedPass:
         return FormedPass(self.form.identity, form)
 
 
-def written(program: Any) -> list[Any]:
-    """Return a snapshot for comparison: the signature, the nodes including those of submodules, and the tensors."""
-    module = program.graph_module if isinstance(program, ExportedProgram) else program
-    parts = [part for part in module.modules() if isinstance(part, torch.fx.GraphModule)]
-    nodes = [(part_node.format_node(), part_node.target) for part in parts for part_node in part.graph.nodes]
-    signature = str(program.graph_signature) if isinstance(program, ExportedProgram) else ""
-    return [signature, nodes, [(name, id(tensor), tensor._version) for name, tensor in tensors_in(program).items()]]
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The state of a program, to be compared with a later one."""
+
+    signature: str
+    """The signature of an exported program."""
+    nodes: list[tuple[str, Any]]
+    """Each node printed, and its target; those of submodules are included."""
+    tensors: dict[str, tuple[int, int]]
+    """The identity and the version of each tensor, by name."""
+    paths: list[str] = field(compare=False)
+    """The path of the module around each node; the target of a node without one; empty for inputs and outputs."""
+
+    @classmethod
+    def of(cls, program: Any) -> Snapshot:
+        """Take a snapshot of a graph module or an exported program."""
+        module = program.graph_module if isinstance(program, ExportedProgram) else program
+        parts = [part for part in module.modules() if isinstance(part, torch.fx.GraphModule)]
+        nodes = [node for part in parts for node in part.graph.nodes]
+        return cls(
+            str(program.graph_signature) if isinstance(program, ExportedProgram) else "",
+            [(node.format_node(), node.target) for node in nodes],
+            {name: (id(tensor), tensor._version) for name, tensor in tensors_in(program).items()},
+            [_path_of(node) for node in nodes],
+        )
+
+    def changed_at(self, after: Snapshot) -> frozenset[str]:
+        """Return the paths of nodes and the names of tensors that are not in ``after`` as they are here."""
+        remaining = set(after.nodes)
+        paths = {path for node, path in zip(self.nodes, self.paths, strict=True) if path and node not in remaining}
+        return frozenset(paths.union(name for name, _ in self.tensors.items() ^ after.tensors.items()))
 
 
-def result_of_module(given: torch.fx.GraphModule, returned: Any, before: list[Any]) -> FormResult:
+def _path_of(node: torch.fx.Node) -> str:
+    if node.op in ("placeholder", "output"):
+        return ""
+    stack = node.meta.get("nn_module_stack")
+    return [*stack.values()][-1][0] if stack else str(node.target)
+
+
+def result_of_module(given: torch.fx.GraphModule, returned: Any, before: Snapshot) -> FormResult:
     """Read the result of a pass on the graph module ``given``, whose snapshot before the pass is ``before``."""
     returned = given if returned is None else without_flag(returned)
     if not isinstance(returned, torch.fx.GraphModule):
-        return FormResult(called_as_module(returned), nodes_before=len(before[1]))
+        return FormResult(called_as_module(returned), nodes_before=len(before.nodes))
     returned.recompile()  # as torch does after its own passes
-    after = written(returned)
-    return FormResult(returned, None, returned, len(before[1]), len(after[1]), after != before)
+    return _result(returned, None, returned, before, Snapshot.of(returned))
 
 
-def result_of_exported(exported: ExportedProgram, before: list[Any]) -> FormResult:
+def result_of_exported(exported: ExportedProgram, before: Snapshot) -> FormResult:
     """Read the exported program that a pass edited or returned; ``before`` is the snapshot before the pass."""
     exported.graph_module.recompile()
-    after = written(exported)
+    after = Snapshot.of(exported)
+    return _result(exported.module(), exported, exported.graph_module, before, after)
+
+
+def _result(
+    program: nn.Module,
+    exported: ExportedProgram | None,
+    graph_module: torch.fx.GraphModule,
+    before: Snapshot,
+    after: Snapshot,
+) -> FormResult:
     return FormResult(
-        exported.module(), exported, exported.graph_module, len(before[1]), len(after[1]), after != before
+        program,
+        exported,
+        graph_module,
+        len(before.nodes),
+        len(after.nodes),
+        after != before,
+        before.changed_at(after),
     )
 
 

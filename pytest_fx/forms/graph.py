@@ -7,7 +7,7 @@ from typing import Any
 import torch.fx
 
 from pytest_fx.forms.exported_source import ExportedSource, Level
-from pytest_fx.forms.form import Form, FormResult, result_of_exported, with_names_of_graph, written
+from pytest_fx.forms.form import Form, FormResult, Snapshot, result_of_exported, with_names_of_graph
 from pytest_fx.forms.recognition import first_annotation, is_one_of
 
 _CUSTOM = "torch._inductor.custom_graph_pass:CustomGraphPass"
@@ -23,7 +23,7 @@ def _apply(pass_: Any, source: ExportedSource, level: Level) -> FormResult:
     The pass edits it in place, or returns another graph.
     """
     exported = source.exported(level)
-    before = written(exported)
+    before = Snapshot.of(exported)
     returned = pass_(exported.graph)
     if isinstance(returned, torch.fx.Graph):
         exported.graph_module.graph = returned

@@ -8,14 +8,14 @@ from typing import Any
 from torch.fx.passes.operator_support import OperatorSupportBase, create_op_support
 
 from pytest_fx.forms.exported_source import ExportedSource, Level
-from pytest_fx.forms.form import Form, FormResult, result_of_module, written
+from pytest_fx.forms.form import Form, FormResult, Snapshot, result_of_module
 
 
 def _apply(pass_: Any, source: ExportedSource, level: Level) -> FormResult:
     """Fuse each partition of supported nodes into a submodule."""
     library: Any = importlib.import_module("torch.fx.passes.infra.partitioner")
     graph_module = source.graph_module(level)
-    before = written(graph_module)
+    before = Snapshot.of(graph_module)
     partitioner = library.CapabilityBasedPartitioner(graph_module, pass_, allows_single_node_partition=True)
     return result_of_module(graph_module, partitioner.partition_and_fuse(), before)
 

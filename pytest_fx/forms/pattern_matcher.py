@@ -6,7 +6,7 @@ import importlib
 from typing import Any
 
 from pytest_fx.forms.exported_source import ExportedSource, Level
-from pytest_fx.forms.form import Form, FormResult, result_of_exported, with_names_of_graph, written
+from pytest_fx.forms.form import Form, FormResult, Snapshot, result_of_exported, with_names_of_graph
 from pytest_fx.forms.recognition import PATTERN_MATCHERS, is_one_of
 
 
@@ -22,7 +22,7 @@ def _apply(pass_: Any, source: ExportedSource, level: Level) -> FormResult:
     """Apply the patterns to the graph and sort it topologically, as Inductor does."""
     sort: Any = importlib.import_module("torch._inductor.pattern_matcher").stable_topological_sort
     exported = source.exported(level)
-    before = written(exported)
+    before = Snapshot.of(exported)
     pass_.apply(exported.graph)
     sort(exported.graph)
     return result_of_exported(with_names_of_graph(exported), before)

@@ -9,7 +9,7 @@ import torch
 
 from fx.passes import Approximate
 from pytest_fx.forms.exported_source import ExportedSource, Level
-from pytest_fx.forms.form import Form, FormResult, called_as_module, written
+from pytest_fx.forms.form import Form, FormResult, Snapshot, called_as_module
 from pytest_fx.forms.recognition import QUANTIZERS, class_called, is_one_of
 
 LEAST_SQNR = 20.0
@@ -36,15 +36,17 @@ def _apply(pass_: Any, source: ExportedSource, level: Level) -> FormResult:
     """Prepare, calibrate on the example and on further data, and convert, by the library of the quantizer."""
     flow = _flow(pass_)
     graph_module = source.graph_module(level)
-    before = written(graph_module)
+    before = Snapshot.of(graph_module)
     prepared = flow.prepare_pt2e(graph_module, pass_)
     with torch.no_grad():
         for args, kwargs in [source.call, *source.data()]:
             prepared(*args, **kwargs)
     converted = called_as_module(flow.convert_pt2e(prepared))
     is_graph = isinstance(converted, torch.fx.GraphModule)
-    after = written(converted) if is_graph else before
-    return FormResult(converted, None, converted if is_graph else None, len(before[1]), len(after[1]), after != before)
+    after = Snapshot.of(converted) if is_graph else before
+    return FormResult(
+        converted, None, converted if is_graph else None, len(before.nodes), len(after.nodes), after != before
+    )
 
 
 def _flow(quantizer: Any) -> Any:

@@ -32,7 +32,7 @@ from pytest_fx.harness.process import process_kept
 from pytest_fx.harness.subject import GivenProgram, ProgramSource, Subject
 from pytest_fx.laws import Law, affordable, broken_laws, choose_laws
 from pytest_fx.laws.ways_out import with_ways_out
-from pytest_fx.loading import for_random_programs, load_contract, load_pass
+from pytest_fx.loading import load_contract, load_pass
 from pytest_fx.processes.deadline import Watchdog
 from pytest_fx.search.check_report import CheckReport
 from pytest_fx.search.counterexample import FOLDER
@@ -137,7 +137,7 @@ def check_pass(
     """
     __tracebackhide__ = True
     limits = isolation_limits(isolate, timeout, memory)
-    loaded = load_pass(pass_, form) if form != "auto" else for_random_programs(load_pass(pass_))
+    loaded = load_pass(pass_, form)
     promise = contract_of(loaded) if contract is None else load_contract(contract)
     laws, modes = choose_laws(without, demand, may_change(loaded)), tuple(_checked_modes(modes))
     laws = [law for law in laws if law.of != "forms" or isinstance(loaded, FormedPass)]
@@ -191,6 +191,7 @@ def check_pass(
                     search.check,
                     lambda number: number <= VARIED * most and is_free and not search.code.is_whole,
                 )
+                search.check_waiting()
                 if is_free:
                     search.try_blocks(building_blocks(modes, most), modes)
                 search.vary(about.constants, modes, remaining, lambda: search.code.is_whole, changed=False)
@@ -231,6 +232,7 @@ def check_pass(
     if limits is None:
         violation = find()
     else:
+        search.group_size = 1  # the program that ends the child has to be known
         violation = search_isolated(find, search, limits, folder, shrink=Phase.shrink in parent.phases)
     if violation is not None:
         # raised from here to drop the frames of Hypothesis and its print of the whole example

@@ -5,6 +5,7 @@ references of the pass frequent. They are collected from the pass's code, fields
 functions and classes of the same package that these refer to:
 
 * functions of ``torch``, ``torch.nn.functional`` and ``operator``: ``torch.relu``, ``F.gelu``, ``operator.add``;
+* operators of ATen: the operations that become these in an exported program;
 * classes of ``torch.nn`` modules, and modules themselves;
 * names of tensor methods, as texts: ``"permute"``;
 * the operators of a family that the pass queries in :mod:`fx.operators.families`: ``is_one_of(kind, "convolution")``;
@@ -29,17 +30,20 @@ from typing import Any, cast
 
 import torch
 from torch import nn
+from torch._ops import OpOverload, OpOverloadPacket
 
 from fx.bytecode.dialects import CONSTANTS, steps
 from fx.interop import AdaptedPass
 from fx.operators.asynchronous import halves_of
 from fx.operators.facts import FAMILIES
 from fx.operators.families import operators
+from pytest_fx.forms import FormedPass
 from pytest_fx.generation.bias import ATTRIBUTE
 from pytest_fx.generation.spelled_targets import ATTRIBUTES, CHECK
 from pytest_fx.generation.waiting import WAITING
 from pytest_fx.harness.capture import GraphModule, capture
 from pytest_fx.harness.pass_run import parts_of
+from pytest_fx.search.aten_spellings import spellings_of
 
 MOST_OBJECTS = 5000
 """The most objects that are visited."""
@@ -107,7 +111,7 @@ def references_of(pass_: Any) -> PassReferences:
     ['relu', 'gelu', 'relu']
     """
     search = _ReferenceWalk()
-    search.run(pass_)
+    search.run(pass_.pass_ if isinstance(pass_, FormedPass) else pass_)
     texts = set(search.constants.values())
     attributes = (ATTRIBUTE,) if ATTRIBUTE in texts and texts.isdisjoint(_CALLS) else ()
     named = FAMILIES.intersection(texts).difference(dir(torch.Tensor)) if search.reads_table else ()
@@ -167,6 +171,8 @@ class _ReferenceWalk:
                 self.constants |= {repr(number): number for number in (math.inf, -math.inf)}
         elif _is_operation(value):
             self.operations[value] = None
+        elif isinstance(value, (OpOverload, OpOverloadPacket)):
+            self.operations |= dict.fromkeys(spellings_of(value))
         elif isinstance(value, type):
             if issubclass(value, nn.Module) and value.__module__.startswith("torch.nn.modules"):
                 self.operations[value] = None

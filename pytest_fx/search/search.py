@@ -15,6 +15,7 @@ from typing import Any
 from fx.errors import FxError, InteropError, TraceError
 from fx.passes import Contract, pass_name
 from pytest_fx.errors import LawViolation, NothingJudged
+from pytest_fx.forms import FormedPass
 from pytest_fx.generation.record import is_raised_by_program
 from pytest_fx.harness.evaluation import Arguments
 from pytest_fx.harness.pass_run import PassRun, leave_alone
@@ -33,6 +34,7 @@ from pytest_fx.search.drawn_options import (
     written_with_options,
 )
 from pytest_fx.search.exploration import Explored, called_names, trials, variety
+from pytest_fx.search.groups import SIZE, changed_parts, group_of, returns_finite
 from pytest_fx.search.growth import growths, starts
 from pytest_fx.search.model_cuts import AROUND, places
 from pytest_fx.search.nearness import cuts, nearest, running, variations
@@ -83,6 +85,22 @@ class _Found:
     """The run of the pass on the program."""
 
 
+_Example = tuple[ProgramSource, str, int]
+"""A program, its mode, and a number: slow laws are checked if it is 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """Several programs to which the pass was applied as one."""
+
+    example: PassRun
+    """The run of the pass."""
+    changed: frozenset[int]
+    """The numbers of the programs that it changed."""
+    reached: frozenset[Any]
+    """The paths through the pass's code."""
+
+
 Progress = tuple[Counts, frozenset[Point], frozenset[Point], Explored]
 """The counts, the points of the pass's code, the reached points, and the varied properties."""
 
@@ -116,6 +134,9 @@ class Search:
         """The counts of the programs so far."""
         self._tried: dict[tuple[str, str], None] = {}  # programs that need not be tried again
         self._skipped: set[tuple[str, str]] = set()  # programs that end the process without the pass
+        self.group_size = SIZE if isinstance(pass_, FormedPass) else 1
+        """The number of programs that the pass is given at a time; more than one if each has to be exported."""
+        self._waiting: list[_Example] = []  # programs for the next group
         self._found: _Found | None = None
         self._deferred: _Found | None = None  # of a law that matters less than wrong values
         self._first: PassRun | None = None  # the example of the first broken law, before it was made smaller
@@ -139,11 +160,95 @@ class Search:
         key = (mode, program.source or f"program {id(program)}")
         if key in self._tried or key in self._skipped:
             return False
-        with _programs_that_raise_rejected():
-            self._check(program, mode, sample, if_changed)
+        if self.group_size > 1 and not if_changed:
+            self._waiting.append((program, mode, sample))
+            if len(self._waiting) >= self.group_size:
+                self.check_waiting()
+        else:
+            with _programs_that_raise_rejected():
+                self._check(program, mode, sample, if_changed)
         if program.source:
             self._tried[key] = None
         return True
+
+    def check_waiting(self) -> None:
+        """Check the programs that wait for a group."""
+        waiting, self._waiting = self._waiting, []
+        self._check_in_groups(waiting, if_changed=False)
+
+    def _check_in_groups(self, examples: Sequence[_Example], *, if_changed: bool) -> list[bool]:
+        """Check programs, several of one mode at a time, and return for each whether the pass changed it.
+
+        A program with outputs that are not finite shares a group only with others of that kind: gradients are not
+        compared there.
+        """
+        groups: dict[tuple[str, bool], list[int]] = {}
+        for number, (program, mode, _) in enumerate(examples):
+            is_alone = self.group_size == 1
+            groups.setdefault((mode, is_alone or returns_finite(program, mode)), []).append(number)
+        acted = [False] * len(examples)
+        for numbers in groups.values():
+            for number, changed in zip(
+                numbers, self._check_group([examples[number] for number in numbers], if_changed), strict=True
+            ):
+                acted[number] = changed
+        return acted
+
+    def _check_group(self, examples: Sequence[_Example], if_changed: bool) -> list[bool]:
+        """Check programs as one, and each alone if that breaks a law or shows too little.
+
+        The first of those that the pass changes is checked alone, too: some laws vary the sizes of all inputs.
+        """
+        if len(examples) == 1:
+            ((program, mode, sample),) = examples
+            before = self.counts.acted
+            with contextlib.suppress(TraceError):
+                if if_changed:
+                    self.check(program, mode, sample, if_changed=True)
+                else:  # it has waited
+                    with _programs_that_raise_rejected():
+                        self._check(program, mode, sample, if_changed=False)
+            return [self.counts.acted > before]
+        group = self._group([program for program, _, _ in examples], examples[0][1])
+        if group is None or not self._keeps_laws(group.example, min(sample for _, _, sample in examples)):
+            half = len(examples) // 2
+            return self._check_group(examples[:half], if_changed) + self._check_group(examples[half:], if_changed)
+        acted = [number in group.changed for number in range(len(examples))]
+        alone = acted.index(True) if any(acted) else None
+        for number, (program, mode, _) in enumerate(examples):
+            if number == alone:
+                self._check_group([examples[number]], if_changed)
+                continue
+            counted = {"varied": acted[number]} if if_changed else {"programs": 1, "changed": acted[number]}
+            self.counts = self.counts.plus(**counted)
+            for reached in (self._reached, *([self._reached_in_changed] if acted[number] else [])):
+                reached[program.source] = group.reached | reached.get(program.source, frozenset())
+            if acted[number]:
+                self._changed_modes[program.source] = mode
+        return acted
+
+    def _group(self, programs: Sequence[ProgramSource], mode: str) -> _Group | None:
+        """Apply the pass to several programs as one; None if anything went wrong, maybe for a single one of them."""
+        try:
+            with _programs_that_raise_rejected():
+                example = self._example(group_of(programs, mode), mode, self._seconds, recording=self.code.recording)
+        except TraceError:
+            return None
+        reached = self.code.latest_paths
+        failed = example.error or example.refusal or example.too_long or example.not_judged or example.damage
+        changed = None if failed or example.disturbance else changed_parts(example, len(programs))
+        return None if changed is None else _Group(example, changed, reached)
+
+    def _keeps_laws(self, example: PassRun, sample: int) -> bool:
+        """Return whether a group breaks no law, and its numbers could be compared where the pass changed any."""
+        if not example.changed:
+            return True
+        laws = [law for law in self._laws if law.calls <= CHEAP or sample < COSTLY]
+        try:
+            violations = broken_laws([law for law in laws if self._applies(law, example, sample)], example)
+        except TraceError:  # a law captures the program, and one of the group refuses that
+            return False
+        return not violations and (bool(example.compared) or not self._compares)
 
     def _check(self, program: ProgramSource, mode: str, sample: int, if_changed: bool) -> None:
         number = self.counts.programs + self.counts.varied + 1
@@ -180,6 +285,7 @@ class Search:
 
     def raise_deferred(self) -> None:
         """Raise the deferred violation, if there is one."""
+        self.check_waiting()
         if self._deferred is not None:
             self._found = self._deferred
             raise self._deferred.violation
@@ -422,15 +528,19 @@ class Search:
 
         At most ``most`` parts are tried.
         """
+        self.check_waiting()
         changed = nearest(self._reached_in_changed)[:most]
         return [self._cut(source, self._changed_modes[source]) for source in changed] or nearest(self._reached)
 
     def _cut(self, source: str, mode: str) -> str:
         """Return the shortest part of a changed program that the pass still changes."""
-        for program in cuts(source):
-            if self.acts_on(program, mode):
-                self.check(program, mode, 1, if_changed=True)
-                return program.source
+        candidates = iter(cuts(source))
+        while group := list(itertools.islice(candidates, self.group_size)):
+            together = self._group(group, mode) if len(group) > 1 else None
+            for number in range(len(group)) if together is None else sorted(together.changed):
+                if self.acts_on(group[number], mode):
+                    self.check(group[number], mode, 1, if_changed=True)
+                    return group[number].source
         return source
 
     def acts_on(self, program: ProgramSource, mode: str) -> bool:
@@ -496,18 +606,18 @@ class Search:
             looked_at: names that the pass mentions.
             operations: operations that the pass mentions.
         """
+        self.check_waiting()
         random, seeds = Random(0), self._seeds()
         names = {text: self._names_made(text, mode) for text, mode in seeds}
-        for trial in itertools.islice(
+        drawn = itertools.islice(
             trials(seeds, modes, looked_at, random, self.explored.acted, names, operations), 2 * most
-        ):
-            before = self.counts.varied
-            with contextlib.suppress(TraceError):
-                sample = random.randrange(ONE_IN) if trial.is_usual else 1
-                self.check(trial.program, trial.mode, sample, if_changed=True)
-            self.explored.note(trial, self.counts.varied > before)
-            if self.explored.trials >= most:
-                return
+        )
+        while self.explored.trials < most and (group := list(itertools.islice(drawn, self.group_size))):
+            examples = [
+                (trial.program, trial.mode, random.randrange(ONE_IN) if trial.is_usual else 1) for trial in group
+            ]
+            for trial, acted in zip(group, self._check_in_groups(examples, if_changed=True), strict=True):
+                self.explored.note(trial, acted)
 
     def _seeds(self) -> list[tuple[str, str]]:
         """Return short parts of changed programs that call different functions, and their modes.

@@ -1,0 +1,82 @@
+"""Groups: several small programs as one, which is exported, transformed and judged once.
+
+``torch.export`` and its decompositions take a tenth of a second for the smallest program, and milliseconds for each
+further operator.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from pytest_fx.harness.evaluation import Arguments, same_random_numbers
+from pytest_fx.harness.pass_run import PassRun
+from pytest_fx.harness.structure import leaves
+from pytest_fx.harness.subject import GivenProgram, ProgramSource, in_mode
+
+SIZE = 16
+"""The number of programs in a group."""
+_PART = re.compile(r"(?:^|[._])parts[._](\d+)(?=$|[._])")
+
+
+class ProgramGroup(nn.Module):
+    """Independent programs, called one after the other with their share of the inputs."""
+
+    def __init__(self, programs: Iterable[nn.Module], calls: Sequence[Arguments]) -> None:
+        super().__init__()
+        self.parts = nn.ModuleList(programs)
+        self.shares = [(len(call.args), tuple(call.kwargs)) for call in calls]
+
+    def forward(self, *inputs: Any) -> list[Any]:
+        """Return the result of each program."""
+        results: list[Any] = []
+        first = 0
+        for part, (count, names) in zip(self.parts, self.shares, strict=True):
+            last = first + count
+            args = [inputs[number] for number in range(first, last)]
+            results.append(part(*args, **{name: inputs[last + number] for number, name in enumerate(names)}))
+            first = last + len(names)
+        return results
+
+
+def group_of(programs: Sequence[ProgramSource], mode: str) -> GivenProgram:
+    """Return several programs as one, each in the mode that it has alone."""
+    calls = [program.inputs for program in programs]
+
+    def build() -> nn.Module:
+        group = ProgramGroup((in_mode(program.build(), mode) for program in programs), calls)
+        group.training = mode == "train"
+        return group
+
+    return GivenProgram(
+        build, Arguments(tuple(value for call in calls for value in (*call.args, *call.kwargs.values())))
+    )
+
+
+def changed_parts(example: PassRun, count: int) -> frozenset[int] | None:
+    """Return the numbers of the ``count`` programs of a group that a pass changed; None if they are unknown.
+
+    A result without a graph counts as changed in all of them.
+    """
+    result = example.form_result
+    if result is None or not result.changed:
+        return frozenset()
+    if result.graph_module is None:
+        return frozenset(range(count))
+    matches = [_PART.search(path) for path in result.changed_at]
+    return frozenset(int(match[1]) for match in matches if match) if matches and all(matches) else None
+
+
+def returns_finite(program: ProgramSource, mode: str) -> bool:
+    """Return whether a program returns, and all of its results are finite."""
+    try:
+        with torch.no_grad(), same_random_numbers():
+            result = in_mode(program.build(), mode)(*program.inputs.args, **program.inputs.kwargs)
+    except Exception:  # of any kind: it is drawn at random
+        return False
+    tensors = (leaf for _, leaf in leaves(result) if isinstance(leaf, torch.Tensor))
+    return all(bool(leaf.isfinite().all()) for leaf in tensors if leaf.is_floating_point() or leaf.is_complex())

@@ -1,0 +1,108 @@
+"""Random programs for passes in a form of torch: several are exported and transformed as one."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from pytest_fx import LawViolation, check_pass
+from pytest_fx.harness.evaluation import Arguments
+from pytest_fx.harness.pass_run import PassRun
+from pytest_fx.harness.subject import GivenProgram, Subject
+from pytest_fx.loading import in_form
+from pytest_fx.search.groups import changed_parts, group_of, returns_finite
+from pytest_fx.search.references import references_of
+
+aten = torch.ops.aten
+
+
+class Difference(nn.Module):
+    def forward(self, x, y, *, scale=2.0):
+        return (x - y) * scale
+
+
+class Scaled(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(3, 3)
+
+    def forward(self, x):
+        return F.dropout(self.layer(x), training=self.training)
+
+
+def subtraction_as_sum(graph_module: torch.fx.GraphModule) -> torch.fx.GraphModule:
+    for node in graph_module.graph.find_nodes(op="call_function", target=aten.sub.Tensor):
+        if isinstance(node.args[1], torch.fx.Node) and node.kwargs.get("alpha", 1) == 1 and len(node.args) == 2:
+            with graph_module.graph.inserting_before(node):
+                negative = graph_module.graph.call_function(aten.neg.default, (node.args[1],))
+            negative.meta = dict(node.args[1].meta)
+            node.target, node.args = aten.add.Tensor, (node.args[0], negative)
+    graph_module.recompile()
+    return graph_module
+
+
+def sum_without_alpha(graph_module: torch.fx.GraphModule) -> torch.fx.GraphModule:
+    for node in graph_module.graph.find_nodes(op="call_function", target=aten.add.Tensor):
+        if node.kwargs:
+            node.kwargs = {}
+    graph_module.recompile()
+    return graph_module
+
+
+PROGRAMS = [
+    GivenProgram(Difference, Arguments((torch.ones(2, 3), torch.zeros(3)))),
+    GivenProgram(Scaled, Arguments((torch.ones(2, 3),))),
+    GivenProgram(Difference, Arguments((torch.ones(4), torch.zeros(4)), {"scale": 3.0})),
+]
+
+
+@pytest.mark.parametrize("mode", ["eval", "train"])
+def test_a_group_returns_the_results_of_its_programs(mode):
+    group = group_of(PROGRAMS, mode)
+    torch.manual_seed(0)
+    module = group.build()
+    torch.manual_seed(1)
+    results = module(*group.inputs.args)
+    torch.manual_seed(1)
+    alone = [
+        part(*program.inputs.args, **program.inputs.kwargs)
+        for part, program in zip(module.parts, PROGRAMS, strict=True)
+    ]
+    assert [part.training for part in module.parts] == [mode == "train"] * 3
+    assert all(map(torch.equal, results, alone))
+
+
+def test_the_changed_programs_of_a_group_are_those_where_the_pass_acts():
+    subject = Subject.of(group_of(PROGRAMS, "eval"))
+    assert changed_parts(PassRun(subject, in_form(subtraction_as_sum)), 3) == {0, 2}
+    assert changed_parts(PassRun(subject, in_form(sum_without_alpha)), 3) == frozenset()
+
+
+def test_programs_with_results_that_are_not_finite_are_recognized():
+    infinite = GivenProgram(Difference, Arguments((torch.full((2,), torch.inf), torch.ones(2))))
+    failing = GivenProgram(Difference, Arguments((torch.ones(2), torch.ones(3))))
+    assert [returns_finite(program, "eval") for program in (*PROGRAMS, infinite, failing)] == [True] * 3 + [False] * 2
+
+
+def test_a_pass_on_aten_refers_to_the_operations_that_become_its_operators():
+    def on_products(graph_module: torch.fx.GraphModule) -> torch.fx.GraphModule:
+        assert not graph_module.graph.find_nodes(op="call_function", target=aten.addmm.default)
+        return graph_module
+
+    operations = references_of(in_form(on_products)).operations
+    assert {torch.addmm, F.linear, nn.Linear} <= set(operations)
+
+
+def test_random_programs_show_the_fault_of_a_pass_on_aten():
+    with pytest.raises(LawViolation, match="sum-without-alpha changes what the program computes") as raised:
+        check_pass(sum_without_alpha, max_examples=16, seed=0)
+    assert "alpha=" in str(raised.value)
+
+
+@pytest.mark.thorough
+def test_a_right_pass_on_aten_keeps_the_laws_on_random_programs():
+    report = check_pass(subtraction_as_sum, max_examples=20, seed=0)
+    assert report.changed >= 10
+    assert report.trials >= 50

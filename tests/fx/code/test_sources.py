@@ -88,7 +88,7 @@ def test_errors_show_the_generated_line_and_carry_node_and_users_line() -> None:
     assert node == "  node   %add = call_function[operator.add](%mul, %_tensor_constant0)"
     assert where.startswith(f"  where  {__file__}:")
     assert where.endswith(
-        "in Scale.forward:  return big + torch.ones(3, 4)  # where shapes clash"
+        "in Scale.forward:  return big + torch.ones(3, 4)  # shapes do not match"
     ) or sys.version_info < (3, 11)
 
 

@@ -5,13 +5,16 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections import defaultdict
+from collections.abc import Collection
 from random import Random
 from typing import Any
 
 import torch
 import torch.nn.functional as F
+from torch import nn
 from torch._decomp import core_aten_decompositions
 from torch._ops import OpOverload, OpOverloadPacket
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from fx import GraphModule, Interpreter, Node
@@ -21,6 +24,7 @@ from pytest_fx.generation.bias import known_choices
 from pytest_fx.generation.spelled_targets import Target
 from pytest_fx.generation.strategy import BIASED, STEPS, Bias, program_of
 from pytest_fx.harness.capture import capture
+from pytest_fx.harness.evaluation import Arguments, same_random_numbers
 
 MOST = 4
 """The most operations for an operator, beside those of its name; those that become few other operators come first."""
@@ -37,12 +41,34 @@ def spellings_of(operator: OpOverload | OpOverloadPacket) -> tuple[Target, ...]:
     >>> torch.nn.functional.linear in spellings_of(torch.ops.aten.addmm)
     True
     """
-    packet = operator.overloadpacket if isinstance(operator, OpOverload) else operator
+    packet = _packet(operator)
     name = packet.__name__
     named = [getattr(home, name) for home in _HOMES if name[0] != "_" and callable(getattr(home, name, None))]
     methods = [name] if name[0] != "_" and callable(getattr(torch.Tensor, name, None)) else []
     observed = sorted(_observed()[packet._qualified_op_name].items(), key=lambda entry: entry[1])
     return tuple(dict.fromkeys([*named, *methods, *(target for target, _ in observed[:MOST])]))
+
+
+def may_call(module: nn.Module, call: Arguments, operators: Collection[OpOverload | OpOverloadPacket]) -> bool:
+    """Return whether an exported program of ``module`` may have one of the operators, at any level.
+
+    The module is called, and its functions, their operators and the decompositions of these are recorded. If one of
+    the operators is in no program of ours, it may be there.
+    """
+    names = {_packet(operator)._qualified_op_name for operator in operators}
+    if not names <= _observed().keys() | {f"aten::{name}" for home in _HOMES for name in vars(home)}:
+        return True
+    modes = _Names(), _Functions()
+    try:
+        with modes[0], modes[1], torch.no_grad(), same_random_numbers():
+            module(*call.args, **call.kwargs)
+    except Exception:  # of any kind: models of users are among them
+        return True
+    return not names.isdisjoint(modes[0].names | modes[1].names)
+
+
+def _packet(operator: OpOverload | OpOverloadPacket) -> OpOverloadPacket:
+    return operator.overloadpacket if isinstance(operator, OpOverload) else operator
 
 
 @functools.cache
@@ -97,6 +123,18 @@ class _Names(TorchDispatchMode):
             with contextlib.suppress(Exception), self:  # some of them take fake tensors only
                 decomposition(*args, **(kwargs or {}))
         return result
+
+
+class _Functions(TorchFunctionMode):
+    """Records the names of functions of torch, some of which are operators in an exported program."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names = set[str]()
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.names.add(f"aten::{getattr(func, '__name__', '')}")
+        return func(*args, **(kwargs or {}))
 
 
 @functools.cache

@@ -83,6 +83,8 @@ class PassReferences:
 
     operations: tuple[Any, ...] = ()
     """Functions, names of methods and classes of modules, in the order in which they are found."""
+    operators: tuple[Any, ...] = ()
+    """Operators of ATen."""
     patterns: tuple[GraphModule, ...] = ()
     """Programs that it looks for."""
     constants: tuple[float | str, ...] = ()
@@ -123,6 +125,7 @@ def references_of(pass_: Any) -> PassReferences:
             *(operations or attributes),
             *([CHECK] if search.checks else []),
         ),
+        tuple(search.operators),
         tuple(search.patterns),
         tuple(search.constants.values())[:MOST_CONSTANTS],
         search.replaces,
@@ -136,6 +139,7 @@ class _ReferenceWalk:
 
     def __init__(self) -> None:
         self.operations: dict[Any, None] = {}
+        self.operators: list[OpOverload | OpOverloadPacket] = []
         self.patterns: list[GraphModule] = []
         self.constants: dict[str, float | str] = {}  # by their text, as 1 and 1.0 are equal
         self.codes: list[types.CodeType] = []
@@ -172,6 +176,7 @@ class _ReferenceWalk:
         elif _is_operation(value):
             self.operations[value] = None
         elif isinstance(value, (OpOverload, OpOverloadPacket)):
+            self.operators.append(value)
             self.operations |= dict.fromkeys(spellings_of(value))
         elif isinstance(value, type):
             if issubclass(value, nn.Module) and value.__module__.startswith("torch.nn.modules"):

@@ -23,6 +23,7 @@ from pytest_fx.harness.subject import GivenProgram, ProgramSource, Subject
 from pytest_fx.laws import Law, broken_laws, why_not_asked
 from pytest_fx.laws.ways_out import with_ways_out
 from pytest_fx.processes.deadline import Watchdog
+from pytest_fx.search.aten_spellings import may_call
 from pytest_fx.search.blame import Blame
 from pytest_fx.search.check_report import NOT_BY_EDITS, CheckReport, Counts
 from pytest_fx.search.comparisons import Mismatch, PassComparisons
@@ -117,6 +118,7 @@ class Search:
         self._contract = contract
         self._laws = laws
         self._always = always
+        self._operators = about.operators if isinstance(pass_, FormedPass) else ()
         self._seconds = seconds
         self.watchdog = Watchdog()
         self.code = PassCode(about.codes, pass_)
@@ -356,6 +358,8 @@ class Search:
 
     def _try_model(self, model: Subject, modes: Sequence[str]) -> tuple[int, str]:
         """Try the places of a model where the pass acts, and return their number, and the reason if there are none."""
+        if self._operators and not may_call(model.fresh(), model.arguments(), self._operators):
+            return 0, "which has none of the operators that it names"
         pass_run = self.applied_to(model)
         programs = places(model, pass_run, lambda program: any(self.acts_on(program, mode) for mode in modes))
         number = 0
@@ -567,12 +571,9 @@ class Search:
 
     def grow(self, operations: Sequence[Any], mode: str, most: int, is_enough: Callable[[], bool]) -> None:
         """Pass values of the programs on which the pass went furthest through some operations, until ``is_enough``."""
-        programs = itertools.chain(starts(), self._growths(operations))
-        for program in itertools.islice(programs, most):
-            with contextlib.suppress(TraceError):
-                self.check(program, mode, 1, if_changed=True)
-            if is_enough():
-                return
+        programs = itertools.islice(itertools.chain(starts(), self._growths(operations)), most)
+        while not is_enough() and (group := list(itertools.islice(programs, self.group_size))):
+            self._check_in_groups([(program, mode, 1) for program in group], if_changed=True)
 
     def _growths(self, operations: Sequence[Any]) -> Iterator[ProgramSource]:
         """Yield programs that grow toward the pass."""

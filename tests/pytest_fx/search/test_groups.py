@@ -13,6 +13,7 @@ from pytest_fx.harness.evaluation import Arguments
 from pytest_fx.harness.pass_run import PassRun
 from pytest_fx.harness.subject import GivenProgram, Subject
 from pytest_fx.loading import in_form
+from pytest_fx.search.aten_spellings import may_call
 from pytest_fx.search.groups import changed_parts, group_of, returns_finite
 from pytest_fx.search.references import references_of
 
@@ -108,3 +109,10 @@ def test_a_right_pass_on_aten_keeps_the_laws_on_random_programs():
     report = check_pass(subtraction_as_sum, max_examples=20, seed=0)
     assert report.changed >= 10
     assert report.trials >= 50
+
+
+def test_models_without_the_operators_of_a_pass_are_recognized():
+    call = Arguments((torch.ones(2, 3),))
+    assert may_call(nn.Linear(3, 3), call, [aten.addmm.default])
+    assert may_call(nn.Linear(3, 3), call, [aten.linear])
+    assert not may_call(nn.Linear(3, 3), call, [aten.convolution.default, aten.relu])

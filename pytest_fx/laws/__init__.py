@@ -238,9 +238,9 @@ def why_not_asked(law: Law, pass_run: PassRun) -> str | None:
         "the form of the pass has no such law": law.of == "forms" and not _is_of_form(law, pass_run),
         "nothing is changed": not law.when_unchanged and not pass_run.changed,
         "the contract is approximate": law.unless_approximate and isinstance(pass_run.contract, Approximate),
-        "input sets are asked for by number": law.more_inputs and is_given and pass_run.has_chosen_input_sets,
+        "the caller chose the number of input sets": law.more_inputs and is_given and pass_run.has_chosen_input_sets,
         "it costs too much on a model of full size": subject.is_full_size and is_costly,
-        "it is asked with leaf modules": subject.is_full_size and law.leaves_only and not pass_run.leaves,
+        "it is checked with leaf modules only": subject.is_full_size and law.leaves_only and not pass_run.leaves,
     }
     return next((reason for reason, holds in reasons.items() if holds), None)
 

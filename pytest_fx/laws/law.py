@@ -52,7 +52,7 @@ class Law:
     (``"transforms"``), other ``"programs"``, or ``"all"``."""
     more_inputs: bool = False
     """True if the law calls or differentiates the program on inputs other than its input sets. The law is left out
-    if input sets are asked for by number."""
+    if the caller chose the number of input sets."""
     unless_approximate: bool = False
     """True if the law does not apply to a pass whose contract is ``approximate``."""
     leaves_only: bool = False

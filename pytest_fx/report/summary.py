@@ -186,7 +186,7 @@ def _of_reasons(rows: Sequence[SummaryRow], *, verbose: bool) -> Iterator[str]:
         elif verdict == NOT_JUDGED and row.outcome:
             programs.setdefault(row.outcome, []).append(name)
         for law, reason in (row.not_asked or {}).items() if verbose else ():
-            programs.setdefault(f"law {law!r} not asked, {reason}", []).append(name)
+            programs.setdefault(f"law {law!r} not checked, {reason}", []).append(name)
     for reason, names in programs.items():
         yield f"fx: {reason}: {', '.join(names)}"
 

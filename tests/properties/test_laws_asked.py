@@ -1,4 +1,4 @@
-"""The documentation and the results say which laws are asked of which kind of subject, as the harness does."""
+"""The documentation and the results say which laws are checked on which kind of subject, as the harness does."""
 
 from pathlib import Path
 

@@ -177,7 +177,7 @@ def test_a_fixed_batch_is_reported_and_passes_are_not_judged_at_others(per_sampl
             r"mine:network +capture +right +\d+ +export, batch fixed at 3 .*",
             r"mine:network +doubled .*",
             r"mine:network is exported for one call: its batch is fixed at 3: \w.*",
-            r"fx: law 'batch sizes' not asked, the capture refuses inputs of batch size 1: doubled of mine:network",
+            r"fx: law 'batch sizes' not checked, the capture refuses inputs of batch size 1: doubled of mine:network",
         ]
     )
 

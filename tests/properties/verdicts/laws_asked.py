@@ -1,4 +1,4 @@
-"""Every law by every kind of subject: asked, or not asked and why."""
+"""Every law by every kind of subject: checked, or the reason why not."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pytest_fx.harness.subject import Subject
 from pytest_fx.laws import TABLE, affordable, broken_laws, laws_not_asked
 from pytest_fx.search.search import ONE_IN
 
-ASKED, NOT_ABOUT = "asked", "-"
+ASKED, NOT_ABOUT = "checked", "-"
 
 
 def _model(width: int = 8, how: str = "symbolic") -> Subject:
@@ -67,10 +67,11 @@ def laws_asked() -> dict[str, dict[str, str]]:
         broken = broken_laws(affordable(laws, pass_run), pass_run)
         if broken:
             raise broken[0]
-        reasons, about = laws_not_asked(pass_run), ("all", "programs" if pass_run.before is None else "passes")
+        reasons = laws_not_asked(pass_run)
+        about = ("programs", "all") if pass_run.before is None else ("passes", "transforms", "all")
         by_kind[kind] = {law.name: reasons.get(law.name, ASKED) if law.of in about else NOT_ABOUT for law in laws}
         if kind == "random program":
-            by_kind[kind] |= {law.name: f"asked of one in {ONE_IN}" for law in laws if law.kind == "sampled"}
+            by_kind[kind] |= {law.name: f"checked on one program in {ONE_IN}" for law in laws if law.kind == "sampled"}
     return by_kind
 
 
@@ -83,5 +84,6 @@ def laws_asked_table() -> str:
     lines = [f"| law | {' | '.join(columns)} |", "|---|" + "---|" * len(columns)]
     for law in next(iter(columns.values())):
         lines.append(f"| {law} | {' | '.join(letters[column[law]] for column in columns.values())} |")
-    lines += ["", f"{NOT_ABOUT}: the law is not about such", *(f"{letters[reason]}: {reason}" for reason in others)]
+    lines += ["", f"{NOT_ABOUT}: the law does not apply to this kind of program"]
+    lines += [f"{letters[reason]}: {reason}" for reason in others]
     return "\n\n".join(["\n".join(lines[: -len(others) - 1]).rstrip(), "  \n".join(lines[-len(others) - 1 :])]) + "\n"

@@ -147,12 +147,15 @@ def _overview(sections: Mapping[str, Sequence[Section]]) -> str:
     ]
     return _join(
         "# The evaluation",
-        "What the paper says, and what `pytest --fx-tables` measured. The records are in `raw/`, one line for each "
-        "time that a row was measured; the tables and figures are made of them. `make catalogue` writes "
-        "[what the harness finds](catalogue.md) of wrong and right passes, `make verdicts` [what it says](verdicts.md) "
-        "of passes, models and runs that were once judged wrongly, `make looseness` [how far outputs may be off]"
-        "(looseness.md) before it says so, `make mutants` [how many faults in our passes the search finds]"
-        "(mutants.md), `make models` [how models of libraries come in](models.md).",
+        "This page is for readers of the paper on torch.fx who want to know which of its results hold here. It has a "
+        "row for each claim, with the paper's number and the number that `pytest --fx-tables` measured. The records "
+        "are in `raw/`, a line for each measurement of a row; the tables and figures are generated from them. Other "
+        "pages are:",
+        "- [wrong and right passes](catalogue.md) and the verdicts on them (`make catalogue`)\n"
+        "- [verdicts](verdicts.md) on passes, models and runs that were once judged wrongly (`make verdicts`)\n"
+        "- [how far outputs may be off](looseness.md) before a verdict is *wrong* (`make looseness`)\n"
+        "- [how many faults in our passes the search finds](mutants.md) (`make mutants`)\n"
+        "- [which models of libraries can be captured](models.md) (`make models`)",
         _markdown_table(["the paper says", "its number", "here", "table"], rows),
     )
 
@@ -221,12 +224,12 @@ def _circumstances(section: Section) -> str:
         rows_of.setdefault(str(record.get("host") or "not named"), []).append(str(record["row"]))
     hosts = "; ".join(f"{host}: {', '.join(rows)}" for host, rows in rows_of.items())
     shared = (
-        f" Each row was measured on one host, and times of different ones do not compare. {hosts}."
+        f" Each row was measured on one host; times of other hosts do not compare. {hosts}."
         if len(rows_of) > 1
         else ""
     )
     span = " to ".join(dict.fromkeys(f"{load:.1f}" for load in (min(loads), max(loads)))) if loads else ""
-    busy = f" The load average before each row, which counts the rows before it, was {span}." if loads else ""
+    busy = f" The load average before each row, which includes the load of earlier rows, was {span}." if loads else ""
     return " ".join(part for part in parts if part) + "." + busy + shared
 
 

@@ -124,9 +124,11 @@ def table(rows: list[Row]) -> str:
     lines = [
         "# How far outputs may be off",
         "",
-        f"`make looseness` on {describe(describe_machine())}, float32. Programs that exist already are judged in their",
-        "own dtype, beside the rounding error that eager has in it, as its float64 shows. The change is the smallest",
-        "of all outputs by one factor, up or down, that is called wrong; its error is that of the largest output.",
+        f"`make looseness` on {describe(describe_machine())}, float32.",
+        "A program that is compared without a pass is judged in its own dtype by eager's rounding error in it.",
+        "That error is measured by a run in float64. To find how large an error must be, all outputs are multiplied by",
+        "one factor, slightly above or below 1. *Called wrong from* is the smallest relative change with the verdict",
+        "*wrong*. The last column is the error that this change causes in the largest output.",
         "",
         f"**The median is {statistics.median(row.units for row in tried):.1f} times eager's own error, the largest "
         f"{max(row.units for row in tried):.1f} times.**",

@@ -95,13 +95,16 @@ register_table(
         title="Convolution and batch norm, fused",
         section="section 6.2.2, appendix C, figure 7",
         protocol=(
-            "Unfused and fused calls alternate, in pairs after warm-up, float32 in evaluation mode. A speed-up is the "
-            "median of the pairs' ratios, with its bootstrap 95 % interval; seconds are mean ± standard deviation. "
-            "*torch.fx* is `torch.fx.experimental.optimization.fuse`, in pairs of its own in the same run. *Outside* "
-            "counts the outputs that differ by more than the paper's bound (rtol=1e-5, atol=1e-8) in float64, and in "
-            "float32, where rounding alone leaves it. The paper names neither batch sizes nor the number of threads; "
-            "its CPU times fit a batch of 10 to 16, its GPU times one of 256, and it calls a run time of 1/1.40 a "
-            "40 % reduction."
+            "Calls of the unfused and of the fused program alternate, in pairs after warm-up. Both are in float32 and "
+            "evaluation mode. The columns are:\n\n"
+            "- *speed-up*: the median of the time ratios of the pairs, with its bootstrap 95 % interval. Seconds are "
+            "mean ± standard deviation.\n"
+            "- *torch.fx*: the speed-up by `torch.fx.experimental.optimization.fuse`, from pairs of its own in the "
+            "same run.\n"
+            "- *outside*: the outputs that differ by more than the paper's bound (rtol=1e-5, atol=1e-8), in float64 "
+            "and in float32. In float32, rounding errors alone exceed this bound.\n\n"
+            "The paper gives neither batch sizes nor the number of threads. Its CPU times fit a batch of 10 to 16, "
+            "and its GPU times one of 256. It calls a run time of 1/1.40 a 40 % reduction."
         ),
         claims=(
             Claim(

@@ -108,14 +108,17 @@ register_table(
         title="Programs lowered to a backend",
         section="section 6.4, appendix D, figure 8",
         protocol=(
-            "Eager and lowered calls alternate, in pairs after warm-up, float32 in evaluation mode, on all cores or a "
-            "GPU; of large batches there are fewer pairs. A speed-up is the median of the pairs' ratios, with its "
-            "bootstrap 95 % interval; seconds are mean ± standard deviation. *Lowering* is all from the captured "
-            "program on, with the compilation of the engine. *Outside* counts the outputs that differ by more than the "
-            "paper's bound (rtol=1e-5, atol=1e-8), which rounding alone leaves in float32; *error* is the largest "
-            "difference over the largest output. The paper lowers to TensorRT on a V100 and names no batch sizes; its "
-            "times fit 256 images for ResNet50. TensorRT-RTX builds engines without a GPU and runs on none that are in "
-            "data centres, so that a CPU can measure its own backends only."
+            "Eager and lowered calls alternate, in pairs after warm-up. Both are in float32 and evaluation mode, on "
+            "all cores or on a GPU. For large batches there are fewer pairs. The columns are:\n\n"
+            "- *speed-up*: the median of the time ratios of the pairs, with its bootstrap 95 % interval. Seconds are "
+            "mean ± standard deviation.\n"
+            "- *lowering*: the time from the captured program to the lowered one, with the compilation of the engine.\n"
+            "- *error*: the largest difference of an output, divided by the largest output.\n"
+            "- *outside*: the outputs that differ by more than the paper's bound (rtol=1e-5, atol=1e-8). In float32, "
+            "rounding errors alone exceed this bound.\n\n"
+            "The paper lowers to TensorRT on a V100, and gives no batch sizes. Its times fit 256 images for ResNet50. "
+            "TensorRT-RTX builds engines without a GPU, but does not run on GPUs of data centres. So a machine "
+            "without another GPU can measure only the backends for CPUs."
         ),
         claims=(
             Claim(

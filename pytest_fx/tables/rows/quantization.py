@@ -202,19 +202,22 @@ register_table(
         title="Programs on 8-bit integers",
         section="section 6.2.1, appendix B, figure 6",
         protocol=(
-            "DeepRecommender has 197,951 items. Float32 and 8-bit programs run in turns, in rounds after warm-up; a "
-            "speed-up is the median of the rounds' ratios, with its bootstrap 95 % interval; seconds are mean ± "
-            "standard deviation. *static*: scales are found by calibration on 16 examples of normally distributed "
-            "data, *dynamic*: scales of inputs are found in each call, *weight-only*: inputs stay real. *torch.ao* is"
-            " its FX quantization of the same model with the same data in the same rounds, with its default kernels "
-            "(x86), with oneDNN's, and for the transformer with scales that are found in each call. *Memory kept*: "
-            "large results are put where earlier ones were that nothing refers to any more (`KeptMemory`), rather "
-            "than into fresh memory, which the system has to clear. *SQNR* is signal "
-            "to quantization noise of the output. *Memory* is the most that intermediate values and results take at a"
-            " time. Float32 is PyTorch's, with MKL, which is slow on AMD's processors: against the best float32 "
-            "engine that was tried on such a machine int8 gains 3.8 times (batch 1), 3.5 (16) and 2.8 (256). The "
-            "phases are those of DeepRecommender, medians of three; the first call of a program of ours packs its "
-            "weights, which torch.ao's conversion does."
+            "DeepRecommender has 197,951 items. Float32 and 8-bit programs are called in turns, in rounds after "
+            "warm-up. A speed-up over float32 is the median of the ratios of the rounds, with its bootstrap 95 % "
+            "interval. Seconds are mean ± standard deviation. The columns are:\n\n"
+            "- *static*: scales come from calibration on 16 examples of normally distributed data.\n"
+            "- *dynamic*: scales of inputs are computed in each call.\n"
+            "- *weight-only*: only weights have 8 bits; inputs stay in floating point.\n"
+            "- *torch.ao*: its FX quantization of the same model with the same data in the same rounds. It has its "
+            "default kernels (x86) or oneDNN's. For the transformer it also computes scales in each call.\n"
+            "- *memory kept*: large results reuse the memory of earlier results that are no longer referenced "
+            "(`KeptMemory`). New memory would have to be cleared by the system.\n"
+            "- *SQNR*: the signal-to-quantization-noise ratio of the output.\n"
+            "- *memory*: the peak of intermediate values and results.\n"
+            "- *phase*: the time of a phase for DeepRecommender, the median of three. Packing of weights is part of "
+            "torch.ao's conversion; in fx it happens in the first call.\n\n"
+            "The float32 program is PyTorch's, with MKL, which is slow on AMD's processors. Against the best float32 "
+            "engine that was tried on such a machine, int8 is 3.8 times as fast (batch 1), 3.5 (16) and 2.8 (256)."
         ),
         claims=(
             Claim(

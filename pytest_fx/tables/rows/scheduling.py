@@ -279,20 +279,22 @@ register_table(
         title="Fetches beside local work",
         section="section 6.2.3",
         protocol=(
-            "The zoo's DLRM with its embedding tables in another process, which it asks for 128 times two rows of "
-            "each, 64 wide, by `torch.distributed.rpc` over TCP on the loopback, right before it uses them; "
-            "before that runs the network on numbers, as wide as *bottom* says. *After* is the same program after "
-            "the pass `overlap`, with sizes recorded, and as many fetches in flight as there are unless the row "
-            "says other. All results are compared bit for bit with those of the model that has its tables itself, "
-            "and then timed: both programs, the work alone (vectors at hand) and the fetches alone (all started "
-            "at once) take turns, one thread each, eight queries in a sample, after warm-up. A speed-up is the "
-            "median of the rounds' ratios with its bootstrap 95 % interval; queries per second and milliseconds "
-            "are medians. *Estimated* is what follows from the operations' times by `simulate` (kernels measured "
-            "once each), one fetch alone, and a server that answers one after the other as fast as when all fetches "
-            "are started at once; neither program is timed for it. The ideal is the larger of work and fetches "
-            "alone. It is out of reach: work that needs the vectors follows them, the thread that computes also "
-            "writes requests and reads answers, and the server takes a processor of the same machine. A network "
-            "between machines is slower than a loopback."
+            "The program is the zoo's DLRM, a recommender, with its embedding tables in another process. It *fetches* "
+            "128 times two rows of each table, 64 wide, by `torch.distributed.rpc` over TCP on the loopback, right "
+            "before it uses them. Before that it runs the network on the numeric inputs; *bottom* is the width of "
+            "that network. *After* is the same program after the pass `overlap`, with sizes recorded. It has all "
+            "fetches in flight at the same time, unless the row gives a number.\n\n"
+            "All results are compared bit for bit with those of the model that has its tables in its own process. "
+            "Then four programs are timed in turns: before, after, the *work alone* (with the rows at hand), and the "
+            "*fetches alone* (all started at once). Each has one thread and, after warm-up, eight queries in a "
+            "sample. A speed-up is the median of the ratios of the rounds, with its bootstrap 95 % interval. Queries "
+            "per second and milliseconds are medians.\n\n"
+            "*Estimated* is computed by `simulate` without a timing of either program. It uses the times of "
+            "operations (each kernel measured once) and the time of one fetch alone. It assumes that the server "
+            "answers one fetch after the other, as fast as if all are started at once.\n\n"
+            "The *ideal* is the larger of the times of work and fetches alone. It cannot be reached: work that needs "
+            "the rows comes after the fetches, the computing thread also writes requests and reads answers, and the "
+            "server uses a processor of the same machine. A network between machines is slower than a loopback."
         ),
         claims=(
             Claim(

@@ -103,10 +103,11 @@ register_table(
         title="Transform times",
         section="section 6.2.2",
         protocol=(
-            "From a module in evaluation mode to a program whose `forward` is compiled, on one thread. Calls of "
-            "torch.fx and of fx alternate, in pairs after warm-up; times are median (mean ± standard deviation), the "
-            "ratio is the median of the pairs' ratios with its bootstrap 95 % interval. Both leave the module as it "
-            "was: `torch.fx.experimental.optimization.fuse` copies it first, ours needs no copy."
+            "The time is that from a module in evaluation mode to a program whose `forward` is compiled, on one "
+            "thread. Calls of torch.fx and of fx alternate, in pairs after warm-up. Times are median (mean ± standard "
+            "deviation). The ratio is the median of the ratios of the pairs, with its bootstrap 95 % interval. Both "
+            "leave the module unchanged: `torch.fx.experimental.optimization.fuse` copies it first, and fx needs no "
+            "copy."
         ),
         claims=(
             Claim(

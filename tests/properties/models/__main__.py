@@ -24,15 +24,20 @@ RESULT = Path("results/models.md")
 KEPT = Path(".pytest_fx/models.jsonl")
 
 _EXPLANATION = """\
-Each is captured with `fx.capture` for two samples, on one thread, and called with two and with three. *auto* is the
-way in which `fx.capture(model, args)` takes it. *symbolic* and *guided* are those ways alone: nodes, milliseconds of
-a second capture, and the batch, which is *free* where the program does what the model does with two and with three
-samples, *fixed* where it does so with two, and a guard refuses three; no cell where the model is refused, which the
-last column explains. *export* has the same, in seconds, where auto needs it. Times may be those of a busy machine.
-*Suite* is what `pytest --fx-model` says of all passes, without timings, of one model of each family, on images 96
-pixels wide where it takes these. Of torchvision the four smallest of each file are tried, up to 140 million parameters,
-of timm a small one of each file (the largest of them cut to two layers), of transformers tiny ones, with a mask that
-leaves out tokens of the third sample alone."""
+Each model is captured with `fx.capture` for two samples, on one thread, and called with two and with three samples.
+
+- *auto*: the way by which `fx.capture(model, args)` captures the model (`docs/models.md`).
+- *symbolic*, *guided*: that way alone, with the number of nodes, the milliseconds of a second capture, and the batch.
+  The batch is *free* if the program computes the same as the model with two and with three samples. It is *fixed* if
+  this holds with two, and a guard refuses three. The cell is empty if the model is refused; the last column has the
+  reason.
+- *export*: the same, in seconds, for models that auto exports.
+- *suite*: the result of `pytest --fx-model` with all passes, without timings, for one model of each family. Images are
+  96 pixels wide if the model accepts that.
+
+Times may be those of a busy machine. From torchvision the four smallest models of each file are tried, up to 140
+million parameters. From timm it is a small one of each file (the largest of them cut to two layers). From transformers
+they are tiny ones, with a mask that leaves out tokens of the third sample only."""
 
 Known = dict[str, trial.Record]
 """Results for models, by the names of their factories."""

@@ -20,8 +20,8 @@ def table(rows: list[tuple[Case, str]]) -> str:
     lines = [
         "# Verdicts",
         "",
-        f"`make verdicts` on {describe(describe_machine())}. What the harness says of passes, models and",
-        "runs that were once judged wrongly, and of right ones beside them.",
+        f"`make verdicts` on {describe(describe_machine())}. The verdicts on passes, models and runs that",
+        "were once judged wrongly, and on similar right ones.",
         "",
         f"**{right} of {len(rows)} verdicts are right.**",
         "",

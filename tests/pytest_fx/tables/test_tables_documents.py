@@ -22,7 +22,7 @@ def test_a_page_tells_claims_rows_and_circumstances(documents, write):
         "# Petals\n\nPaper: section 7.\n\n> A daisy has 34 petals.\n\nCounted by hand.\n\n## Abacus, 2 cores\n\n"
         "|  | petals | the paper |\n| --- | --- | --- |\n| daisy | 1,034 | 34 |\n| rose | 5 | - |\n\n"
         "Measured 2026-11-21 and 2026-11-22 at commit abc1234 with Python 3.11.7, torch 2.13.0, AVX512. "
-        "The load average before each row, which counts the rows before it, was 0.5 to 1.2.\n"
+        "The load average before each row, which includes the load of earlier rows, was 0.5 to 1.2.\n"
     )
 
 
@@ -77,9 +77,7 @@ def test_rows_that_machines_of_a_kind_shared_out_are_merged_and_their_hosts_name
     write("rose", {"petals": 5}, host="two")
     page = documents()["petals.md"]
     assert page.count("## Abacus, 2 cores\n") == 1 and "| daisy | 33 | 34 |" in page and "| rose | 5 |" in page
-    assert (
-        "Each row was measured on one host, and times of different ones do not compare. one: daisy; two: rose." in page
-    )
+    assert "Each row was measured on one host; times of other hosts do not compare. one: daisy; two: rose." in page
 
 
 def test_a_row_that_the_table_has_no_more_is_left_out(documents, write):

@@ -224,9 +224,7 @@ def _circumstances(section: Section) -> str:
         rows_of.setdefault(str(record.get("host") or "not named"), []).append(str(record["row"]))
     hosts = "; ".join(f"{host}: {', '.join(rows)}" for host, rows in rows_of.items())
     shared = (
-        f" Each row was measured on one host; times of other hosts do not compare. {hosts}."
-        if len(rows_of) > 1
-        else ""
+        f" Each row was measured on one host; times of other hosts do not compare. {hosts}." if len(rows_of) > 1 else ""
     )
     span = " to ".join(dict.fromkeys(f"{load:.1f}" for load in (min(loads), max(loads)))) if loads else ""
     busy = f" The load average before each row, which includes the load of earlier rows, was {span}." if loads else ""

@@ -47,6 +47,8 @@ class InputSet:
     """The description: how they differ from the inputs as given."""
     arguments: Arguments
     """The inputs."""
+    law: str = "other values"
+    """The law that the candidate breaks if its outputs are wrong for them."""
     dimension: str = ""
     """The dimension with another size, or empty; it is free if the reference takes that size."""
     is_required: bool = False
@@ -111,9 +113,9 @@ def redrawn(arguments: Arguments, seed: int) -> Arguments:
 def input_sets(several: Sequence[Arguments], seed: int) -> Iterator[InputSet]:
     """Yield the input sets of a judgement, the most informative first."""
     first = several[0]
-    yield InputSet("inputs as given", first, is_required=True)
+    yield InputSet("inputs as given", first, "values", is_required=True)
     for number, each in enumerate(several[1:], 2):
-        yield InputSet(f"inputs number {number}", each, is_required=True)
+        yield InputSet(f"inputs number {number}", each, "values", is_required=True)
     for name in OTHER_VALUES:
         yield from _of(name, OTHER_VALUES[name](first))
     for factor in FACTORS:
@@ -163,7 +165,7 @@ def _of_other_sizes(first: Arguments, seed: int) -> Iterator[InputSet]:
             if sum(tensor.numel() for tensor in resized.tensors) > 2 * LARGE:
                 continue
             if size == large or sum(tensor.numel() for tensor in resized.tensors) <= MOST_ELEMENTS:
-                yield InputSet(name, redrawn(resized, seed + size), dimension)
+                yield InputSet(name, redrawn(resized, seed + size), "other sizes", dimension)
 
 
 def _dimensions(first: Arguments) -> Iterator[tuple[str, int]]:

@@ -47,8 +47,12 @@ FAR = 6.0
 """Standard errors between two means above which they differ."""
 INSENSITIVE = 1e-7
 """Relative change of outputs below which they count as independent of the inputs."""
-MANY_CALLS = 40
+BATCH = 40
 """Consecutive calls whose outputs are all kept."""
+BATCHES = 8
+"""Batches of consecutive calls, of small inputs; a count, not a time, so that load changes no verdict."""
+ELEMENTS_OF_CALLS = 1 << 24
+"""Most elements of the inputs of all batches: of larger inputs there are fewer batches, and at least one."""
 SMALLER = 12
 """Most steps in the reduction of inputs that show a failure."""
 
@@ -287,8 +291,10 @@ class _Judgement:
         for input_set in input_sets(self.several, self.seed):
             if input_set.name == NON_FINITE and is_approximate:
                 continue  # they have no signal-to-noise ratio
-            if mode == "train" and not input_set.is_required:
-                continue
+            if mode == "train":
+                if not input_set.is_required:
+                    continue
+                input_set = replace(input_set, law="training")
             if failed.get(input_set.dimension, 0) >= FIRST_SIZES and input_set.dimension not in free_dimensions:
                 continue
             if self._check_input_set(input_set, mode):
@@ -335,8 +341,8 @@ class _Judgement:
         except ContractViolation as violation:
             promise = self.contract
             if not isinstance(promise, Approximate) or not is_of_few_elements(comparison, promise.sqnr_db):
-                raise _Broken(_law_of(input_set, mode), _text(violation), input_set) from None
-        if input_set.name == "inputs as given" and mode == "eval":
+                raise _Broken(input_set.law, _text(violation), input_set) from None
+        if mode == "eval" and not self.allowed:  # the inputs as given come first
             limit = detection_limit(comparison, self.contract)
             self.detection = None if limit is None else limit.all_elements
             self.allowed = max(self.detection or 0.0, 1e-6)
@@ -375,19 +381,23 @@ class _Judgement:
             raise _Broken("earlier outputs", "the outputs of the previous call changed during this one", input_set)
 
     def _check_many_calls(self) -> None:
-        """Call the candidate many times in a row. All outputs must be right, and must not change later."""
-        contents = [redrawn(self.several[number % len(self.several)], 5_000 + number) for number in range(MANY_CALLS)]
-        replies: list[list[Reply]] = []
-        for party in (self.reference, self.candidate):
-            party.place(contents, "eval", 0)
-            party.go()
-            replies.append(party.fetch())
-        for arguments, expected, actual in zip(contents, *replies, strict=True):
-            input_set = InputSet(f"one of {MANY_CALLS} inputs in a row", arguments)
-            if not actual.is_kept and expected.is_kept:
-                raise _Broken("earlier outputs", f"an output changed within {MANY_CALLS} calls", input_set)
-            if not expected.error:
-                self._compare(input_set, "eval", expected, Reply(error="not asked"), actual)
+        """Call the candidate many times. All outputs must be right, and must not change within a batch."""
+        self.laws["many calls"] = None
+        elements_of_batch = BATCH * sum(tensor.numel() for tensor in self.several[0].tensors)
+        for batch in range(max(1, min(BATCHES, ELEMENTS_OF_CALLS // max(1, elements_of_batch)))):
+            numbers = range(batch * BATCH, (batch + 1) * BATCH)
+            contents = [redrawn(self.several[number % len(self.several)], 5_000 + number) for number in numbers]
+            replies: list[list[Reply]] = []
+            for party in (self.reference, self.candidate):
+                party.place(contents, "eval", 0)
+                party.go()
+                replies.append(party.fetch())
+            for number, arguments, expected, actual in zip(numbers, contents, *replies, strict=True):
+                input_set = InputSet(f"inputs of call {number + 1} in a row", arguments, "many calls")
+                if not actual.is_kept and expected.is_kept:
+                    raise _Broken("earlier outputs", f"an output changed within {BATCH} calls", input_set)
+                if not expected.error:
+                    self._compare(input_set, "eval", expected, Reply(error="not asked"), actual)
 
     def _compare_state(self, input_set: InputSet, expected: Reply, actual: Reply) -> None:
         if list(actual.inputs) != list(expected.inputs):
@@ -472,9 +482,8 @@ class _Judgement:
         }
         for party in (self.reference, self.candidate):
             party.write(other)
-        self._check_input_set(
-            InputSet("inputs as given, with other parameters", self.several[0], is_required=True), "eval"
-        )
+        name = "inputs as given, with other parameters"
+        self._check_input_set(InputSet(name, self.several[0], "other parameters", is_required=True), "eval")
         for party in (self.reference, self.candidate):
             party.write(state)
 
@@ -510,14 +519,6 @@ _LAWS = (
 
 _LAWS_OF_ONE_CALL = (*_LAWS, "other values", "other sizes")
 """The laws that a single call in evaluation mode can break."""
-
-
-def _law_of(input_set: InputSet, mode: str) -> str:
-    if mode == "train":
-        return "training"
-    if "other parameters" in input_set.name:
-        return "other parameters"
-    return "other sizes" if input_set.dimension else "values" if input_set.is_required else "other values"
 
 
 def _text(violation: ContractViolation) -> str:

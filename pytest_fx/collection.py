@@ -22,11 +22,13 @@ from pytest_fx.parallel.distribution import plain_name
 SUITE_NAME = "pytest_fx.suites.model_suite"
 TABLES_NAME = "pytest_fx.suites.table_suite"
 LAWS_NAME = "pytest_fx.suites.law_suite"
+CANDIDATES_NAME = "pytest_fx.suites.candidate_suite"
 _SUITES = Path(__file__).with_name("suites")
 SUITES = {
     _SUITES / "model_suite.py": SUITE_NAME,
     _SUITES / "table_suite.py": TABLES_NAME,
     _SUITES / "law_suite.py": LAWS_NAME,
+    _SUITES / "candidate_suite.py": CANDIDATES_NAME,
 }
 """The plugin's own test modules, by file."""
 TRAINING = ", training mode"
@@ -203,10 +205,12 @@ def keywords_of_model(item: pytest.Item) -> dict[str, Any]:
 def subject_of(item: pytest.Item) -> str:
     """Return the subject of a test by its parameters: a pass on a model, or else the test itself."""
     parameters: dict[str, Any] = getattr(getattr(item, "callspec", None), "params", {})
-    case, pass_, checked = (parameters.get(name) for name in ("fx_model", "fx_pass", "fx_checked_pass"))
+    case, pass_, checked, candidate = map(parameters.get, ("fx_model", "fx_pass", "fx_checked_pass", "fx_candidate"))
     model = case.label if isinstance(case, ModelCase) else case if isinstance(case, str) else None
     if checked is not None:
         return f"{_name_of_asked(checked)} on random programs"
+    if candidate is not None:
+        return f"the candidate {_name_of(candidate)}"
     if isinstance(pass_, PassCase):
         return pass_.label if model is None else f"{pass_.label} on {model}"
     return f"the test {item.name}" if model is None else f"the test {item.name} of {model}"
@@ -249,6 +253,9 @@ def parametrize_from_options(metafunc: pytest.Metafunc) -> None:
     if "fx_checked_pass" in wanted:
         reason = "the test needs a pass: pytest --fx-check NAME"
         _parametrize(metafunc, "fx_checked_pass", options.checks, _name_of_asked, reason)
+    if "fx_candidate" in wanted:
+        reason = "the test needs a candidate: pytest --fx-candidate NAME --fx-reference NAME --fx-inputs NAME"
+        _parametrize(metafunc, "fx_candidate", options.candidates, _name_of, reason)
     if "fx_timing" in wanted and len(options.threads) > 1:
         metafunc.parametrize("fx_timing", options.threads, ids="{} threads".format, indirect=True)
 

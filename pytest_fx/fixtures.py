@@ -200,6 +200,12 @@ def _limits(options: Options) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="session")
+def fx_candidate(request: pytest.FixtureRequest) -> Any:
+    """The candidate under test, each ``--fx-candidate``: ``fx_judge(my_layer, fx_candidate, torch.randn(4, 8))``."""
+    return request.param
+
+
+@pytest.fixture(scope="session")
 def fx_checked_pass(request: pytest.FixtureRequest) -> Any:
     """The pass under test, each ``--fx-check``: ``fx_check_pass(fx_checked_pass)``."""
     return request.param

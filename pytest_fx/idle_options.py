@@ -17,7 +17,7 @@ from pytest_fx.option_table import FLAGS
 from pytest_fx.options import OPTIONS, Options, options_of
 from pytest_fx.parallel.distribution import is_worker, reason_not_to_time
 
-PARAMETERS = ("fx_model", "fx_pass", "fx_checked_pass")
+PARAMETERS = ("fx_model", "fx_pass", "fx_checked_pass", "fx_candidate")
 """Fixtures that get their parameters from options; a test without parameters is skipped."""
 
 Problem = tuple[str, str]
@@ -80,13 +80,19 @@ _SUITE = "--fx-model NAME, which runs the built-in suite"
 _MODEL = OptionEffect(("fx_model",), f"{_SUITE}, or a test that asks for fx_model")
 _SCALE = replace(_MODEL, fixtures=("fx_model", "table"))
 _TIMING = OptionEffect(("fx_timing",), f"{_SUITE}, or a test that asks for fx_timing", _takes_times)
-_CONTRACT = OptionEffect(("fx_equal", "fx_check_pass"), f"{_SUITE}, or a test that asks for fx_equal")
+_CONTRACT = OptionEffect(("fx_equal", "fx_check_pass", "fx_candidate"), f"{_SUITE}, or a test that asks for fx_equal")
+_CANDIDATE = OptionEffect(
+    ("fx_candidate",), "--fx-candidate NAME without files and folders, or ask for fx_candidate in a test"
+)
 _ANY = OptionEffect(
-    ("fx_model", "fx_pass", "fx_check_pass", "fx_checked_pass", "fx_device"), f"{_SUITE}, or --fx-check NAME"
+    ("fx_model", "fx_pass", "fx_check_pass", "fx_checked_pass", "fx_candidate", "fx_device"),
+    f"{_SUITE}, or --fx-check NAME",
 )
 EFFECTS = {
     **dict.fromkeys(("dtype", "batch", "mode", "capture", "leaf", "tracer"), _MODEL),
-    **dict.fromkeys(("size", "seed"), _SCALE),
+    "size": _SCALE,
+    "seed": replace(_SCALE, fixtures=(*_SCALE.fixtures, "fx_candidate")),
+    **dict.fromkeys(("candidate", "reference", "inputs"), _CANDIDATE),
     **dict.fromkeys(("rtol", "atol", "error-factor"), replace(_CONTRACT, need=_has_tolerances)),
     **dict.fromkeys(("baseline", "strict"), OptionEffect(("fx_equal", "fx_timing"), _SUITE)),
     "model": OptionEffect(

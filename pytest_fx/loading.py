@@ -47,6 +47,7 @@ from pytest_fx.named_objects import (
 )
 from pytest_fx.option_table import TABLE, as_factory
 from pytest_fx.options import OPTIONS, Options, origin_of
+from pytest_fx.processes.child import Channel, Child, ChildEnded, Limits, unavailable
 from pytest_fx.tracebacks import users_line
 
 REGISTERED = pytest.StashKey[bool]()
@@ -95,10 +96,60 @@ def _check_models(config: pytest.Config, options: Options) -> None:
             load_factory(name) if is_path(name) else zoo_model(name)
 
 
+def _check_candidates(config: pytest.Config, options: Options) -> None:
+    if not options.candidates:
+        return
+    if options.reference is None or options.inputs is None:
+        raise CannotLoadError(
+            "--fx-candidate needs a reference and inputs",
+            remedy="--fx-reference package.module:attribute --fx-inputs package.module:attribute",
+        )
+    import_from(config.invocation_params.dir)
+    named = [("reference", options.reference), *(("candidate", candidate) for candidate in options.candidates)]
+    for kind, subject in named:
+        if isinstance(subject, str):
+            require_importable(subject, kind)
+    load_inputs(options.inputs)
+
+
+def load_inputs(inputs: Any) -> Any:
+    """Return the inputs of a reference, an example or a function of a seed, which may be named.
+
+    Raises ``CannotLoadError`` for a name that leads to neither.
+    """
+    return import_attribute(inputs, "set of inputs", lambda _: True) if isinstance(inputs, str) else inputs
+
+
+def require_importable(name: str, kind: str) -> None:
+    """Raise ``CannotLoadError`` as :func:`import_attribute` does, which is called in a child process.
+
+    So this process does not import a candidate, which may patch what it imports.
+    """
+    if unavailable() is not None:
+        return
+
+    def answer(channel: Channel) -> None:
+        try:
+            import_attribute(name, kind)
+        except CannotLoadError as error:
+            channel.send(str(error).encode())
+        else:
+            channel.send(b"")
+
+    with Child(answer) as child:
+        try:
+            message = child.receive(Limits()).decode()
+        except ChildEnded as ended:
+            message = f"the {kind} {name!r} cannot be imported: it {ended.ending.cause}"
+    if message:
+        raise CannotLoadError(message)
+
+
 _CHECKS: dict[str, Callable[[pytest.Config, Options], object]] = {
     "models": _check_models,
     "passes": lambda config, options: list(map(load_pass, options.passes)),
     "checks": lambda config, options: list(map(load_pass, options.checks)),
+    "candidates": _check_candidates,
     "tracer": lambda config, options: isinstance(options.tracer, str) and import_attribute(options.tracer, "tracer"),
     "dtype": lambda config, options: options.dtype is None or load_dtype(options.dtype),
     "contract": lambda config, options: chosen_contract(options, close),

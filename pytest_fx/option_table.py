@@ -209,6 +209,23 @@ TABLE = (
         "Example: --fx-check mypackage.passes:fuse_gelu --fx-mutate 40",
     ),
     PluginOption(
+        "candidate", (), str, "NAME",
+        "Judge whether this kernel or rewrite, package.module:attribute, may replace --fx-reference, and time it if it "
+        "may. Each name is imported in a process of its own. Repeatable. "
+        "Example: --fx-reference torch:softmax --fx-candidate kernels:softmax --fx-inputs shapes:inputs",
+        "candidates", repeatable=True,
+    ),
+    PluginOption(
+        "reference", None, str, "NAME",
+        "The module or function that every --fx-candidate is compared with: package.module:attribute. "
+        "Example: --fx-reference torch.nn.functional:gelu",
+    ),
+    PluginOption(
+        "inputs", None, str, "NAME",
+        "Inputs of --fx-reference: package.module:attribute, an example or a function of a seed. "
+        "Example: --fx-inputs shapes:inputs",
+    ),
+    PluginOption(
         "device", "cpu", _one_of(DEVICES), "cpu|cuda", "Run on this device (default: cpu). Example: --fx-device cuda"
     ),
     PluginOption(

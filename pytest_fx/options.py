@@ -72,6 +72,12 @@ class Options:
     """Number of random programs for each of ``checks``; None for that of Hypothesis's settings."""
     mutate: int | None = None
     """Number of mutants of each of ``checks``; None for none."""
+    candidates: tuple[Any, ...] = ()
+    """Candidates to judge in the place of ``reference``: ``package.module:attribute``, or modules and functions."""
+    reference: Any | None = None
+    """The reference of all candidates, named likewise."""
+    inputs: Any | None = None
+    """Inputs of the reference: ``package.module:attribute``, an example, or a function of a seed."""
     baseline: str | None = None
     """File of the earlier run whose speed-ups are compared, as typed by the user; None for none."""
     fail_slower: float | None = None
@@ -106,8 +112,8 @@ class Options:
 
     @property
     def used(self) -> bool:
-        """True if a model or pass was named, so that the import of torch is worth its seconds."""
-        return bool(self.models or self.passes or self.checks)
+        """True if a model, pass or candidate was named, so that the import of torch is worth its seconds."""
+        return bool(self.models or self.passes or self.checks or self.candidates)
 
     @property
     def reports(self) -> bool:

@@ -28,6 +28,7 @@ import pytest
 
 from pytest_fx import hooks
 from pytest_fx.collection import (
+    CANDIDATES_NAME,
     LAWS_NAME,
     SUITE_NAME,
     TABLES_NAME,
@@ -40,6 +41,7 @@ from pytest_fx.collection import (
     tests_by_name,
 )
 from pytest_fx.fixtures import (
+    fx_candidate,
     fx_check_pass,
     fx_checked_pass,
     fx_device,
@@ -73,6 +75,7 @@ from pytest_fx.timing import clock  # noqa: F401  # pyright: ignore[reportUnused
 from pytest_fx.tracebacks import show_the_users
 
 __all__ = [
+    "fx_candidate",
     "fx_check_pass",
     "fx_checked_pass",
     "fx_device",
@@ -126,12 +129,22 @@ def _choose_suites(config: pytest.Config) -> None:
     """Check names, and run the selected suites: alone if options select them, else after the user's tests."""
     arguments: argparse.Namespace = config.option
     options = config.stash[OPTIONS]
-    values = {SUITE_NAME: arguments.fx_model, LAWS_NAME: arguments.fx_check, TABLES_NAME: arguments.fx_tables}
+    values = {
+        SUITE_NAME: arguments.fx_model,
+        LAWS_NAME: arguments.fx_check,
+        CANDIDATES_NAME: arguments.fx_candidate,
+        TABLES_NAME: arguments.fx_tables,
+    }
     by_options = [name for name, value in values.items() if value]
     by_settings = distribution.suites_added(config)
     if not by_options and not has_paths(config):
         arguments.fx_tables = config.getini("fx_tables") or None
-        settings = {SUITE_NAME: options.models, LAWS_NAME: options.checks, TABLES_NAME: arguments.fx_tables}
+        settings = {
+            SUITE_NAME: options.models,
+            LAWS_NAME: options.checks,
+            CANDIDATES_NAME: options.candidates,
+            TABLES_NAME: arguments.fx_tables,
+        }
         by_settings = [name for name, value in settings.items() if value]
     if by_options or arguments.fx_pass or (options.used and by_settings):
         # This imports torch, so settings in the ini file are otherwise checked only for a test that uses them.

@@ -134,9 +134,10 @@ def leave_turns(config: pytest.Config) -> None:
 
 
 def is_timing(item: pytest.Item) -> bool:
-    """Return whether a test takes times: it uses ``fx_timing``, or is marked ``xdist_group("fx-timing")``."""
+    """Return whether a test takes times: by its fixtures, or by the mark ``xdist_group("fx-timing")``."""
     groups = [(*marker.args, *marker.kwargs.values()) for marker in item.iter_markers("xdist_group")]
-    return TIMING_FIXTURE in getattr(item, "fixturenames", ()) or (TIMING_GROUP,) in groups
+    fixtures = getattr(item, "fixturenames", ())
+    return TIMING_FIXTURE in fixtures or "fx_candidate" in fixtures or (TIMING_GROUP,) in groups
 
 
 @contextlib.contextmanager

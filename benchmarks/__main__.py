@@ -31,6 +31,7 @@ BENCHMARKS = (
     "properties",
     "suite",
     "verdicts",
+    "candidates",
     "failures",
 )
 

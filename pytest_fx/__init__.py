@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from pytest_fx.lazy import load
 
 if TYPE_CHECKING:
-    from pytest_fx.candidates.judge import judge
+    from pytest_fx.candidates.judge import Judge, judge
     from pytest_fx.candidates.verdict import Verdict
     from pytest_fx.errors import LawViolation, NothingJudged
     from pytest_fx.generation import Program, programs, shapes, tensors
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CheckReport",
+    "Judge",
     "LawViolation",
     "MutationReport",
     "NothingJudged",
@@ -46,6 +47,7 @@ __version__ = "0.2.0"
 
 _HOMES = {
     "CheckReport": "pytest_fx.search.check_report",
+    "Judge": "pytest_fx.candidates.judge",
     "LawViolation": "pytest_fx.errors",
     "MutationReport": "pytest_fx.search.mutation",
     "NothingJudged": "pytest_fx.errors",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import torch
 
@@ -35,6 +35,12 @@ FACTORS = (1e-4, 100.0, 1e4)
 """Scaling factors of values: tiny, large enough that the exponential overflows, and huge."""
 PLACES = (0.0, 0.12, 0.35, 0.62, 0.87, 1.0)
 """Relative positions of a single changed element: a fingerprint from sampled elements may miss it."""
+BATCH = 40
+"""Consecutive calls whose outputs are all kept."""
+BATCHES = 8
+"""Batches of consecutive calls, of small inputs; a count, not a time, so that load changes no verdict."""
+ELEMENTS_OF_CALLS = 1 << 24
+"""Most elements of the inputs of all batches: of larger inputs there are fewer batches, and at least one."""
 SAMPLES = 4
 """Input sets from the user's function, or drawn from the user's example."""
 
@@ -108,6 +114,35 @@ def redrawn(arguments: Arguments, seed: int) -> Arguments:
         return flat[torch.randperm(flat.numel(), generator=generator)].reshape(tensor.shape).contiguous()
 
     return arguments.map(draw).shrunk(seed)
+
+
+Item = TypeVar("Item")
+
+
+class Drawn(Generic[Item]):
+    """Inputs that are drawn when they are first iterated over, and kept for the next time unless they are large."""
+
+    def __init__(self, draw: Callable[[], Iterator[Item]], example: Arguments) -> None:
+        self._draw, self._source = draw, draw()
+        self._items: list[Item] = []
+        self._is_small = sum(tensor.numel() for tensor in example.tensors) <= MOST_ELEMENTS
+
+    def __iter__(self) -> Iterator[Item]:
+        if not self._is_small:
+            yield from self._draw()
+            return
+        yield from self._items
+        for item in self._source:
+            self._items.append(item)
+            yield item
+
+
+def batches_of_calls(several: Sequence[Arguments]) -> Iterator[list[Arguments]]:
+    """Yield batches of inputs for consecutive calls. Their number follows from the size of the inputs alone."""
+    elements_of_batch = BATCH * sum(tensor.numel() for tensor in several[0].tensors)
+    for batch in range(max(1, min(BATCHES, ELEMENTS_OF_CALLS // max(1, elements_of_batch)))):
+        numbers = range(batch * BATCH, (batch + 1) * BATCH)
+        yield [redrawn(several[number % len(several)], 5_000 + number) for number in numbers]
 
 
 def input_sets(several: Sequence[Arguments], seed: int) -> Iterator[InputSet]:

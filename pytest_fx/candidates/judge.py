@@ -2,75 +2,26 @@
 
 from __future__ import annotations
 
-import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
-import torch
 from torch import nn
 
-from fx.errors import FxError
-from fx.passes import Approximate, Contract, close
-from pytest_fx.candidates.batch_timing import largest, timed
-from pytest_fx.candidates.drawn_inputs import FIRST_SIZES, InputSet, input_sets, redrawn, samples
-from pytest_fx.candidates.party_process import Party, Reply
-from pytest_fx.candidates.verdict import DEGENERATE, NOT_JUDGED, RIGHT, WRONG, RefusedCandidate, Verdict
-from pytest_fx.candidates.wire_format import elements
-from pytest_fx.errors import ContractViolation, InputError
-from pytest_fx.harness.contracts import Comparison
-from pytest_fx.harness.detection import detection_limit
-from pytest_fx.harness.evaluation import Arguments, places
-from pytest_fx.harness.structure import leaves, map_tensors
-from pytest_fx.harness.variants import NON_FINITE
-from pytest_fx.laws.noise import is_of_few_elements
+from fx.passes import Contract, close
+from pytest_fx.candidates.batch_timing import timed
+from pytest_fx.candidates.drawn_inputs import Drawn, batches_of_calls, input_sets, samples
+from pytest_fx.candidates.judgement import BrokenLaw, Judgement, Unjudged, described
+from pytest_fx.candidates.party_process import Party, RecordedParty
+from pytest_fx.candidates.verdict import NOT_JUDGED, WRONG, RefusedCandidate, Verdict
+from pytest_fx.errors import InputError
 from pytest_fx.loading import load_contract
 from pytest_fx.named_objects import import_attribute
 from pytest_fx.processes.child import ChildEnded, Limits, unavailable
 
 SECONDS = 60.0
 """Seconds that a call may take."""
-PERTURBED = 3
-"""Runs of the reference with inputs perturbed by rounding, to weigh a difference."""
-MOVED = 4.0
-"""Allowed error, as a multiple of the change in these runs: intermediate values are rounded, too."""
-GRADIENTS = 1e-3
-"""Allowed error of a gradient's elements in float32, relative to its largest element."""
-GRADIENTS_OF_HALVES = 5e-2
-"""The same in float16 and bfloat16."""
-OF_OTHERS = 1e-5
-"""Allowed error relative to the largest of all gradients, for the residue of sums that cancel."""
-DRAWS = 64
-"""Seeds for the comparison of random outputs."""
-FAR = 6.0
-"""Standard errors between two means above which they differ."""
-INSENSITIVE = 1e-7
-"""Relative change of outputs below which they count as independent of the inputs."""
-BATCH = 40
-"""Consecutive calls whose outputs are all kept."""
-BATCHES = 8
-"""Batches of consecutive calls, of small inputs; a count, not a time, so that load changes no verdict."""
-ELEMENTS_OF_CALLS = 1 << 24
-"""Most elements of the inputs of all batches: of larger inputs there are fewer batches, and at least one."""
-SMALLER = 12
-"""Most steps in the reduction of inputs that show a failure."""
-
-
-class _Broken(Exception):
-    """The candidate breaks a law."""
-
-    def __init__(self, law: str, evidence: str, inputs: InputSet | None = None) -> None:
-        super().__init__(law)
-        self.law, self.evidence, self.inputs = law, evidence, inputs
-
-
-class _Unjudged(Exception):
-    """The candidate cannot be judged; the message is the reason."""
-
-    def __init__(self, why: str, kind: str = NOT_JUDGED) -> None:
-        super().__init__(why)
-        self.kind = kind
 
 
 def judge(
@@ -112,45 +63,118 @@ def judge(
     >>> verdict.verdict, verdict.law
     ('wrong', 'gradients')
     """
-    start, contract = time.perf_counter(), load_contract(contract)
-    names = _name(reference), _name(candidate)
-    if (why := unavailable()) is not None:
-        return Verdict(NOT_JUDGED, *names, evidence=f"no process for a candidate can be started: {why}")
-    several = samples(inputs, seed)
-    if not several[0].tensors:
-        raise InputError("judge needs tensors as inputs", remedy="give inputs=(x,), or a function that takes a seed")
-    limits = Limits(seconds=timeout)
-    judgement: _Judgement | None = None
-    parties: list[Party] = []
-    try:
-        parties.append(Party(_loader(reference, "reference"), None, limits))
-        parties.append(Party(_loader(candidate, "candidate"), prepare, limits))
-        judgement = _Judgement(parties[0], parties[1], several, contract, forward_only, seed)
-        judgement.check_laws()
-        verdict = judgement.right(names)
-        if timing and judgement.is_random:
-            verdict = replace(verdict, why_no_speedup="the reference is random, so that no output can be compared")
-        elif timing:
-            verdict = timed(parties[0], parties[1], several, verdict, judgement.allowed)
-    except _Broken as broken:
-        smallest = judgement.smaller(broken) if judgement is not None else broken
-        verdict = Verdict(
-            WRONG, *names, law=smallest.law, evidence=smallest.evidence, inputs=_described(smallest.inputs)
+    options: dict[str, Any] = {"timing": timing, "seed": seed, "timeout": timeout}
+    with Judge(reference, inputs, contract=contract, forward_only=forward_only, **options) as judge_of_reference:
+        return judge_of_reference.judge(candidate, prepare=prepare)
+
+
+class Judge:
+    """A judge of many candidates for one reference, which computes the reference once for all of them.
+
+    The process, the drawn inputs and the results of the reference are kept until :meth:`close`; use it in a ``with``
+    statement. Each candidate still has its own process, which cannot reach the results.
+
+    >>> with Judge(torch.nn.functional.relu, torch.randn(4, 3), forward_only=True, timing=False) as judge_of_relu:
+    ...     [judge_of_relu.judge(candidate).verdict for candidate in (torch.relu, torch.abs)]
+    ['right', 'wrong']
+    """
+
+    def __init__(
+        self,
+        reference: Any,
+        inputs: Any,
+        *,
+        contract: Contract = close,
+        forward_only: bool = False,
+        timing: bool = True,
+        seed: int = 0,
+        timeout: float = SECONDS,
+    ) -> None:
+        """Draw the inputs. The arguments, and the errors raised, are those of :func:`judge`."""
+        self._contract, self._forward_only, self._timing, self._seed = (
+            load_contract(contract),
+            forward_only,
+            timing,
+            seed,
         )
-    except _Unjudged as unjudged:
-        verdict = Verdict(unjudged.kind, *names, evidence=str(unjudged))  # type: ignore[arg-type]
-    except ChildEnded as ended:
-        verdict = Verdict(WRONG, *names, law="process", evidence=f"the candidate {ended.ending.cause}")
-        if len(parties) < 2 or parties[0].has_ended:
-            verdict = Verdict(NOT_JUDGED, *names, evidence=f"the reference {ended.ending.cause}")
-    finally:
-        for party in parties:
-            party.close()
-    if judgement is not None:
-        verdict = replace(
-            verdict, laws=tuple(judgement.laws), input_sets=judgement.count, refused=tuple(judgement.refused)
-        )
-    return replace(verdict, seconds=time.perf_counter() - start)
+        several = self._several = samples(inputs, seed)
+        if not several[0].tensors:
+            raise InputError(
+                "judge needs tensors as inputs", remedy="give inputs=(x,), or a function that takes a seed"
+            )
+        self._input_sets = Drawn(lambda: input_sets(several, seed), several[0])
+        self._batches = Drawn(lambda: batches_of_calls(several), several[0])
+        self._limits = Limits(seconds=timeout)
+        self._reference = reference
+        self._party: RecordedParty | None = None
+
+    def __enter__(self) -> Judge:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the process of the reference."""
+        if self._party is not None:
+            self._party.close()
+            self._party = None
+
+    def judge(self, candidate: Any, *, prepare: Callable[[Any], object] | None = None) -> Verdict:
+        """Judge a candidate as :func:`judge` does."""
+        start, names = time.perf_counter(), (_name(self._reference), _name(candidate))
+        if (why := unavailable()) is not None:
+            return Verdict(NOT_JUDGED, *names, evidence=f"no process for a candidate can be started: {why}")
+        try:
+            verdict = self._verdict(candidate, prepare, names)
+        except BaseException:
+            self.close()  # the reference may be in the middle of a call
+            raise
+        return replace(verdict, seconds=time.perf_counter() - start)
+
+    def _verdict(self, candidate: Any, prepare: Callable[[Any], object] | None, names: tuple[str, str]) -> Verdict:
+        judgement: Judgement | None = None
+        party: Party | None = None
+        try:
+            reference = self._reference_party()
+            party = Party(_loader(candidate, "candidate"), prepare, self._limits, apart_from=(reference,))
+            reference.resume()
+            judgement = Judgement(
+                reference, party, self._several, self._input_sets, self._batches,
+                self._contract, self._forward_only, self._seed,
+            )  # fmt: skip
+            judgement.check_laws()
+            verdict = judgement.right(names)
+            if self._timing and judgement.is_random:
+                verdict = replace(verdict, why_no_speedup="the reference is random, so that no output can be compared")
+            elif self._timing:
+                verdict = timed(reference, party, self._several, verdict, judgement.allowed)
+        except BrokenLaw as broken:
+            smallest = judgement.smaller(broken) if judgement is not None else broken
+            inputs = described(smallest.inputs)
+            verdict = Verdict(WRONG, *names, law=smallest.law, evidence=smallest.evidence, inputs=inputs)
+        except Unjudged as unjudged:
+            verdict = Verdict(unjudged.kind, *names, evidence=str(unjudged))  # type: ignore[arg-type]
+        except ChildEnded as ended:
+            verdict = Verdict(WRONG, *names, law="process", evidence=f"the candidate {ended.ending.cause}")
+            if self._party is None or self._party.has_ended:
+                verdict = Verdict(NOT_JUDGED, *names, evidence=f"the reference {ended.ending.cause}")
+        finally:
+            if party is not None:
+                party.close()
+        if judgement is not None:
+            laws, refused = tuple(judgement.laws), tuple(judgement.refused)
+            verdict = replace(verdict, laws=laws, input_sets=judgement.count, refused=refused)
+        return verdict
+
+    def _reference_party(self) -> RecordedParty:
+        """Return the process of the reference without its record, started if it is not running."""
+        if self._party is not None and not self._party.has_ended:
+            self._party.suspend()
+            return self._party
+        self.close()
+        self._party = RecordedParty(_loader(self._reference, "reference"), self._limits)
+        return self._party
 
 
 def require_right(reference: Any, candidate: Any, inputs: Any, **options: Any) -> Verdict:
@@ -184,427 +208,3 @@ def _loader(subject: Any, kind: str) -> Callable[[], Any]:
         return loaded
 
     return load
-
-
-@dataclass
-class _Judgement:
-    """One judgement, with its state."""
-
-    reference: Party
-    candidate: Party
-    several: Sequence[Arguments]
-    contract: Contract
-    forward_only: bool
-    seed: int
-    laws: dict[str, None] = field(default_factory=dict[str, None])
-    """The laws checked so far, in order."""
-    count: int = 0
-    """The number of input sets that both were called with."""
-    refused: list[str] = field(default_factory=list[str])
-    """The names of input sets that the reference refuses."""
-    allowed: float = 0.0
-    """The relative error that the outputs of a timed call may have."""
-    detection: float | None = None
-    """The detection limit of the inputs as given."""
-    is_random: bool = False
-    """Whether the outputs of the reference are random in evaluation mode."""
-
-    def right(self, names: tuple[str, str]) -> Verdict:
-        """Return the verdict on a candidate that keeps all laws."""
-        return Verdict(RIGHT, *names, detection_limit=self.detection, why_no_speedup="timing=False")
-
-    def check_laws(self) -> None:
-        """Check every law.
-
-        Raises:
-            _Broken: a law is broken.
-            _Unjudged: the candidate cannot be judged.
-        """
-        self._expect_loaded()
-        self._same_parameters()
-        self._expect_sensitive()
-        modes = ["eval"] if self.forward_only or not self.reference.loaded["is_module"] else ["eval", "train"]
-        for mode in modes:
-            if self._is_random(mode):
-                self.is_random = self.is_random or mode == "eval"
-                self._check_random(mode)
-            else:
-                self._check_input_sets(mode)
-        if not self.is_random:
-            self._check_redrawn_parameters()
-            self._check_many_calls()
-        self.laws["process"] = None
-        if leftovers := self.candidate.left():
-            raise _Broken("process", "it changes its process: " + ", ".join(leftovers))
-
-    # Requirements of a judgement.
-
-    def _expect_loaded(self) -> None:
-        if error := self.reference.loaded["error"]:
-            raise _Unjudged(f"the reference cannot be loaded: {error}")
-        if error := self.candidate.loaded["error"]:
-            raise _Broken("loads", f"the candidate cannot be loaded: {error}")
-
-    def _same_parameters(self) -> None:
-        """Write the parameters of the reference into the candidate."""
-        if not (state := self.reference.loaded["state"]):
-            return
-        if not self.candidate.loaded["is_module"]:
-            raise _Unjudged(
-                "the reference has parameters, and the candidate is a function: make it a module with the same names"
-            )
-        self._write(state)
-
-    def _write(self, state: Mapping[str, torch.Tensor]) -> None:
-        answer = self.candidate.write(state)
-        if "missing" in answer:
-            raise _Unjudged(
-                f"the names of parameters and buffers differ: the candidate lacks {answer['missing']}, "
-                f"and has {answer['other']}"
-            )
-        if "error" in answer:
-            raise _Broken("parameters", f"parameters cannot be written: {answer['error']}")
-
-    def _expect_sensitive(self) -> None:
-        """Refuse a reference whose outputs hardly depend on its inputs."""
-        first = self.reference.run(self.several[0])
-        if first.error:
-            raise _Unjudged(f"the reference does not take the inputs: {first.error}")
-        if not any(tensor.numel() for tensor in _tensors(first.outputs)):
-            raise _Unjudged("the reference returns no numbers", DEGENERATE)
-        others = [self.reference.run(arguments) for arguments in self.several[1:]]
-        if all(other.error or _change(first.outputs, other.outputs) < INSENSITIVE for other in others):
-            raise _Unjudged(
-                "the outputs of the reference hardly depend on its inputs: nothing can be learned", DEGENERATE
-            )
-
-    def _is_random(self, mode: str) -> bool:
-        pair = [self.reference.run(self.several[0], mode, seed) for seed in (1, 2)]
-        return not any(reply.error for reply in pair) and _change(pair[0].outputs, pair[1].outputs) > INSENSITIVE
-
-    # Laws.
-
-    def _check_input_sets(self, mode: str) -> None:
-        failed: dict[str, int] = {}
-        free_dimensions: set[str] = set()
-        is_approximate = isinstance(self.contract, Approximate)
-        for input_set in input_sets(self.several, self.seed):
-            if input_set.name == NON_FINITE and is_approximate:
-                continue  # they have no signal-to-noise ratio
-            if mode == "train":
-                if not input_set.is_required:
-                    continue
-                input_set = replace(input_set, law="training")
-            if failed.get(input_set.dimension, 0) >= FIRST_SIZES and input_set.dimension not in free_dimensions:
-                continue
-            if self._check_input_set(input_set, mode):
-                free_dimensions.add(input_set.dimension)
-            elif input_set.dimension:
-                failed[input_set.dimension] = failed.get(input_set.dimension, 0) + 1
-
-    def _check_input_set(self, input_set: InputSet, mode: str) -> bool:
-        """Check the laws on one input set; return whether the reference takes it."""
-        is_taken = self._check_call(input_set, mode, gradients=False)
-        if is_taken and not self.forward_only and not input_set.is_extreme:
-            self._check_call(input_set, mode, gradients=True)
-        return is_taken
-
-    def _check_call(self, input_set: InputSet, mode: str, gradients: bool) -> bool:
-        """Check the laws on one input set, with or without gradients; return whether the reference takes it."""
-        expected = self.reference.run(input_set.arguments, mode, gradients=gradients)
-        if expected.error:
-            if input_set.is_required:
-                raise _Unjudged(f"the reference does not take {input_set.name}: {expected.error}")
-            self.refused.append(input_set.name)
-            return False
-        exact = self.reference.run(input_set.arguments, mode, gradients=gradients, float64=True)
-        if not input_set.is_required and _overflows(expected, exact):
-            return False
-        self.count += 1
-        actual = self.candidate.run(input_set.arguments, mode, gradients=gradients)
-        for law in _LAWS:
-            self.laws[law] = None
-        self._compare(input_set, mode, expected, exact, actual)
-        self._compare_earlier(input_set, expected, actual)
-        return True
-
-    def _compare(self, input_set: InputSet, mode: str, expected: Reply, exact: Reply, actual: Reply) -> None:
-        if actual.error:
-            raise _Broken("returns", f"the candidate raises where the reference returns: {actual.error}", input_set)
-        if actual.structure != expected.structure:
-            raise _Broken("structure", f"it returns {actual.structure}, not {expected.structure}", input_set)
-        if actual.strange:
-            raise _Broken("plain outputs", f"it returns tensors of the class {', '.join(actual.strange)}", input_set)
-        comparison = self._comparison(input_set, mode, expected, exact, actual)
-        try:
-            comparison.require(self.contract)
-        except ContractViolation as violation:
-            promise = self.contract
-            if not isinstance(promise, Approximate) or not is_of_few_elements(comparison, promise.sqnr_db):
-                raise _Broken(input_set.law, _text(violation), input_set) from None
-        if mode == "eval" and not self.allowed:  # the inputs as given come first
-            limit = detection_limit(comparison, self.contract)
-            self.detection = None if limit is None else limit.all_elements
-            self.allowed = max(self.detection or 0.0, 1e-6)
-        self._compare_state(input_set, expected, actual)
-        self._compare_gradients(input_set, mode, expected, exact, actual)
-
-    def _comparison(self, input_set: InputSet, mode: str, expected: Reply, exact: Reply, actual: Reply) -> Comparison:
-        best = expected.outputs if exact.error else exact.outputs
-        eager, own = expected.outputs, actual.outputs
-        if input_set.name == NON_FINITE:  # exact rewrites may exchange NaN and infinity
-            eager, own, best = (map_tensors(_without_infinities, part) for part in (eager, own, best))
-
-        def moved(float64: bool) -> list[torch.Tensor]:
-            return self._moved(input_set, mode, best)
-
-        return Comparison("the reference", "the candidate", [eager], [own], [best], deviations=moved)
-
-    def _moved(self, input_set: InputSet, mode: str, best: Any) -> list[torch.Tensor]:
-        """Return the change of each output of the reference when its inputs are perturbed by their rounding."""
-        movement = [torch.zeros(tensor.shape, dtype=torch.float64) for tensor in _tensors(best)]
-        for number in range(PERTURBED):
-            generator = torch.Generator().manual_seed(number)
-            reply = self.reference.run(input_set.arguments.map(_perturbing(generator)), mode, float64=True)
-            if reply.error:
-                continue
-            for most, unperturbed, perturbed in zip(movement, _tensors(best), _tensors(reply.outputs), strict=True):
-                if unperturbed.shape == perturbed.shape == most.shape and not unperturbed.is_complex():
-                    change = (unperturbed.double() - perturbed.double()).abs().nan_to_num(0.0, 0.0, 0.0)
-                    torch.maximum(most, MOVED * change, out=most)
-        return movement
-
-    def _compare_earlier(self, input_set: InputSet, expected: Reply, actual: Reply) -> None:
-        """Refuse a candidate that changed its previous outputs. Outputs that alias inputs may change with them."""
-        is_changed = _changed(actual.before, actual.earlier) and not _changed(expected.before, expected.earlier)
-        if is_changed and not actual.aliases:
-            raise _Broken("earlier outputs", "the outputs of the previous call changed during this one", input_set)
-
-    def _check_many_calls(self) -> None:
-        """Call the candidate many times. All outputs must be right, and must not change within a batch."""
-        self.laws["many calls"] = None
-        elements_of_batch = BATCH * sum(tensor.numel() for tensor in self.several[0].tensors)
-        for batch in range(max(1, min(BATCHES, ELEMENTS_OF_CALLS // max(1, elements_of_batch)))):
-            numbers = range(batch * BATCH, (batch + 1) * BATCH)
-            contents = [redrawn(self.several[number % len(self.several)], 5_000 + number) for number in numbers]
-            replies: list[list[Reply]] = []
-            for party in (self.reference, self.candidate):
-                party.place(contents, "eval", 0)
-                party.go()
-                replies.append(party.fetch())
-            for number, arguments, expected, actual in zip(numbers, contents, *replies, strict=True):
-                input_set = InputSet(f"inputs of call {number + 1} in a row", arguments, "many calls")
-                if not actual.is_kept and expected.is_kept:
-                    raise _Broken("earlier outputs", f"an output changed within {BATCH} calls", input_set)
-                if not expected.error:
-                    self._compare(input_set, "eval", expected, Reply(error="not asked"), actual)
-
-    def _compare_state(self, input_set: InputSet, expected: Reply, actual: Reply) -> None:
-        if list(actual.inputs) != list(expected.inputs):
-            raise _Broken(
-                "inputs untouched", "after the call, its inputs differ from those of the reference", input_set
-            )
-        for name, tensor in expected.state.items():
-            other = actual.state.get(name)
-            if other is None or not torch.allclose(
-                tensor.double(), other.double(), rtol=1e-4, atol=1e-6, equal_nan=True
-            ):
-                raise _Broken("state", f"after the call, {name!r} differs from that of the reference", input_set)
-        if set(actual.aliases) - set(expected.aliases):
-            raise _Broken(
-                "aliasing",
-                f"these share memory: {', '.join(sorted(set(actual.aliases) - set(expected.aliases)))}",
-                input_set,
-            )
-
-    def _compare_gradients(self, input_set: InputSet, mode: str, expected: Reply, exact: Reply, actual: Reply) -> None:
-        largest_of_all = max((largest(tensor) for tensor in exact.gradients.values()), default=0.0)
-        for name, tensor in expected.gradients.items():
-            other, best = actual.gradients.get(name), exact.gradients.get(name, tensor)
-            if other is None:
-                raise _Broken("gradients", f"{name} has no gradient", input_set)
-            part = GRADIENTS_OF_HALVES if tensor.dtype.itemsize == 2 else GRADIENTS
-            own = (tensor.double() - best.double()).abs()
-            errors = (other.double() - best.double()).abs()
-            limits = 8 * own + part * largest(best) + OF_OTHERS * largest_of_all
-            if bool((errors > limits).any()):
-                limits = limits + self._moved_gradient(input_set, mode, name, best)
-            if bool((errors > limits).any()) and bool(best.isfinite().all()):
-                place = int(errors.flatten().argmax())
-                evidence = (
-                    f"the gradient of {name} is {float(other.flatten()[place])!r}, "
-                    f"not {float(best.flatten()[place])!r}, at its element {place}"
-                )
-                raise _Broken("gradients", evidence, input_set)
-
-    def _moved_gradient(self, input_set: InputSet, mode: str, name: str, best: torch.Tensor) -> torch.Tensor:
-        """Return the change of each element of a gradient when inputs are perturbed by their rounding."""
-        movement = torch.zeros(best.shape, dtype=torch.float64)
-        for number in range(PERTURBED):
-            perturb = _perturbing(torch.Generator().manual_seed(number))
-            reply = self.reference.run(input_set.arguments.map(perturb), mode, gradients=True, float64=True)
-            if (other := reply.gradients.get(name)) is not None and other.shape == best.shape:
-                movement = torch.maximum(movement, MOVED * (other.double() - best.double()).abs())
-        return movement
-
-    def _check_random(self, mode: str) -> None:
-        """Compare the means and variances of random outputs."""
-        self.laws["random outputs"] = None
-        drawn = [[], []]
-        for seed in range(DRAWS):
-            for runs, party in zip(drawn, (self.reference, self.candidate), strict=True):
-                reply = party.run(self.several[0], mode, seed)
-                if reply.error:
-                    raise _Broken("returns", f"it raises in mode {mode}: {reply.error}")
-                runs.append([tensor.double() for tensor in _tensors(reply.outputs) if tensor.is_floating_point()])
-        self.count += 1
-        as_given = InputSet(f"inputs as given, in mode {mode}", self.several[0])
-        for expected, actual in zip(zip(*drawn[0], strict=True), zip(*drawn[1], strict=True), strict=True):
-            if actual[0].shape != expected[0].shape:
-                raise _Broken("structure", f"an output is of shape {list(actual[0].shape)}", as_given)
-            evidence = _other_distribution(torch.stack(expected), torch.stack(actual))
-            if evidence:
-                raise _Broken("random outputs", f"in mode {mode}, with {DRAWS} seeds, {evidence}", as_given)
-
-    def _check_redrawn_parameters(self) -> None:
-        """Compare again after other parameters are written in place."""
-        state: dict[str, torch.Tensor] = self.reference.loaded["state"]
-        floats = [name for name, tensor in state.items() if tensor.is_floating_point()]
-        if not floats:
-            return
-        self.laws["other parameters"] = None
-        generator = torch.Generator().manual_seed(self.seed + 1)
-        other = {
-            name: (tensor * (0.5 + torch.rand(tensor.shape, generator=generator)) if name in floats else tensor).to(
-                tensor.dtype
-            )
-            for name, tensor in state.items()
-        }
-        for party in (self.reference, self.candidate):
-            party.write(other)
-        name = "inputs as given, with other parameters"
-        self._check_input_set(InputSet(name, self.several[0], "other parameters", is_required=True), "eval")
-        for party in (self.reference, self.candidate):
-            party.write(state)
-
-    # Reduction of inputs.
-
-    def smaller(self, broken: _Broken) -> _Broken:
-        """Reduce the inputs of a failure; return the failure on the smallest inputs that still break the same law."""
-        law = broken.law
-        for _ in range(SMALLER if law in _LAWS_OF_ONE_CALL and not self.candidate.has_ended else 0):
-            again = None if broken.inputs is None else self._same_on_smaller(broken.inputs, law)
-            if again is None:
-                return broken
-            broken = again
-        return broken
-
-    def _same_on_smaller(self, inputs: InputSet, law: str) -> _Broken | None:
-        """Return the failure on the first smaller inputs that break the same law, or None."""
-        for arguments in _shorter(inputs.arguments):
-            try:
-                self._check_input_set(replace(inputs, arguments=arguments), "eval")
-            except _Broken as again:
-                if again.law == law:
-                    return again
-            except (_Unjudged, FxError, ChildEnded):
-                continue
-        return None
-
-
-_LAWS = (
-    "returns", "structure", "plain outputs", "values", "inputs untouched", "state", "aliasing", "gradients",
-    "earlier outputs",
-)  # fmt: skip
-
-_LAWS_OF_ONE_CALL = (*_LAWS, "other values", "other sizes")
-"""The laws that a single call in evaluation mode can break."""
-
-
-def _text(violation: ContractViolation) -> str:
-    return "\n".join(str(violation).splitlines()[1:]) or str(violation)
-
-
-def _tensors(value: Any) -> list[torch.Tensor]:
-    return [leaf for _, leaf in leaves(value) if isinstance(leaf, torch.Tensor)]
-
-
-def _change(one: Any, other: Any) -> float:
-    """Return the largest relative change between two outputs."""
-    change = 0.0
-    for a, b in zip(_tensors(one), _tensors(other), strict=False):
-        if a.shape != b.shape:
-            return math.inf
-        if a.numel():
-            a, b = a.double() if not a.is_complex() else a.abs(), b.double() if not b.is_complex() else b.abs()
-            change = max(change, largest(a - b) / (largest(a) or 1.0))
-    return change
-
-
-def _changed(before: Any, now: Any) -> bool:
-    """Return whether any output differs bitwise between ``before`` and ``now``."""
-    pairs = list(zip(_tensors(before), _tensors(now), strict=False))
-    return any(
-        old.shape == new.shape and old.dtype == new.dtype and elements(old) != elements(new) for old, new in pairs
-    )
-
-
-def _without_infinities(tensor: torch.Tensor) -> torch.Tensor:
-    return torch.where(tensor.isfinite(), tensor, torch.nan) if tensor.is_floating_point() else tensor
-
-
-def _overflows(expected: Reply, exact: Reply) -> bool:
-    """Return whether the reference overflows in its dtype where it does not in float64, or the reverse."""
-    if exact.error:
-        return False
-    pairs = zip(_tensors(expected.outputs), _tensors(exact.outputs), strict=False)
-    return any(bool((own.isfinite() != best.isfinite()).any()) for own, best in pairs if own.shape == best.shape)
-
-
-def _perturbing(generator: torch.Generator) -> Callable[[torch.Tensor], torch.Tensor]:
-    def perturb(tensor: torch.Tensor) -> torch.Tensor:
-        if not tensor.is_floating_point():
-            return tensor
-        eps = torch.finfo(tensor.dtype).eps
-        signs = torch.randint(0, 2, tensor.shape, generator=generator) * 2 - 1
-        return tensor.double() * (1 + signs * eps)
-
-    return perturb
-
-
-def _other_distribution(expected: torch.Tensor, actual: torch.Tensor) -> str:
-    """Describe how two samples of outputs, one seed a row, differ in mean or variance; empty if they do not."""
-    means, variances = (expected.mean(0), actual.mean(0)), (expected.var(0), actual.var(0))
-    error = ((variances[0] + variances[1]) / len(expected)).sqrt()
-    scale = float(expected.abs().amax()) or 1.0
-    if bool(((means[0] - means[1]).abs() > FAR * error + 1e-5 * scale).any()):
-        return "its mean differs from that of the reference"
-    spreads = [float(variance.sum()) for variance in variances]
-    if spreads[0] and not 0.6 < spreads[1] / spreads[0] < 1.6:
-        return f"its variance is {spreads[1] / spreads[0]:.2f} times that of the reference"
-    return ""
-
-
-def _shorter(arguments: Arguments) -> Iterator[Arguments]:
-    """Yield arguments with one size reduced, in every dimension that has it."""
-    sizes = {size for tensor in arguments.tensors for size in tensor.shape if size > 1}
-    for size in sorted(sizes, reverse=True):
-        for new in dict.fromkeys((1, size // 2, size - 1)):
-
-            def cut(tensor: torch.Tensor, size: int = size, new: int = new) -> torch.Tensor:
-                for dimension in range(tensor.dim()):
-                    if tensor.shape[dimension] == size:
-                        tensor = tensor.narrow(dimension, 0, new)
-                return tensor.contiguous()
-
-            yield arguments.map(cut)
-
-
-def _described(input_set: InputSet | None) -> str:
-    if input_set is None:
-        return ""
-    shapes = [
-        f"{place} {str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)}"
-        for place, tensor in places(input_set.arguments).items()
-    ]
-    return f"{input_set.name}: {', '.join(shapes)}"

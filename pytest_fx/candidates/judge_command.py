@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from fx.errors import FxError
-from pytest_fx.candidates.judge import judge
+from pytest_fx.candidates.judge import Judge
 from pytest_fx.candidates.verdict import RIGHT, WRONG, Verdict
 from pytest_fx.loading import load_contract
 from pytest_fx.named_objects import import_attribute, import_from
@@ -41,21 +41,20 @@ def main(arguments: Sequence[str], out: Callable[[str], Any] = sys.stdout.write)
     verdicts: list[Verdict] = []
     try:
         inputs = import_attribute(options.inputs, "function for inputs", accepts=lambda _: True)
-        for candidate in options.candidates:
-            verdict = judge(
-                options.reference,
-                candidate,
-                inputs,
-                contract=load_contract(options.contract),
-                forward_only=options.forward_only,
-                timing=not options.no_timing,
-                seed=options.seed,
-                timeout=options.timeout,
-            )
-            verdicts.append(verdict)
-            out(f"{verdict}\n")
-            if options.json is not None:  # after each candidate: a later one may end the process
-                write_atomically(options.json, json.dumps([asdict(each) for each in verdicts], indent=2) + "\n")
+        with Judge(
+            options.reference,
+            inputs,
+            contract=load_contract(options.contract),
+            forward_only=options.forward_only,
+            timing=not options.no_timing,
+            seed=options.seed,
+            timeout=options.timeout,
+        ) as judge:
+            for candidate in options.candidates:
+                verdicts.append(verdict := judge.judge(candidate))
+                out(f"{verdict}\n")
+                if options.json is not None:  # after each candidate: a later one may end the process
+                    write_atomically(options.json, json.dumps([asdict(each) for each in verdicts], indent=2) + "\n")
     except FxError as error:
         out(f"{type(error).__name__}: {error}\n")
         return 2

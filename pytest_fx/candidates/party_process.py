@@ -16,8 +16,8 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -31,6 +31,8 @@ from pytest_fx.processes.child import Channel, Child, ChildEnded, Limits
 
 _WATCHED: tuple[Any, ...] = (torch, F, torch.Tensor, nn.Module, time, builtins)
 """Modules and classes whose functions a candidate must not patch."""
+RECORD = 1 << 28
+"""Most bytes of recorded replies; later ones are computed for each candidate."""
 _WEIGHT = 0.7
 """Step between elements in the loss for gradients, the sum of outputs weighted by ``cos(index * step)``."""
 
@@ -55,10 +57,8 @@ class Reply:
     """Pairs of an output and an input that share memory."""
     strange: tuple[str, ...] = ()
     """Classes of output tensors other than ``Tensor`` and ``Parameter``."""
-    earlier: Any = None
-    """The previous call's return value, read after this call."""
-    before: Any = None
-    """The previous call's return value, as fetched after that call."""
+    is_earlier_kept: bool = True
+    """Whether the outputs of the previous call hold after this one the values that they had when it returned."""
     is_kept: bool = True
     """Whether the outputs still hold the values that they had when the call returned."""
 
@@ -66,13 +66,27 @@ class Reply:
 class Party:
     """The process of a reference or a candidate, as the judge sees it."""
 
-    def __init__(self, load: Callable[[], Any], prepare: Callable[[Any], object] | None, limits: Limits) -> None:
-        """Start the process. It runs the result of ``load``, and calls ``prepare`` on it after writing parameters."""
+    def __init__(
+        self,
+        load: Callable[[], Any],
+        prepare: Callable[[Any], object] | None,
+        limits: Limits,
+        apart_from: Sequence[Party] = (),
+    ) -> None:
+        """Start the process. It runs the result of ``load``, and calls ``prepare`` on it after writing parameters.
+
+        The process is a fork, and closes the connections to the processes of the parties ``apart_from``.
+        """
         self._limits = limits
-        self._outputs: Any = None
         self.has_ended = False
         """Whether the process has ended."""
-        self._child = Child(lambda channel: _serve(channel, load, prepare))
+
+        def serve(channel: Channel) -> None:
+            for party in apart_from:
+                party._child.disconnect()
+            _serve(channel, load, prepare)
+
+        self._child = Child(serve)
         self.loaded: dict[str, Any] = self._answer()
 
     def _answer(self) -> Any:
@@ -109,20 +123,29 @@ class Party:
 
     def fetch(self) -> list[Reply]:
         """Return the results of the last calls."""
-        fields = Reply.__dataclass_fields__
-        return [
-            Reply(**{name: value for name, value in reply.items() if name in fields})
-            for reply in self._query(do="fetch")
-        ]
+        return _replies(self._fetched())
+
+    def _fetched(self) -> bytes:
+        self._child.send(encode({"do": "fetch"}))
+        return self._receive()
+
+    def run_all(self, inputs: list[Arguments], mode: str = "eval", seed: int = 0, **options: bool) -> list[Reply]:
+        """Run several calls in a row.
+
+        Raises:
+            ChildEnded: the process ends.
+        """
+        return _replies(self._computed(inputs, mode, seed, options))
+
+    def _computed(self, inputs: list[Arguments], mode: str, seed: int, options: Mapping[str, bool]) -> bytes:
+        self.place(inputs, mode, seed, **options)
+        self.go()
+        return self._fetched()
 
     def run(self, inputs: Arguments, mode: str = "eval", seed: int = 0, **options: bool) -> Reply:
         """Run one call. If the process ends, the reply has that as its error."""
         try:
-            self.place([inputs], mode, seed, **options)
-            self.go()
-            before, reply = self._outputs, self.fetch()[0]
-            self._outputs = reply.outputs
-            return replace(reply, before=before)
+            return self.run_all([inputs], mode, seed, **options)[0]
         except ChildEnded as ended:
             return Reply(error=f"it {ended.ending.cause}")
 
@@ -135,6 +158,65 @@ class Party:
         self._child.close()
 
 
+def _replies(message: bytes) -> list[Reply]:
+    fields = Reply.__dataclass_fields__
+    return [Reply(**{name: value for name, value in reply.items() if name in fields}) for reply in decode(message)]
+
+
+class RecordedParty(Party):
+    """The process of a reference whose replies are recorded, so that no call is computed twice.
+
+    A candidate's process is a fork of the judge, and must not have the reference's outputs in its memory. So the judge
+    has the record only from :meth:`resume` to :meth:`suspend`; in between the reference's process keeps it.
+    """
+
+    def __init__(self, load: Callable[[], Any], limits: Limits) -> None:
+        """Start the process, which runs the result of ``load``."""
+        super().__init__(load, None, limits)
+        self._record: dict[str, bytes] = {}
+        self._new: dict[str, bytes] = {}
+        self._state = self._original = b""
+        self._previous: tuple[Any, ...] | None = None
+
+    def resume(self) -> None:
+        """Fetch the record from the process."""
+        if not self.loaded["error"]:
+            self._record = {key: _bytes_of(blob) for key, blob in self._query(do="recorded").items()}
+
+    def suspend(self) -> None:
+        """Write the original parameters, send new replies to the process, and forget all."""
+        if self._state != self._original:
+            super().write(self.loaded["state"])
+        for key, message in self._new.items():  # one by one: the process reads long messages slowly
+            self._query(do="record", replies={key: torch.frombuffer(bytearray(message), dtype=torch.uint8)})
+        self._record, self._new, self._state, self._previous = {}, {}, self._original, None
+
+    def write(self, state: Mapping[str, torch.Tensor]) -> dict[str, Any]:
+        """Write parameters and buffers in place; return a description of the failure, empty if there is none."""
+        is_original = state is self.loaded["state"]
+        self._state = self._original if is_original else hashlib.sha256(encode(dict(state))).digest()
+        return super().write(state)
+
+    def _computed(self, inputs: list[Arguments], mode: str, seed: int, options: Mapping[str, bool]) -> bytes:
+        call = (inputs, mode, seed, options)
+        content = encode([[each.args, each.kwargs] for each in inputs] + [mode, seed, sorted(options.items())])
+        key = hashlib.sha256(self._state + content).hexdigest()
+        message = self._record.get(key)
+        previous, self._previous = self._previous, call if message is not None else None
+        if message is not None:
+            return message
+        if previous is not None:  # the reply tells what becomes of the outputs of the previous call
+            super()._computed(*previous)
+        message = super()._computed(*call)
+        if len(message) + sum(map(len, self._record.values())) <= RECORD:
+            self._record[key] = self._new[key] = message
+        return message
+
+
+def _bytes_of(tensor: torch.Tensor) -> bytes:
+    return tensor.numpy().tobytes()
+
+
 def _serve(channel: Channel, load: Callable[[], Any], prepare: Callable[[Any], object] | None) -> None:
     _print_nothing()
     torch.set_num_threads(1)  # a fork does not have its parent's threads
@@ -145,6 +227,7 @@ def _serve(channel: Channel, load: Callable[[], Any], prepare: Callable[[Any], o
         channel.send(encode({"error": _error_text(error)}))
         return
     channel.send(encode({"error": "", "state": bench.state(), "is_module": isinstance(bench.subject, nn.Module)}))
+    record: dict[str, torch.Tensor] = {}
     while True:
         request = decode(channel.receive())
         match request["do"]:
@@ -158,6 +241,11 @@ def _serve(channel: Channel, load: Callable[[], Any], prepare: Callable[[Any], o
                 channel.send(b"done")
             case "fetch":
                 channel.send(encode(bench.fetch()))
+            case "record":
+                record |= request["replies"]
+                channel.send(encode(None))
+            case "recorded":
+                channel.send(encode(record))
             case _:
                 changed = sorted(name for name, value in _functions().items() if before.get(name) is not value)
                 leftovers = [f"{name} is another function" for name in changed]
@@ -259,10 +347,9 @@ class _Bench:
         return copy.deepcopy(subject).double() if float64 else subject
 
     def fetch(self) -> list[dict[str, Any]]:
-        earlier = [result.returned for result in self._earlier]
         replies = [result.reply(self.state()) for result in self._results]
-        for reply, before in zip(replies, earlier, strict=False):
-            reply["earlier"] = before
+        for reply, earlier in zip(replies, self._earlier, strict=False):
+            reply["is_earlier_kept"] = _is_same(earlier.returned, earlier.outputs)
         return replies
 
 

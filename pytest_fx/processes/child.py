@@ -208,6 +208,10 @@ class Child:
             self._socket.close()
             self._faults.close()
 
+    def disconnect(self) -> None:
+        """Close the connection, in a fork of the parent that must not reach the child."""
+        self._socket.close()
+
     def _message(self) -> bytes | None:
         if len(self._received) < _LENGTH:
             return None

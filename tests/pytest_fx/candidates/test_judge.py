@@ -1,5 +1,6 @@
 """``judge``: wrong candidates of each family are refused, right ones are not, and others are reported as not judged."""
 
+import gc
 import json
 import os
 import threading
@@ -13,7 +14,8 @@ from torch import nn
 
 import pytest_fx
 from fx.passes import approximate
-from pytest_fx import judge
+from pytest_fx import Judge, judge
+from pytest_fx.candidates.party_process import RecordedParty
 from pytest_fx.candidates.verdict import RefusedCandidate
 from pytest_fx.errors import CannotLoadError, InputError
 
@@ -429,5 +431,59 @@ def test_a_contract_that_is_none_is_refused():
         judge(F.relu, F.relu, X, contract="clos")
 
 
-def test_judge_is_public():
-    assert pytest_fx.judge is judge
+def test_judges_are_public():
+    assert pytest_fx.judge is judge and pytest_fx.Judge is Judge
+
+
+def test_a_reference_is_computed_once_for_all_candidates():
+    calls = torch.zeros((), dtype=torch.int64).share_memory_()
+
+    def reference(x):
+        calls.add_(1)
+        return F.relu(x)
+
+    with Judge(reference, X, forward_only=True, timing=False) as judge_of_relu:
+        assert judge_of_relu.judge(lambda x: F.relu(x))
+        after_one = int(calls)
+        assert not judge_of_relu.judge(lambda x: x.detach().abs())
+        assert judge_of_relu.judge(torch.relu)
+    assert after_one > 40 and int(calls) < after_one + 40  # a few for the smallest inputs of the wrong candidate
+
+
+def test_a_wrong_candidate_leaves_the_reference_as_it_was():
+    with Judge(nn.Linear(32, 16), X, timing=False) as judge_of_linear:
+        laws = [judge_of_linear.judge(layer(32, 16)).law for layer in (KeptInInference, AddMM)]
+    assert laws == ["other parameters", ""]
+
+
+def test_a_later_candidate_has_no_outputs_of_the_reference_in_its_memory():
+    def has_records(dictionary):
+        return any(isinstance(key, str) and len(key) == 64 and isinstance(dictionary[key], bytes) for key in dictionary)
+
+    def spying():
+        answers = []
+
+        def relu(x):
+            if not answers:
+                parties = [value for value in gc.get_objects() if type(value) is RecordedParty]
+                fields = [field for party in parties for field in vars(party).values() if type(field) is dict]
+                answers.append(any(map(has_records, fields)))
+            return x if answers[0] else F.relu(x)
+
+        return relu
+
+    with Judge(F.relu, X, forward_only=True, timing=False) as judge_of_relu:
+        assert judge_of_relu.judge(torch.relu)
+        assert has_records(judge_of_relu._party._record)  # what the candidate looks for
+        verdict = judge_of_relu.judge(spying())
+    assert verdict.verdict == "right", str(verdict)
+
+
+def test_a_candidate_cannot_reach_the_process_of_the_reference():
+    def sockets():
+        files = [f"/proc/self/fd/{number}" for number in os.listdir("/proc/self/fd")]
+        return sum(os.path.islink(file) and os.readlink(file).startswith("socket:") for file in files)
+
+    others = sockets()
+    verdict = judge(F.relu, lambda x: F.relu(x) if sockets() == others + 1 else x, X, forward_only=True, timing=False)
+    assert verdict.verdict == "right", str(verdict)

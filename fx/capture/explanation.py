@@ -17,11 +17,11 @@ import torch
 
 from fx.analysis.guards import GUARDS, guards_of
 from fx.capture.guided import GuidedProxy
+from fx.capture.leaf_calls import called_method
 from fx.capture.misuse import explain_misuse
 from fx.capture.restore.module_attributes import Change
 from fx.capture.trace_state import TraceState
 from fx.capture.tracer import Root, Tracer
-from fx.capture.whole_calls import called_method
 from fx.checks.questions import refusal_of
 from fx.errors import FxError, TracedValueError, TraceError
 from fx.frames import user_location, users_frame

@@ -13,10 +13,10 @@ import torch
 from torch.fx import Proxy as TorchProxy
 
 from fx.bytecode.mentions import is_compared_by_identity
+from fx.capture.leaf_calls import FUNCTIONS, SeenClass
 from fx.capture.patching import Trace, running_tracer
 from fx.capture.replacements import Builtins
 from fx.capture.shared_values import may_be_argument
-from fx.capture.whole_calls import FUNCTIONS, SeenClass
 from fx.checks.questions import kind_for, refuse
 from fx.checks.traced_values import STANDING_IN
 from fx.errors import with_article

@@ -24,8 +24,8 @@ from fx.assertions import check_value
 from fx.bytecode.values import behind
 from fx.capture.bodies import within
 from fx.capture.guided import GuidedAttribute, GuidedProxy
+from fx.capture.leaf_calls import find_proxy
 from fx.capture.modes import Modes, enter_autocast, exit_autocast, set_grad_enabled
-from fx.capture.whole_calls import find_proxy
 from fx.container_kinds import leaves_of
 from fx.frames import callers, user_location
 from fx.graph import Graph

@@ -24,10 +24,10 @@ from torch.utils._device import _device_constructors
 from fx.bytecode.values import behind
 from fx.capture import higher_order_calls
 from fx.capture.introspection import make_is_tensor, replace_questions
+from fx.capture.leaf_calls import behind_recording, record_classes, recording
 from fx.capture.patching import Trace, replaced_always, running_tracer, while_tracing
 from fx.capture.replacements import Maker, Replacement
 from fx.capture.restore.places import DRAWING, PLAIN, WHY_NO_DRAWING, generator_of
-from fx.capture.whole_calls import behind_recording, record_classes, recording
 from fx.checks.recorded_checks import record_assertion
 from fx.checks.traced_values import kind_of
 from fx.frames import is_pythons_file, is_users, is_users_file, user_location

@@ -10,9 +10,9 @@ from typing import Any
 import torch
 
 from fx.arguments import expect
+from fx.capture.leaf_calls import ProxyableClassMeta, behind_recording, find_proxy, is_importable
 from fx.capture.shared_values import held_at
 from fx.capture.trace_state import TraceState
-from fx.capture.whole_calls import ProxyableClassMeta, behind_recording, find_proxy, is_importable
 from fx.container_kinds import NAMED_TUPLE, call_of_named_tuple, container_kind
 from fx.errors import ForeignModuleError, TraceError
 from fx.frames import user_location

@@ -14,6 +14,13 @@ from fx.assertions import check_value
 from fx.bytecode.mentions import call_of_starred
 from fx.capture import spread_shapes
 from fx.capture.bodies import Body
+from fx.capture.leaf_calls import (
+    called_method,
+    calls_classes,
+    record_classes,
+    record_methods,
+    recording,
+)
 from fx.capture.modes import Modes
 from fx.capture.patching import Trace
 from fx.capture.real_tensors import RealTensors
@@ -22,13 +29,6 @@ from fx.capture.restore.module_attributes import AssignedAttributes
 from fx.capture.restore.record import Record
 from fx.capture.shared_values import expect_known, tests_of, write_where_it_shows
 from fx.capture.training_flag import TrainingFlags
-from fx.capture.whole_calls import (
-    called_method,
-    calls_classes,
-    record_classes,
-    record_methods,
-    recording,
-)
 from fx.checks.questions import check_once
 from fx.checks.traced_values import kind_of
 from fx.errors import TracedValueError, TraceError

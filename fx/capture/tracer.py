@@ -18,6 +18,7 @@ from fx.capture.bodies import escaped, outermost
 from fx.capture.example_values import bound, fake_mode_for
 from fx.capture.guided import Guide, GuidedProxy
 from fx.capture.handled_exceptions import HandledExceptions, forget_ended
+from fx.capture.leaf_calls import ProxyableClassMeta, behind_recording
 from fx.capture.misuse import explain_misuse, note_other_run
 from fx.capture.modes import Modes
 from fx.capture.module_hooks import awaits_input, leaves_something
@@ -47,7 +48,6 @@ from fx.capture.signature import (
 )
 from fx.capture.trace_state import TraceState
 from fx.capture.training_flag import TrainingFlags
-from fx.capture.whole_calls import ProxyableClassMeta, behind_recording
 from fx.checks.traced_values import caller_location
 from fx.code.sources import not_compiled
 from fx.errors import ForeignModuleError, TraceError

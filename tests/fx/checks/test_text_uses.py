@@ -60,7 +60,7 @@ DECIDING = [
 
 @pytest.mark.parametrize("program", DECIDING)
 def test_text_that_something_is_decided_by_is_refused_by_its_line(program: Any) -> None:
-    message = r"(?s)cannot branch on the text of a traced value.*test_texts.py:\d+.*value +.*Proxy\(.*why .*try "
+    message = r"(?s)cannot branch on the text of a traced value.*test_text_uses.py:\d+.*value +.*Proxy\(.*why .*try "
     with pytest.raises(fx.TraceError, match=message):
         fx.symbolic_trace(program)
 

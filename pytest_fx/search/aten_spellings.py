@@ -58,7 +58,7 @@ def may_call(module: nn.Module, call: Arguments, operators: Collection[OpOverloa
     names = {_packet(operator)._qualified_op_name for operator in operators}
     if not names <= _observed().keys() | {f"aten::{name}" for home in _HOMES for name in vars(home)}:
         return True
-    modes = _Names(), _Functions()
+    modes = _OperatorNames(), _FunctionNames()
     try:
         with modes[0], modes[1], torch.no_grad(), same_random_numbers():
             module(*call.args, **call.kwargs)
@@ -81,7 +81,7 @@ def _observed() -> defaultdict[str, dict[Target, int]]:
         program = program_of(Random(start), Bias(wanted, BIASED), STEPS)
         try:
             captured = capture(program.build(), program.inputs)
-            recorder = _Recorder(captured)
+            recorder = _OperatorsByNode(captured)
             recorder.run(*positional(captured, program.inputs.args, program.inputs.kwargs))
         except FxError:
             continue
@@ -91,7 +91,7 @@ def _observed() -> defaultdict[str, dict[Target, int]]:
     return becoming
 
 
-class _Recorder(Interpreter):
+class _OperatorsByNode(Interpreter):
     """Records the names of the operators that each operation of a program calls."""
 
     def __init__(self, program: GraphModule) -> None:
@@ -100,7 +100,7 @@ class _Recorder(Interpreter):
 
     def run_node(self, n: Node) -> Any:
         """Run a node, and record its operators if it calls something."""
-        mode = _Names()
+        mode = _OperatorNames()
         with mode:
             result = super().run_node(n)
         if n.op.startswith("call_"):
@@ -109,7 +109,7 @@ class _Recorder(Interpreter):
         return result
 
 
-class _Names(TorchDispatchMode):
+class _OperatorNames(TorchDispatchMode):
     """Records the names of all operators, and of those that they are decomposed into."""
 
     def __init__(self) -> None:
@@ -125,7 +125,7 @@ class _Names(TorchDispatchMode):
         return result
 
 
-class _Functions(TorchFunctionMode):
+class _FunctionNames(TorchFunctionMode):
     """Records the names of functions of torch, some of which are operators in an exported program."""
 
     def __init__(self) -> None:

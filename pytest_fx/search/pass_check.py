@@ -12,7 +12,7 @@ from types import NoneType
 from typing import Any, cast
 
 import hypothesis
-from hypothesis import Phase, given
+from hypothesis import HealthCheck, Phase, given
 from hypothesis import strategies as st
 from hypothesis.database import ExampleDatabase
 from torch import nn
@@ -466,6 +466,8 @@ def _settings(parent: hypothesis.settings, max_examples: int | None) -> hypothes
         deadline=None,  # the first call of many operations is slow; passes have their own limit
         phases=[phase for phase in parent.phases if phase not in (Phase.shrink, Phase.explain)],  # see Search.shrink
         report_multiple_bugs=False,  # one program with everything known about it
+        # On a loaded machine programs are slow to draw.
+        suppress_health_check={*parent.suppress_health_check, HealthCheck.too_slow},
     )
 
 

@@ -59,6 +59,7 @@ def judge(
         InputError: ``inputs`` is a callable that fails, or has no tensors.
         CannotLoadError: ``contract`` is not a contract.
 
+    >>> import torch
     >>> verdict = judge(torch.nn.functional.relu, lambda x: x.clamp(min=0), torch.randn(4, 3), timing=False)
     >>> verdict.verdict, verdict.law
     ('wrong', 'gradients')
@@ -74,6 +75,7 @@ class Judge:
     The process, the drawn inputs and the results of the reference are kept until :meth:`close`; use it in a ``with``
     statement. Each candidate still has its own process, which cannot reach the results.
 
+    >>> import torch
     >>> with Judge(torch.nn.functional.relu, torch.randn(4, 3), forward_only=True, timing=False) as judge_of_relu:
     ...     [judge_of_relu.judge(candidate).verdict for candidate in (torch.relu, torch.abs)]
     ['right', 'wrong']

@@ -243,6 +243,8 @@ def _is_operation(value: Any) -> bool:
     if isinstance(value, type) or not callable(value):
         return False
     name = getattr(value, "__name__", "")
+    if not isinstance(name, str):  # of an object that answers for every attribute
+        return False
     module = getattr(value, "__module__", None)
     if module is None:  # torch's own built-in functions
         return getattr(torch, name, None) is value and name not in _NO_OPERATIONS

@@ -106,6 +106,6 @@ def sentence() -> str:
     """Return the figures of the latest round as the README quotes them."""
     row = FIRST_TRIES[-1]
     return (
-        f"caught {row.caught + row.otherwise} of {row.wrong} wrong passes that it had never seen, "
+        f"caught {row.caught + row.otherwise} of {row.wrong} wrong passes, "
         f"and flagged {row.flagged} of {row.right} right ones"
     )

@@ -460,13 +460,18 @@ def test_a_later_candidate_has_no_outputs_of_the_reference_in_its_memory():
     def has_records(dictionary):
         return any(isinstance(key, str) and len(key) == 64 and isinstance(dictionary[key], bytes) for key in dictionary)
 
+    def parties():
+        return [value for value in gc.get_objects() if type(value) is RecordedParty]
+
+    of_others = parties()
+
     def spying():
         answers = []
 
         def relu(x):
             if not answers:
-                parties = [value for value in gc.get_objects() if type(value) is RecordedParty]
-                fields = [field for party in parties for field in vars(party).values() if type(field) is dict]
+                own = [party for party in parties() if not any(party is other for other in of_others)]
+                fields = [field for party in own for field in vars(party).values() if type(field) is dict]
                 answers.append(any(map(has_records, fields)))
             return x if answers[0] else F.relu(x)
 

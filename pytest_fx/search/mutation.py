@@ -152,9 +152,9 @@ def mutate_pass(
         FxError: as for ``check_pass``, or ``mutants`` is not a number from 1 on.
 
     >>> from fx.passes import RemoveChecks
-    >>> report = mutate_pass(RemoveChecks(), mutants=3, max_examples=20)
+    >>> report = mutate_pass(RemoveChecks(), mutants=2, max_examples=8)
     >>> len(report.outcomes)
-    3
+    2
     """
     __tracebackhide__ = True
     if type(mutants) is not int or mutants < 1:

@@ -266,6 +266,7 @@ def relu_in_torch_unless_in_place(graph_module: torch.fx.GraphModule):
         raise PassError("it writes in place")
 
 
+@pytest.mark.thorough
 def test_programs_that_torch_cannot_hold_are_not_counted_as_refused(check):
     report = check(relu_in_torch_unless_in_place, max_examples=60)
     assert 0 < report.untranslated < 30
@@ -814,6 +815,7 @@ def relu_of_the_first():
     return relu_as_function
 
 
+@pytest.mark.thorough
 def test_the_search_continues_until_enough_programs_change_and_reports_a_shortfall(check):
     options = {"max_examples": 24, "without": ("gradients", "deterministic", "retraceable")}
     usual = check(relu_method_as_function, min_changed=1, **options)

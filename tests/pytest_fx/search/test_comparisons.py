@@ -386,6 +386,7 @@ def test_passes_that_need_several_calls_with_exact_arguments_are_judged():
     assert "flatten(1, 2)" in str(caught.value) and "unsqueeze(1)" in str(caught.value)
 
 
+@pytest.mark.thorough
 def test_the_search_continues_without_comparisons_under_another_tracer():
     trace = sys.gettrace()
     sys.settrace(lambda *event: None)

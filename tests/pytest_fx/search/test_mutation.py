@@ -127,6 +127,7 @@ def test_a_fault_that_leaves_dead_code_behind_acts_less():
     assert metadata.fate == "survived"  # no law is about metadata of new nodes
 
 
+@pytest.mark.thorough
 def test_fewer_mutants_are_the_same_ones_in_each_run():
     first, second = (mutate_pass("remove-dead-code", mutants=1, max_examples=5) for _ in range(2))
     assert len(first.outcomes) == 1

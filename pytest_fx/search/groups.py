@@ -15,6 +15,7 @@ from torch import nn
 
 from pytest_fx.harness.evaluation import Arguments, same_random_numbers
 from pytest_fx.harness.pass_run import PassRun
+from pytest_fx.harness.snapshot import is_finite, is_strided
 from pytest_fx.harness.structure import leaves
 from pytest_fx.harness.subject import GivenProgram, ProgramSource, in_mode
 
@@ -73,10 +74,10 @@ def changed_parts(example: PassRun, count: int) -> frozenset[int] | None:
 
 def returns_finite(program: ProgramSource, mode: str) -> bool:
     """Return whether a program returns, and all of its results are finite."""
+    call = program.inputs.copies()
     try:
         with torch.no_grad(), same_random_numbers():
-            result = in_mode(program.build(), mode)(*program.inputs.args, **program.inputs.kwargs)
+            result = in_mode(program.build(), mode)(*call.args, **call.kwargs)
     except Exception:  # of any kind: it is drawn at random
         return False
-    tensors = (leaf for _, leaf in leaves(result) if isinstance(leaf, torch.Tensor))
-    return all(bool(leaf.isfinite().all()) for leaf in tensors if leaf.is_floating_point() or leaf.is_complex())
+    return all(is_finite(leaf) for _, leaf in leaves(result) if isinstance(leaf, torch.Tensor) and is_strided(leaf))

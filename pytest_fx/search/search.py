@@ -186,13 +186,12 @@ class Search:
         """
         groups: dict[tuple[str, bool], list[int]] = {}
         for number, (program, mode, _) in enumerate(examples):
-            is_alone = self.group_size == 1
-            groups.setdefault((mode, is_alone or returns_finite(program, mode)), []).append(number)
+            is_finite = len(examples) == 1 or returns_finite(program, mode)
+            groups.setdefault((mode, is_finite), []).append(number)
         acted = [False] * len(examples)
         for numbers in groups.values():
-            for number, changed in zip(
-                numbers, self._check_group([examples[number] for number in numbers], if_changed), strict=True
-            ):
+            results = self._check_group([examples[number] for number in numbers], if_changed)
+            for number, changed in zip(numbers, results, strict=True):
                 acted[number] = changed
         return acted
 
@@ -358,7 +357,7 @@ class Search:
 
     def _try_model(self, model: Subject, modes: Sequence[str]) -> tuple[int, str]:
         """Try the places of a model where the pass acts, and return their number, and the reason if there are none."""
-        if self._operators and not may_call(model.fresh(), model.arguments(), self._operators):
+        if self._operators and not may_call(model.fresh(), model.arguments().copies(), self._operators):
             return 0, "which has none of the operators that it names"
         pass_run = self.applied_to(model)
         programs = places(model, pass_run, lambda program: any(self.acts_on(program, mode) for mode in modes))

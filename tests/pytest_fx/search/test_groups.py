@@ -88,6 +88,16 @@ def test_programs_with_results_that_are_not_finite_are_recognized():
     assert [returns_finite(program, "eval") for program in (*PROGRAMS, infinite, failing)] == [True] * 3 + [False] * 2
 
 
+def test_a_program_that_writes_to_its_inputs_leaves_those_of_the_group():
+    class Writes(nn.Module):
+        def forward(self, x):
+            return x.add_(1)
+
+    program = GivenProgram(Writes, Arguments((torch.ones(2),)))
+    assert returns_finite(program, "eval")
+    assert torch.equal(program.inputs.args[0], torch.ones(2))
+
+
 def test_a_pass_on_aten_refers_to_the_operations_that_become_its_operators():
     def on_products(graph_module: torch.fx.GraphModule) -> torch.fx.GraphModule:
         assert not graph_module.graph.find_nodes(op="call_function", target=aten.addmm.default)

@@ -6,7 +6,15 @@ are called beside the model.
 """
 
 from pytest_fx.forms.exported_source import ExportedSource, Level
-from pytest_fx.forms.form import CalledAsModule, Form, FormedPass, FormResult, UnreadableResultError, called_as_module
+from pytest_fx.forms.form import (
+    CalledAsModule,
+    Form,
+    FormedPass,
+    FormResult,
+    UnreadableResultError,
+    called_as_module,
+    unwrapped,
+)
 from pytest_fx.forms.table import CAPTURED, TABLE, TO_TRY, form_called, form_name, form_names, is_guessed, recognized
 
 __all__ = [
@@ -26,4 +34,5 @@ __all__ = [
     "form_names",
     "is_guessed",
     "recognized",
+    "unwrapped",
 ]

@@ -12,6 +12,7 @@ from torch.export import ExportedProgram
 from torch.fx.passes.infra.pass_base import PassResult
 
 from fx.errors import PassError
+from fx.interop import AdaptedPass
 from fx.passes import Contract, contract_of, pass_name
 from pytest_fx.forms.exported_source import ExportedSource, Level, tensors_in
 from pytest_fx.forms.recognition import uses_patterns
@@ -202,6 +203,11 @@ def _result(
         after != before,
         before.changed_at(after),
     )
+
+
+def unwrapped(pass_: Any) -> Any:
+    """Return a pass as its author wrote it, without the adapter or the form that this library put around it."""
+    return pass_.pass_ if isinstance(pass_, (AdaptedPass, FormedPass)) else pass_
 
 
 def with_names_of_graph(exported: ExportedProgram) -> ExportedProgram:

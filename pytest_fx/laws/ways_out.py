@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from types import FunctionType
 from typing import Any
 
-from fx.interop import AdaptedPass
 from fx.passes import PassPipeline
 from fx.passes.verification import says_may_change
 from pytest_fx.errors import LawViolation
-from pytest_fx.forms import FormedPass
+from pytest_fx.forms import unwrapped
 from pytest_fx.laws import TABLE
 
 _ALONE = "leave programs in training mode alone (if graph_module.training: return graph_module), or "
@@ -42,7 +41,7 @@ def with_ways_out(
 
 def _declaration(pass_: Any, kinds: tuple[str, ...]) -> str:
     """Return the line of Python by which a function or class declares that it changes ``kinds`` on purpose."""
-    inner = pass_.pass_ if isinstance(pass_, (AdaptedPass, FormedPass)) else pass_
+    inner = unwrapped(pass_)
     listed = says_may_change(dict.fromkeys((*getattr(inner, "may_change", ()), *kinds)))
     if isinstance(inner, FunctionType) and inner.__name__.isidentifier():
         return f"{inner.__name__}.{listed}"

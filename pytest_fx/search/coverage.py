@@ -24,7 +24,7 @@ import fx
 import pytest_fx
 from fx import GraphModule
 from fx.bytecode.dialects import JUMPS, dialect, jumps_if
-from fx.interop import AdaptedPass
+from pytest_fx.forms import unwrapped
 from pytest_fx.harness.pass_run import parts_of
 from pytest_fx.search.references import references_of
 
@@ -469,7 +469,7 @@ def is_own(code: CodeType, homes: Collection[str | None]) -> bool:
 
 def home_of(pass_: Any) -> str | None:
     """Return the file of the module that defines a pass."""
-    inner = pass_.pass_ if isinstance(pass_, AdaptedPass) else pass_
+    inner = unwrapped(pass_)
     kind = inner if hasattr(inner, "__qualname__") else type(inner)
     file = getattr(sys.modules.get(kind.__module__), "__file__", None)
     return None if file is None else os.path.realpath(file)

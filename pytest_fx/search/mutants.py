@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, cast
 
-from fx.interop import AdaptedPass
+from pytest_fx.forms import unwrapped
 from pytest_fx.harness.pass_run import parts_of
 from pytest_fx.search.coverage import home_of, is_own
 from pytest_fx.search.references import is_open
@@ -170,7 +170,7 @@ class _Walk:
     """The functions that a pass may run, found by name from its entry point; so ``explain`` is not among them."""
 
     def __init__(self, pass_: Any) -> None:
-        parts = [part.pass_ if isinstance(part, AdaptedPass) else part for part in parts_of(pass_)]
+        parts = [unwrapped(part) for part in parts_of(pass_)]
         self._homes = {home_of(part) for part in parts} - {None}
         self.own: list[types.FunctionType] = []
         """The functions of the pass itself."""

@@ -154,7 +154,7 @@ def _of_call(observed: Observed, call: ast.Call) -> Iterator[Variation]:
             yield from _of_another_type(observed, argument)
     yield from _of_numbers(observed, callee, [*call.args, *(each.value for each in call.keywords)])
     if not isinstance(called, type):
-        yield from _of_overloads(call, called, signature, len(receiver))
+        yield from _of_overloads(call, called, bound, receiver)
         yield from _by_keyword(call, signature, len(receiver))
         name = ast.unparse(call.func).rpartition(".")[2]
         if receiver and hasattr(torch, name):
@@ -440,16 +440,28 @@ def _numbers_in(parts: Iterable[ast.AST]) -> dict[ast.AST, Any]:
     return {part: number for part, number in numbers.items() if type(number) in (int, float)}
 
 
-def _of_overloads(call: ast.Call, called: Any, used: inspect.Signature, receivers: int) -> Iterator[Variation]:
-    """Yield calls of other overloads on the same first operand, such as a view in another dtype."""
-    first, callee = call.args[: 1 - receivers], _callee(called)
+def _of_overloads(
+    call: ast.Call, called: Any, bound: inspect.BoundArguments, receiver: list[ast.expr]
+) -> Iterator[Variation]:
+    """Yield calls of other overloads: a view in another dtype, or a range that starts elsewhere.
+
+    An argument that both overloads name stays as it is.
+    """
+    values = {name: each.value if isinstance(each, ast.keyword) else each for name, each in bound.arguments.items()}
+    values = {name: value for name, value in values.items() if isinstance(value, ast.expr)}
     for signature in signatures_of(called):
-        needed = [each for each in signature.parameters.values() if each.default is each.empty][1:]
-        if signature == used or not needed or any("Tensor" in type_of(each) for each in needed):
+        required = [each for each in signature.parameters.values() if each.default is each.empty]
+        new = [each for each in required if each.name not in values]
+        if not 0 < len(new) < len(required) or any("Tensor" in type_of(each) for each in new):
             continue
-        for values in itertools.islice(itertools.product(*(_needed(each) for each in needed)), _MOST_OF_OVERLOAD):
-            edits = {call: [ast.Call(call.func, [*first, *(expression(spell(each)) for each in values)], [])]}
-            yield Variation(f"another overload of {callee}", edits, callee=callee)
+        for constants in itertools.islice(itertools.product(*map(_needed, new)), _MOST_OF_OVERLOAD):
+            added = {each.name: expression(spell(constant)) for each, constant in zip(new, constants, strict=True)}
+            arguments = [(each, (values | added)[each.name]) for each in required]
+            arguments = [(each, value) for each, value in arguments if value not in receiver]
+            positional = [value for each, value in arguments if each.kind is not each.KEYWORD_ONLY]
+            keywords = [ast.keyword(each.name, value) for each, value in arguments if each.kind is each.KEYWORD_ONLY]
+            edits = {call: [ast.Call(call.func, positional, keywords)]}
+            yield Variation(f"another overload of {_callee(called)}", edits, callee=_callee(called))
 
 
 def _needed(parameter: inspect.Parameter) -> tuple[Any, ...]:

@@ -162,7 +162,7 @@ def inputs():
 def test_properties_of_several_tensors_and_of_their_types_are_varied(name, texts):
     programs = [
         trial.program.source
-        for trial in itertools.islice(trials([(LOSS, "eval")], ("eval",), (), Random(0), {}), 300)
+        for trial in itertools.islice(trials([(LOSS, "eval")], ("eval",), (), Random(0), {}), 500)
         if trial.properties == (name,)
     ]
     assert any(all(text in source for text in texts) for source in programs), "\n".join(programs[:2])
@@ -295,6 +295,13 @@ def test_a_setting_that_is_none_varies_as_one_that_is_left_out():
     assert any("dtype=torch.float64" in trial.program.source for trial in near)
 
 
+def test_a_factory_of_a_traced_size_is_called_by_all_its_overloads():
+    text = PLAIN.replace("F.avg_pool2d(d, 2)", "F.avg_pool2d(d, 2) + torch.arange(d.size(0)).sum()")
+    near = itertools.islice(trials([(text, "eval")], ("eval",), (), Random(0), {}), 1500)
+    calls = {call for trial in near for call in re.findall(r"torch\.arange\(.*", trial.program.source)}
+    assert any(call.startswith("torch.arange(1, ") for call in calls), calls
+
+
 def relu_under_one_name(graph_module):
     """Make layers of functions, under a name that a program may have already."""
     for node in list(graph_module.graph.find_nodes(op="call_function", target=torch.relu)):
@@ -314,7 +321,8 @@ def test_names_that_the_pass_makes_are_taken_in_some_programs(tmp_path):
 def test_arguments_that_the_pass_does_not_mention_come_first():
     near = trials([(CONVOLUTION, "eval")], ("eval",), {"dim", "padding"}, Random(0), {})
     names = [trial.properties[0] for trial in itertools.islice(near, 12)]
-    assert all(name.startswith("argument ") and not name.startswith("argument dim of") for name in names)
+    assert all(name.startswith(("argument ", "order of numbers", "numbers of a call")) for name in names), names
+    assert not any(name.startswith(("argument dim of", "argument padding of")) for name in names), names
 
 
 def test_a_program_with_one_call_a_line_computes_the_same():

@@ -45,8 +45,10 @@ def _rows(scale: Scale) -> Sequence[Row]:
         settings: dict[str, Any] = {"data": data, "seeds": seeds, "epochs": _EPOCHS[data] if full else 1}
         settings |= {"scheme": QuantizationScheme(choice).to_data()}
         settings["epochs_of_fake_quantization"] = (_EPOCHS_OF_FAKE_QUANTIZATION if full else 1) if trains else 0
-        label = f"{data}{'' if full else ', 1 epoch'}, {_MEASURE[data]}, {name}"
-        rows.append(Row(label, partial(_measure, settings), settings))
+        label = f"{data}, {_MEASURE[data]}, {name}"
+        small = label.replace(data, f"{data}, 1 epoch", 1)
+        measure = partial(_measure, settings)
+        rows.append(Row(label, measure, settings) if full else Row(small, measure, settings, stands_for=label))
     return rows
 
 

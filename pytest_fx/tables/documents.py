@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from pytest_fx.tables.measurements import MACHINE, Measurements
-from pytest_fx.tables.table import Claim, Entry, Scale, Table, get_table, list_tables
+from pytest_fx.tables.table import Claim, Entry, Row, Scale, Table, get_table, list_tables
 
 NOTHING = "-"
 """The text of a cell without a number."""
 NOT_YET = "not measured yet"
 """The reason that a row without a record shows."""
+_ADDRESS = re.compile("0x[0-9a-f]{6,}")
 OVERVIEW = "README.md"
 """The page with a row for each claim."""
 
@@ -112,18 +113,18 @@ def _section(
         if any(row.name in records for row in rows):
             own = [row for row in rows if not (row.on_gpu and row.name in elsewhere)]
             relevant = [row for row in own if row.name in records or row.on_gpu or not _has_gpu(machine)]
-            entries += [_entry(table, row.name, records.get(row.name)) for row in relevant]
+            entries += [_entry(table, row, records.get(row.name)) for row in relevant]
     by_name = {entry.name: entry for entry in entries}
     used = tuple(records[name] for name in by_name if name in records)
     reported = tuple(by_name.values())
     return Section(table, _machine_in_words(*machine), (*reported, *(table.totals(reported) if reported else ())), used)
 
 
-def _entry(table: Table, name: str, record: Mapping[str, Any] | None) -> Entry:
+def _entry(table: Table, row: Row, record: Mapping[str, Any] | None) -> Entry:
     values = None if record is None else record.get("values")
     numbers = {} if values is None else table.numbers(values)
     reason = None if values is not None else NOT_YET if record is None else str(record["reason"])
-    return Entry(name, numbers, table.paper.get(name, {}), reason)
+    return Entry(row.name, numbers, table.paper.get(row.name, {}), reason, row.stands_for)
 
 
 def _machine_in_words(machine: str, cores: int, device: str | None) -> str:
@@ -171,10 +172,12 @@ def _findings(claim: Claim, sections: Sequence[Section]) -> str:
 def _finding(claim: Claim, section: Section) -> str | None:
     parts: list[str] = []
     for name, template in claim.found.items():
-        entry = section.entry(name)
+        entry = section.entry(name) or next((each for each in section.entries if each.stands_for == name), None)
         if entry is None:
             continue
         part = entry.format(template) or (entry.reason and _brief(entry.reason))
+        if part and entry.name != name:
+            part += f" (measured: {entry.name})"
         if part and part not in parts:
             parts.append(part)
     return "; ".join(parts) or None
@@ -222,13 +225,20 @@ def _circumstances(section: Section) -> str:
     rows_of: dict[str, list[str]] = {}
     for record in records:
         rows_of.setdefault(str(record.get("host") or "not named"), []).append(str(record["row"]))
-    hosts = "; ".join(f"{host}: {', '.join(rows)}" for host, rows in rows_of.items())
+    hosts = "; ".join(f"{host}: {_groups(rows_of, host)}" for host in rows_of)
     shared = (
         f" Each row was measured on one host; times of other hosts do not compare. {hosts}." if len(rows_of) > 1 else ""
     )
     span = " to ".join(dict.fromkeys(f"{load:.1f}" for load in (min(loads), max(loads)))) if loads else ""
     busy = f" The load average before each row, which includes the load of earlier rows, was {span}." if loads else ""
     return " ".join(part for part in parts if part) + "." + busy + shared
+
+
+def _groups(rows_of: Mapping[str, Sequence[str]], host: str) -> str:
+    """Return the names of a host's rows, or the first parts of names that no other host's rows have."""
+    others = {row.partition(",")[0] for other, rows in rows_of.items() if other != host for row in rows}
+    first_parts = [(row, row.partition(",")[0]) for row in rows_of[host]]
+    return ", ".join(dict.fromkeys(row if part in others else part for row, part in first_parts))
 
 
 def _csv(sections: Sequence[Section]) -> str:
@@ -243,7 +253,7 @@ def _csv(sections: Sequence[Section]) -> str:
         for entry in section.entries:
             numbers = entry.all_numbers
             cells = [numbers.get(name, "") for name in names]
-            writer.writerow([section.machine, entry.name, entry.reason or "", *cells])
+            writer.writerow([section.machine, entry.name, _ADDRESS.sub("0x…", entry.reason or ""), *cells])
     return text.getvalue()
 
 
@@ -253,7 +263,8 @@ def _markdown_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> s
 
 
 def _cell(text: str) -> str:
-    return text.replace("|", "\\|").replace("\n", " ")
+    """Return a text as a cell: without new lines, and without addresses, which differ in each process."""
+    return _ADDRESS.sub("0x…", text.replace("|", "\\|").replace("\n", " "))
 
 
 def _brief(text: str) -> str:

@@ -43,6 +43,8 @@ class Row:
     """Whether times are taken, which other work on the machine would distort."""
     on_gpu: bool = False
     """Whether it needs a GPU. It is listed under machines with a GPU; without a record of any, under every machine."""
+    stands_for: str = ""
+    """The row of full size whose claims this small row answers where that row was not measured; empty for none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +165,8 @@ class Entry:
     """The paper's numbers; empty if it has none."""
     reason: str | None
     """The reason why there are no numbers; None if there are numbers."""
+    stands_for: str = ""
+    """The row of full size whose claims it answers where that row was not measured; empty for none."""
 
     @property
     def all_numbers(self) -> dict[str, float]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -22,7 +23,14 @@ from pytest_fx.timing.paired import time_pairs
 
 
 def _rows(scale: Scale) -> Sequence[Row]:
-    model, batches, gpu_batch = ("resnet50", (1, 10), 256) if scale.size == "full" else ("resnet_tiny", (1, 2), 4)
+    rows = _rows_of(scale, "resnet50", (1, 10), 256)
+    if scale.size == "full":
+        return rows
+    small = _rows_of(scale, "resnet_tiny", (1, 2), 4)
+    return [replace(row, stands_for=full.name) for row, full in zip(small, rows, strict=True)]
+
+
+def _rows_of(scale: Scale, model: str, batches: Sequence[int], gpu_batch: int) -> list[Row]:
     cores = os.cpu_count() or 1
     cpu = [
         _row(f"{model}, CPU, {words}, batch {batch}", scale, model, "cpu", threads, batch)

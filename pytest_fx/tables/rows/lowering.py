@@ -6,6 +6,7 @@ import os
 import time
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -33,11 +34,16 @@ _TARGET = "8.6"
 def _rows(scale: Scale) -> Sequence[Row]:
     rows: list[Row] = []
     for model, (batches, batch_on_gpu) in _MODELS.items():
-        if scale.size != "full":
-            model, batches, batch_on_gpu = get_model(model).small or model, (1, 2), 4
-        for backend in ("onednn", "openvino"):
-            rows += [_row(scale, model, backend, batch) for batch in batches]
-        rows.append(_row(scale, model, "tensorrt", batch_on_gpu))
+        for backend in ("onednn", "openvino", "tensorrt"):
+            on_gpu = backend == "tensorrt"
+            full = [_row(scale, model, backend, batch) for batch in ((batch_on_gpu,) if on_gpu else batches)]
+            if scale.size == "full":
+                rows += full
+                continue
+            small = [
+                _row(scale, get_model(model).small or model, backend, batch) for batch in ((4,) if on_gpu else (1, 2))
+            ]
+            rows += [replace(row, stands_for=other.name) for row, other in zip(small, full, strict=False)]
     return rows
 
 

@@ -8,7 +8,7 @@ import json
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -48,7 +48,11 @@ def _rows(scale: Scale) -> Sequence[Row]:
         shapes += [(8, 100_000, 64), (8, 100_000, 8192)]
         rows = [_row(scale, 128, *shape) for shape in shapes]
         return [*rows, _row(scale, 128, *shapes[0], in_flight=4)]
-    return [_row(scale, 2, 3, 30, 16), _row(scale, 2, 3, 30, 16, in_flight=2)]
+    small = _row(scale, 2, 3, 30, 16)
+    return [
+        replace(small, stands_for="8 tables of 100,000 rows, bottom 2048"),
+        _row(scale, 2, 3, 30, 16, in_flight=2),
+    ]
 
 
 def _row(scale: Scale, batch: int, tables: int, rows: int, bottom: int, in_flight: int | None = None) -> Row:

@@ -32,22 +32,22 @@ def _rows(scale: Scale) -> Sequence[Row]:
         "capture": (_capture, _torch_fx_capture, captured),
         "capture and fuse-conv-bn": (_fuse, _torch_fx_fuse, _FUSED),
     }
-    return [
-        _row(name if scale.size == "full" else get_model(name).small or name, work, ours, theirs, scale)
-        for work, (ours, theirs, names) in works.items()
-        for name in names
-    ]
+    return [_row(name, work, ours, theirs, scale) for work, (ours, theirs, names) in works.items() for name in names]
 
 
 def _row(
-    model: str,
+    full: str,
     work: str,
     ours: Callable[[nn.Module], None],
     theirs: Callable[[nn.Module], None],
     scale: Scale,
 ) -> Row:
+    model = full if scale.size == "full" else get_model(full).small or full
+    stands_for = "" if scale.size == "full" else f"{full}, {work}"
     settings = {"model": model, "work": work, "threads": 1, "rounds": scale.rounds}
-    return Row(f"{model}, {work}", partial(_measure, settings, ours, theirs), settings, timed=True)
+    return Row(
+        f"{model}, {work}", partial(_measure, settings, ours, theirs), settings, timed=True, stands_for=stands_for
+    )
 
 
 def _measure(
@@ -125,9 +125,10 @@ register_table(
                 "fewer than 150",
                 {
                     "resnet50, capture and fuse-conv-bn": "`examples/fusion.py` has fewer than 75, with tests on a "
-                    f"model and on random programs, and a timing; `fuse-conv-bn` itself has {_LINES}, since it also "
-                    "takes functional, transposed and linear layers, layers called twice, half precision and training, "
-                    "keeps gradients and aliases, and says why it left a layer alone"
+                    f"model and on random programs, and a timing; `fuse-conv-bn` itself has {_LINES}, beside the "
+                    "modules that it imports, since it also takes functional, transposed and linear layers, layers "
+                    "called twice, half precision and training, keeps gradients and aliases, and says why it left a "
+                    "layer alone"
                 },
             ),
         ),

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from pytest_fx.tables.documents import read_sections, write_documents
-from pytest_fx.tables.table import Entry, Row
+from pytest_fx.tables.table import Entry, Row, Scale
 
 
 @pytest.fixture
@@ -92,6 +92,35 @@ def test_rows_of_small_models_are_reported_only_where_they_were_measured(documen
     page = documents()["petals.md"]
     assert "| small daisy | 8 | - |" in page and "rose" not in page
     assert "| not measured |" in documents()["README.md"]
+
+
+def test_a_small_row_answers_a_claim_until_the_row_of_full_size_is_measured(petals, register, write, tmp_path):
+    def rows(scale):
+        small = [replace(row, stands_for="daisy") for row in petals.rows(Scale(size="small"))]
+        return petals.rows(scale) if scale.size == "full" else small
+
+    def overview():
+        return write_documents(read_sections(tmp_path), frozenset())["README.md"]
+
+    register(replace(petals, rows=rows))
+    write("small daisy", {"petals": 8})
+    assert "8 petals (measured: small daisy)" in overview() and "not measured" not in overview()
+    write("daisy", {"petals": 34})
+    assert "34 petals" in overview() and "small daisy" not in overview()
+
+
+def test_an_address_in_a_reason_is_left_out(documents, write):
+    write("daisy", reason="no object at 0x56383ad008a0")
+    assert "no object at 0x…" in documents()["petals.md"] and "56383ad008a0" not in documents()["petals.csv"]
+
+
+def test_hosts_are_listed_with_the_first_parts_of_their_rows(petals, register, write, tmp_path):
+    names = ("daisy, batch 1", "daisy, batch 8", "rose, batch 1", "rose, batch 8")
+    register(replace(petals, rows=lambda scale: [Row(name, dict) for name in names] if scale.size == "full" else []))
+    for name, host in zip(names, ("one", "one", "one", "two"), strict=True):
+        write(name, {"petals": 1}, host=host)
+    page = write_documents(read_sections(tmp_path), frozenset())["petals.md"]
+    assert "one: daisy, rose, batch 1; two: rose, batch 8." in page
 
 
 def test_a_cell_without_its_number_cannot_be_shown():

@@ -129,3 +129,11 @@ def test_pairs_are_reported_as_in_the_paper_and_as_a_ratio():
 def test_one_pair_has_no_deviation():
     timing = PairedTiming((2.0,), (1.0,), threads=1, iterations=1)
     assert tell_pairs(record_pairs(timing, "eager", "fused"), "eager", "fused")["fused_stdev"] == 0
+
+
+@pytest.mark.parametrize("table", WITH_OWN_ROWS)
+def test_a_small_row_answers_each_claim(table):
+    full_rows = {row.stands_for for row in get_table(table).rows(Scale(size="small"))}
+    assert full_rows - {""} <= set(names(table))
+    for claim in get_table(table).claims:
+        assert full_rows & set(claim.found), claim.sentence

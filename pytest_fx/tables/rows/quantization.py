@@ -243,7 +243,7 @@ register_table(
                 },
             ),
             *(
-                Claim(sentence, took, {f"deep_recommender, {each}": found for each, found in phases.items()})
+                Claim(sentence, took, {f"deep_recommender, {phase}": template for phase, template in phases.items()})
                 for phases, (sentence, took) in zip(_FOUND_PHASES, _PAPER_PHASES, strict=True)
             ),
         ),

@@ -119,8 +119,9 @@ def test_processes_that_the_child_started_end_with_it(tmp_path):
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
 def test_a_child_does_not_outlive_its_parent(number):
-    code = (
-        "import time\nfrom pytest_fx.processes.child import Child, Limits\n"
+    code = (  # the shell of a run in the background ignores SIGINT, and so would the process
+        "import signal, time\nfrom pytest_fx.processes.child import Child, Limits\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "with Child(lambda channel: time.sleep(60)) as child:\n"
         "    print(child.pid, flush=True)\n    child.receive(Limits())\n"
     )
@@ -128,7 +129,7 @@ def test_a_child_does_not_outlive_its_parent(number):
         child = int(parent.stdout.readline())
         assert is_alive(child)
         parent.send_signal(number)
-    wait_until(lambda: not is_alive(child))
+        wait_until(lambda: not is_alive(child))
 
 
 def test_without_notice_of_ended_processes_there_are_no_children():

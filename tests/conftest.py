@@ -71,10 +71,16 @@ def passes_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def little_explored() -> Iterator[None]:
-    """Let searches grow and vary programs a fifth as often, in tests of something else."""
-    import pytest_fx.search.pass_check
+    """Let searches grow and vary fewer programs, a fifth as often, in tests of something else."""
+    from pytest_fx.search import growth_steps, pass_check, search
 
+    fewer = {
+        pass_check: {"EXPLORED": 1, "GROWN": 2, "GROWN_FOR_EDITS": 1},
+        search: {"MOST_CUT": 3, "MOST_SEEDS": 2},
+        growth_steps: {"MOST_OTHERS": 6, "MOST_DRAWN": 8},
+    }
     with pytest.MonkeyPatch.context() as patch:
-        for name, count in (("EXPLORED", 1), ("GROWN", 2), ("GROWN_FOR_EDITS", 1)):
-            patch.setattr(pytest_fx.search.pass_check, name, count)
+        for module, counts in fewer.items():
+            for name, count in counts.items():
+                patch.setattr(module, name, count)
         yield

@@ -151,8 +151,7 @@ def mutate_pass(
         NothingJudged: it changes too few programs.
         FxError: as for ``check_pass``, or ``mutants`` is not a number from 1 on.
 
-    >>> from fx.passes import RemoveChecks
-    >>> report = mutate_pass(RemoveChecks(), mutants=2, max_examples=8)
+    >>> report = mutate_pass("canonicalize", mutants=2, max_examples=2)
     >>> len(report.outcomes)
     2
     """

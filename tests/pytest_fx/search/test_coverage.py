@@ -221,13 +221,13 @@ def test_the_report_omits_code_that_runs_only_in_programs(isolate):
             node.target = same_relu
         graph_module.recompile()
 
-    report = check_pass(renames, seed=0, max_examples=8, isolate=isolate)
+    report = check_pass(renames, seed=0, max_examples=4, isolate=isolate)
     assert report.changed and report.coverage is not None and report.coverage.unreached == ()
 
 
 @pytest.mark.parametrize("isolate", [False, True])
 def test_the_report_lists_unreached_code(isolate):
-    report = check_pass(with_helper, seed=0, max_examples=20, min_changed=0, isolate=isolate)
+    report = check_pass(with_helper, seed=0, max_examples=10, min_changed=0, isolate=isolate)
     coverage = report.coverage
     assert coverage is not None and coverage.reached == coverage.total - 2  # the line and the way to it
     first, second = str(report).splitlines()
@@ -237,7 +237,7 @@ def test_the_report_lists_unreached_code(isolate):
 
 def test_nothing_judged_lists_unreached_code():
     with pytest.raises(NothingJudged, match=r"where +no program reached .*test_coverage.py:\d+: raise RuntimeError"):
-        check_pass(with_helper, seed=0, max_examples=10)
+        check_pass(with_helper, seed=0, max_examples=4)
 
 
 @pytest.mark.thorough

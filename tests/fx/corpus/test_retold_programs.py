@@ -21,7 +21,7 @@ from .judge import REFUSED, RIGHT, UNEXPLAINED, judge
 from .programs import REGISTRY, Program
 from .test_corpus_of_programs import CAPTURED_SINCE, COMPILED, REFUSALS, THEMES
 
-FEW = 17
+FEW = 34
 """The step between the programs that are varied, if not all are."""
 WAYS: dict[str, Callable[[ModuleType, Path], retold.Told]] = {
     "with other names": lambda theme, _: retold.renamed(theme),

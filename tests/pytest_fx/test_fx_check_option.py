@@ -41,7 +41,7 @@ def test_a_right_pass_is_reported_with_its_changes(passes):
 
 
 def test_mutants_of_a_pass_are_counted_below_it(passes):
-    options = ("--fx-check", "passes_of_mine:relu_as_function", "--fx-examples", "10", "--fx-mutate", "3")
+    options = ("--fx-check", "passes_of_mine:relu_as_function", "--fx-examples", "4", "--fx-mutate", "3")
     result = passes.runpytest(*options, "--hypothesis-seed=1")
     result.assert_outcomes(passed=1)
     result.stdout.fnmatch_lines(["relu-as-function changed *", "relu-as-function: 3 of 4 mutants: 2 killed, *"])

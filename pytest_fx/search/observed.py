@@ -286,7 +286,8 @@ class _Hoist(ast.NodeTransformer):
         if isinstance(value, ast.NamedExpr):
             return self._moved(value.target.id, value.value)
         if isinstance(value, ast.Attribute) and is_named(value):
-            return self._moved(next(self._names), value) if self._state and loaded(value) == {"self"} else value
+            is_state = self._state and set(loaded(value)) == {"self"}
+            return self._moved(next(self._names), value) if is_state else value
         computes = isinstance(value, ast.Call | ast.BinOp | ast.Compare | ast.UnaryOp | ast.Subscript)
         if computes and loaded(value) - NAMESPACES | loaded(value) & {"self"}:
             return self._moved(next(self._names), value)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import functools
 import itertools
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, KeysView, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
@@ -89,14 +89,19 @@ def attribute_of(line: ast.stmt) -> str:
             return ""
 
 
-def stored(statement: ast.AST) -> set[str]:
-    """Return the names that a statement assigns."""
-    return {part.id for part in ast.walk(statement) if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)}
+def stored(statement: ast.AST) -> KeysView[str]:
+    """Return the names that a statement assigns, in order: that of a set differs between processes."""
+    return _names_in(statement, ast.Store)
 
 
-def loaded(statement: ast.AST) -> set[str]:
-    """Return the names that a statement reads."""
-    return {part.id for part in ast.walk(statement) if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load)}
+def loaded(statement: ast.AST) -> KeysView[str]:
+    """Return the names that a statement reads, in order."""
+    return _names_in(statement, ast.Load)
+
+
+def _names_in(statement: ast.AST, context: type[ast.expr_context]) -> KeysView[str]:
+    names = [part for part in ast.walk(statement) if isinstance(part, ast.Name)]
+    return dict.fromkeys(part.id for part in names if isinstance(part.ctx, context)).keys()
 
 
 def uses_of(tree: ast.AST, names: Collection[str]) -> list[ast.Name]:

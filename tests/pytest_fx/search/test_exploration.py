@@ -26,7 +26,7 @@ from pytest_fx.search.growth_steps import operated, operation_variations
 from pytest_fx.search.nearness import running
 from pytest_fx.search.observed import Observed, flattened
 from pytest_fx.search.reduction import written
-from pytest_fx.search.syntax import applies, edited, uses_of
+from pytest_fx.search.syntax import applies, edited, loaded, stored, uses_of
 from pytest_fx.search.tensor_variations import wider
 
 QUICK = hypothesis.settings(database=None, phases=[hypothesis.Phase.generate])
@@ -300,6 +300,12 @@ def test_a_factory_of_a_traced_size_is_called_by_all_its_overloads():
     near = itertools.islice(trials([(text, "eval")], ("eval",), (), Random(0), {}), 1500)
     calls = {call for trial in near for call in re.findall(r"torch\.arange\(.*", trial.program.source)}
     assert any(call.startswith("torch.arange(1, ") for call in calls), calls
+
+
+def test_names_come_in_their_order_in_each_process():
+    names = [f"value{number}" for number in range(9, 0, -1)]
+    statement = ast.parse(f"{', '.join(names)} = call({', '.join(names)})")
+    assert [*stored(statement)] == names and [*loaded(statement)] == ["call", *names]
 
 
 def relu_under_one_name(graph_module):

@@ -17,7 +17,7 @@ from fx.lowering.known_program import Operation
 from fx.lowering.lower import Lower, lower
 from fx.lowering.onednn import OneDNN
 from fx.lowering.openvino import OpenVINO
-from fx.lowering.tensorrt import EngineCache, TensorRT, TensorRTModule
+from fx.lowering.tensorrt import EmulatedEngine, EngineCache, TensorRT, TensorRTModule
 
 __all__ = [
     "Backend",
@@ -25,6 +25,7 @@ __all__ = [
     "Converters",
     "Coverage",
     "CoveredRegion",
+    "EmulatedEngine",
     "EngineCache",
     "Lower",
     "Network",

@@ -41,9 +41,15 @@ class Backend(ABC):
     call. Regions with fewer stay in eager Python. Checked only where shapes are known."""
     keeps_non_finite: ClassVar[bool] = True
     """Whether a NaN or an infinity in an input reaches the outputs where it does in eager PyTorch."""
+    takes_other_sizes: ClassVar[bool] = True
+    """Whether a lowered program takes inputs of other sizes than those of the example inputs."""
 
     def why_unavailable(self) -> str | None:
         """Return why the backend cannot build on this machine, such as a missing package; ``None`` if it can."""
+        return None
+
+    def emulated(self) -> Backend | None:
+        """Return this backend with regions that PyTorch computes as the device would; ``None`` if it has none."""
         return None
 
     def supports(self, operation: Operation) -> str | None:

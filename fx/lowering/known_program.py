@@ -91,6 +91,8 @@ class KnownProgram:
                 self._note_constant(node)
             elif (dtype := self._find_dtype(node)) is not None:
                 self._dtypes[node] = dtype
+        self.float_dtypes = frozenset(dtype for dtype in self._dtypes.values() if dtype.is_floating_point)
+        """The floating-point dtypes of its values, as far as they are known."""
 
     def operation(self, node: Node) -> Operation:
         """Return one of its nodes as an operation, for predicates."""

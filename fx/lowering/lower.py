@@ -219,6 +219,8 @@ class Lower:
     """The least number of operations that count in a part; the backend has a default."""
     veto: tuple[str, ...] = ()
     """Names of nodes and paths of modules that stay in eager Python."""
+    emulate: bool = False
+    """Whether PyTorch computes the regions as the device would, which the backend ``tensorrt`` offers."""
     data: tuple[tuple[tuple[Any, ...], Mapping[str, Any]], ...] = dataclasses.field(default=(), init=False, repr=False)
     """Positional and keyword arguments of a typical call, at most one."""
 
@@ -233,8 +235,10 @@ class Lower:
 
     @property
     def may_change(self) -> tuple[str, ...]:
-        """The properties that may change: gradients, since weights become constants, and perhaps NaN and infinities."""
-        return ("gradients",) if get_backend(self.backend).keeps_non_finite else ("gradients", "non-finite")
+        """The properties that may change: gradients, since weights become constants, and what the backend says."""
+        backend = self._chosen()
+        kept = {"non-finite": backend.keeps_non_finite, "sizes": backend.takes_other_sizes}
+        return ("gradients", *(name for name, is_kept in kept.items() if not is_kept))
 
     def why_unavailable(self) -> str | None:
         """Return why the backend cannot build on this machine, such as a missing package; ``None`` if it can.
@@ -242,7 +246,18 @@ class Lower:
         Raises:
             LoweringError: there is no such backend.
         """
-        return get_backend(self.backend).why_unavailable()
+        return self._chosen().why_unavailable()
+
+    def _chosen(self) -> Backend:
+        backend = get_backend(self.backend)
+        if not self.emulate:
+            return backend
+        emulated = backend.emulated()
+        if emulated is None:
+            raise LoweringError(
+                f"the backend {self.backend!r} has no emulation", remedy="leave out emulate, or set backend=tensorrt"
+            )
+        return emulated
 
     def __call__(self, graph_module: GraphModule) -> GraphModule:
         """Return the lowered program, or, without a warning, ``graph_module`` itself if there is nothing to lower.
@@ -252,4 +267,4 @@ class Lower:
         """
         inputs = positional(graph_module, *self.data[0]) if self.data else None
         options: dict[str, Any] = {"on_failure": self.on_failure, "min_size": self.min_size, "veto": self.veto}
-        return _lowered(graph_module, self.backend, inputs, **options)[0]
+        return _lowered(graph_module, self._chosen(), inputs, **options)[0]

@@ -11,6 +11,7 @@ It needs shapes: give ``example_inputs``. The package is imported on first use.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from types import NoneType
@@ -31,6 +32,7 @@ from fx.lowering.tensorrt import elementwise as arithmetic
 from fx.lowering.tensorrt import layer_converters as layers
 from fx.lowering.tensorrt.build import build_engine
 from fx.lowering.tensorrt.cache import EngineCache
+from fx.lowering.tensorrt.emulation import EmulatedEngine
 from fx.lowering.tensorrt.engine import TensorRTEngine
 from fx.lowering.tensorrt.library import capability_of, find_library, library_name
 from fx.lowering.tensorrt.module import TensorRTModule
@@ -43,6 +45,7 @@ from fx.passes.fuse_conv_bn import FuseConvBN
 from fx.passes.tensor_metadata import TensorMetadata
 
 __all__ = [
+    "EmulatedEngine",
     "EngineCache",
     "TensorRT",
     "TensorRTEngine",
@@ -87,11 +90,15 @@ class TensorRT(Backend):
     """Whether float32 products may be computed with less precision, which the contract ``close`` does not allow."""
     cuda_graphs: bool = False
     """Whether the library may use CUDA graphs by itself, where it can."""
+    emulate: bool = False
+    """Whether PyTorch computes the networks layer by layer on the CPU, in place of engines on a GPU. It also computes
+    programs in float64, to show which errors are more than rounding. With ``targets``, the engines are built, too."""
 
     name: ClassVar[str] = "tensorrt"
     converters: ClassVar[Converters] = converters
     min_size: ClassVar[int] = 3
     keeps_non_finite: ClassVar[bool] = False
+    takes_other_sizes: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         if not isinstance(self.precision, (str, NoneType)) or self.precision not in _PRECISIONS:
@@ -105,7 +112,7 @@ class TensorRT(Backend):
         """Return why no engine can be built: no package, neither a GPU nor a target, or an unsupported GPU."""
         if find_library() is None:
             return "neither the package tensorrt nor tensorrt_rtx can be imported: pip install tensorrt_rtx"
-        if self.targets:
+        if self.targets or self.emulate:
             return None
         if not torch.cuda.is_available():
             return "there is no GPU here; TensorRT(targets=…) builds ahead of time"
@@ -121,8 +128,20 @@ class TensorRT(Backend):
                 return f"the GPU here has compute capability {target}; {str(error).partition('why ')[2].strip()}"
         return None
 
+    def emulated(self) -> TensorRT:
+        """Return the backend with networks that PyTorch computes."""
+        return dataclasses.replace(self, emulate=True)
+
     def supports(self, operation: Operation) -> str | None:
-        """Refuse a value whose memory is visible or written elsewhere, because engines return new memory."""
+        """Refuse a value whose memory is visible or written elsewhere, because engines return new memory.
+
+        Float64 is refused, unless it is all that an emulated program computes in.
+        """
+        subject, node = operation.subject, operation.node
+        if not (self.emulate and subject.float_dtypes == frozenset({torch.float64})):
+            for value in (*node.all_input_nodes, node):
+                if subject.dtype(value) is torch.float64:
+                    return f"`%{value}` is float64, which engines do not support"
         return has_own_memory(operation)
 
     def prepare(self, graph_module: GraphModule) -> GraphModule:
@@ -152,12 +171,19 @@ class TensorRT(Backend):
         return network
 
     def build(self, region: GraphModule) -> nn.Module:
-        """Return a module that runs the engine of a region."""
-        engine = build_engine(self.network(region), self.targets, self.workspace, self.tf32, self.cache)
+        """Return a module that runs the engine of a region, or that computes its network."""
+        network = self.network(region)
+        if self.emulate:
+            if self.targets:
+                build_engine(network, self.targets, self.workspace, self.tf32, self.cache)
+            return EmulatedEngine.of_network(network)
+        engine = build_engine(network, self.targets, self.workspace, self.tf32, self.cache)
         return TensorRTModule(engine, cuda_graphs=self.cuda_graphs)
 
     def describe(self, built: nn.Module) -> str | None:
         """Return the digest, size and build time of an engine, and the package that built it."""
+        if isinstance(built, EmulatedEngine):
+            return f"emulated: PyTorch computes the {len(built.layers)} layers of the network for {library_name()}"
         if not isinstance(built, TensorRTModule):
             return None
         engine = built.engine

@@ -9,14 +9,17 @@ import math
 import os
 import struct
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from fx.arguments import expect
-from fx.errors import LoweringError
+from fx.errors import LoweringError, type_in_words
+from fx.lowering.support import dtype_name
 from fx.lowering.tensorrt.network import EngineBinding
 
 _MAGIC = b"fx-engine-1\n"
@@ -138,3 +141,42 @@ def _binding(data: dict[str, Any]) -> EngineBinding:
     if not all(type(size) is int and size >= 0 for shape in sizes.values() for size in shape):
         raise ValueError(f"{name} has sizes that are not integers of at least 0")
     return EngineBinding(name, dtype, **sizes)
+
+
+def check_inputs(bindings: Sequence[EngineBinding], inputs: Sequence[Any]) -> None:
+    """Check that an engine takes these values.
+
+    Raises:
+        LoweringError: there is not one tensor for each input, or one has another type or size, or requires gradients.
+    """
+    if len(inputs) != len(bindings):
+        raise LoweringError(
+            f"the engine takes {len(bindings)} input{'s' if len(bindings) != 1 else ''}, not {len(inputs)}",
+            value=", ".join(binding.name for binding in bindings),
+        )
+    for binding, tensor in zip(bindings, inputs, strict=True):
+        if (why := _why_unfit(binding, tensor)) is not None:
+            raise LoweringError(
+                f"the input {binding.name!r} of the engine {why}",
+                remedy="lower the program for such inputs: with example_inputs like these, or with ranges",
+            )
+    if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in inputs):
+        pairs = zip(bindings, inputs, strict=True)
+        raise LoweringError(
+            "an engine computes no gradients, but an input requires one",
+            value=", ".join(binding.name for binding, tensor in pairs if tensor.requires_grad),
+            remedy="run the program under torch.no_grad()",
+        )
+
+
+def _why_unfit(binding: EngineBinding, tensor: Any) -> str | None:
+    if not isinstance(tensor, Tensor):
+        return f"is a tensor, not {type_in_words(tensor)}"
+    if tensor.dtype is not binding.dtype:
+        return f"is {dtype_name(binding.dtype)}, not {dtype_name(tensor.dtype)}"
+    shape = tuple(tensor.shape)
+    ends = [*zip(binding.least, binding.most, strict=True)]
+    if len(shape) == len(ends) and all(least <= size <= most for size, (least, most) in zip(shape, ends, strict=True)):
+        return None
+    sizes = (str(least) if least == most else f"{least} to {most}" for least, most in ends)
+    return f"is of shape ({', '.join(sizes)}), not {shape}"

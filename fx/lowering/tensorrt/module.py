@@ -9,11 +9,9 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from fx.errors import LoweringError, type_in_words
-from fx.lowering.support import dtype_name
-from fx.lowering.tensorrt.engine import TensorRTEngine
+from fx.errors import LoweringError
+from fx.lowering.tensorrt.engine import TensorRTEngine, check_inputs
 from fx.lowering.tensorrt.library import Log, library, library_name
-from fx.lowering.tensorrt.network import EngineBinding
 
 _DEVICE = "cuda"
 
@@ -84,26 +82,7 @@ class TensorRTModule(nn.Module):
     # Checks of the inputs.
 
     def _check(self, inputs: tuple[Any, ...]) -> None:
-        bindings = self.engine.inputs
-        if len(inputs) != len(bindings):
-            raise LoweringError(
-                f"the engine takes {len(bindings)} input{'s' if len(bindings) != 1 else ''}, not {len(inputs)}",
-                value=", ".join(binding.name for binding in bindings),
-            )
-        for binding, tensor in zip(bindings, inputs, strict=True):
-            if (why := _why_unfit(binding, tensor)) is not None:
-                raise LoweringError(
-                    f"the input {binding.name!r} of the engine {why}",
-                    remedy="lower the program for such inputs: with example_inputs like these, or with ranges",
-                )
-        if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in inputs):
-            raise LoweringError(
-                "an engine computes no gradients, but an input requires one",
-                value=", ".join(
-                    binding.name for binding, tensor in zip(bindings, inputs, strict=True) if tensor.requires_grad
-                ),
-                remedy="run the program under torch.no_grad()",
-            )
+        check_inputs(self.engine.inputs, inputs)
         if not torch.cuda.is_available():
             raise LoweringError(
                 "there is no GPU here to run the engine on",
@@ -235,16 +214,3 @@ class _Context:
             event = torch.cuda.Event()
             event.record(stream)
             self._last = (stream.cuda_stream, event)
-
-
-def _why_unfit(binding: EngineBinding, tensor: Any) -> str | None:
-    if not isinstance(tensor, Tensor):
-        return f"is a tensor, not {type_in_words(tensor)}"
-    if tensor.dtype is not binding.dtype:
-        return f"is {dtype_name(binding.dtype)}, not {dtype_name(tensor.dtype)}"
-    shape = tuple(tensor.shape)
-    ends = [*zip(binding.least, binding.most, strict=True)]
-    if len(shape) == len(ends) and all(least <= size <= most for size, (least, most) in zip(shape, ends, strict=True)):
-        return None
-    sizes = (str(least) if least == most else f"{least} to {most}" for least, most in ends)
-    return f"is of shape ({', '.join(sizes)}), not {shape}"

@@ -17,6 +17,7 @@ from fx.lowering.tensorrt.library import Log, library, torch_dtype, trt_dtype
 from fx.lowering.tensorrt.ranges import sizes_of
 from fx.naming.printing import describe
 from fx.node import Node
+from fx.passes.tensor_metadata import TensorMetadata
 
 VARIES = -1
 """TensorRT's placeholder for a size that varies from run to run."""
@@ -86,6 +87,11 @@ class TensorRTNetwork:
         """The results of the engine, in order."""
         self.is_single = True
         """Whether the region returns a tensor rather than a tuple."""
+        self.is_wide = any(_is_float64(node) for node in region.graph.nodes)
+        """Whether the program computes in float64, in whose place the network has float32."""
+        self.weights_of: dict[str, tuple[tuple[Tensor, Tensor] | None, ...]] = {}
+        """The weights of each layer that has some, by its name, as the program has them and in the layer's type;
+        ``None`` for weights that are left out."""
         self._precision = precision
         returned: Any = region.graph.output_node().args[0]
         self._results: list[Node] = [returned] if isinstance(returned, Node) else list(returned)
@@ -95,6 +101,7 @@ class TensorRTNetwork:
         self._constants: dict[tuple[Any, ...], Any] = {}
         self._packed: dict[tuple[Any, ...], Any] = {}
         self._digests: dict[int, str] = {}
+        self._given: dict[int, tuple[Tensor, Tensor] | None] = {}
         self._shapes: dict[str, Any] = {}
         self._recipe = hashlib.sha256(repr(precision).encode())
         self._layers = 0
@@ -112,7 +119,7 @@ class TensorRTNetwork:
         dtype: torch.dtype = node.meta["tensor_meta"].dtype
         shape = tuple(VARIES if low != high else low for low, high in zip(least, most, strict=True))
         self._recipe.update(repr((node.name, dtype, least, typical, most)).encode())
-        tensor = self.definition.add_input(node.name, trt_dtype(dtype), shape)
+        tensor = self.definition.add_input(node.name, trt_dtype(_stored(dtype)), shape)
         if tensor is None:
             what = f"TensorRT refuses the input `%{node}`"
             raise LoweringError(what, where=node.source, value=describe(node), why=self.log.words())
@@ -132,7 +139,7 @@ class TensorRTNetwork:
             tensor = self.tensor(value)
             if tensor.dtype.name == "INT8":
                 raise LoweringError(f"`%{node}` is stored differently inside the engine", where=node.source)
-            tensor = self.cast(tensor, dtype)
+            tensor = self.cast(tensor, _stored(dtype))
             if tensor.name in names:
                 tensor = self.add("identity", tensor)
             name = f"output_{number}"
@@ -170,6 +177,8 @@ class TensorRTNetwork:
         options = {name: str(value) for name, value in settings.items()}
         self._recipe.update(repr((kind, first, more, options)).encode())
         layer.name = self._layer_name()
+        if any(id(value) in self._given for value in args):
+            self.weights_of[layer.name] = tuple(self._given[id(value)] for value in args if id(value) in self._given)
         self._layers += 1
         result = layer.get_output(0)
         self.shape(result)
@@ -202,7 +211,8 @@ class TensorRTNetwork:
         if isinstance(value, Size):
             value = self.add("shuffle", self.size_tensor(value), reshape_dims=())
         if isinstance(value, (bool, int, float)):
-            value = torch.tensor(value, dtype=dtype)
+            dtype = self.working(torch.tensor(value).dtype) if dtype is None else dtype
+            value = torch.tensor(value, dtype=torch.float64 if dtype.is_floating_point else dtype)
         if isinstance(value, Tensor):
             value = value.detach()
             wanted = self.working(value.dtype) if dtype is None else dtype
@@ -221,7 +231,8 @@ class TensorRTNetwork:
 
     def working(self, dtype: torch.dtype) -> torch.dtype:
         """Return the type in which the network computes with values of ``dtype``."""
-        return self._precision if self._precision is not None and dtype is torch.float32 else dtype
+        stored = _stored(dtype)
+        return self._precision if self._precision is not None and stored is torch.float32 else stored
 
     def dtype(self, value: Any) -> torch.dtype:
         """Return the type of the elements of a value in the network."""
@@ -263,6 +274,7 @@ class TensorRTNetwork:
         values = tensor.detach().to("cpu", wanted).contiguous()
         weights = self._packed[key] = library().Weights(trt_dtype(values.dtype), values.data_ptr(), values.numel())
         self._kept += (tensor, values, weights)  # the first one so that no other tensor gets its address
+        self._given[id(weights)] = tensor.detach(), values
         memory = values.reshape(-1).view(torch.uint8).numpy()
         self._digests[id(weights)] = f"{values.dtype} {tuple(values.shape)} {hashlib.sha256(memory.data).hexdigest()}"
         return weights
@@ -271,6 +283,7 @@ class TensorRTNetwork:
         """Return the argument for a layer without these weights."""
         weights = library().Weights(trt_dtype(dtype))
         self._kept.append(weights)
+        self._given[id(weights)] = None
         self._digests[id(weights)] = "none"
         return weights
 
@@ -361,3 +374,13 @@ class TensorRTNetwork:
 def _key(tensor: Tensor, dtype: torch.dtype) -> tuple[Any, ...]:
     """Return a key that identifies a constant in a type of elements, as long as it lives."""
     return (tensor.device, tensor.data_ptr(), tensor.dtype, tuple(tensor.shape), tensor.stride(), dtype)
+
+
+def _stored(dtype: torch.dtype) -> torch.dtype:
+    """Return the type of an engine's inputs and results for those of a program; engines have no float64."""
+    return torch.float32 if dtype is torch.float64 else dtype
+
+
+def _is_float64(node: Node) -> bool:
+    recorded = node.meta.get("tensor_meta") if node._meta else None
+    return isinstance(recorded, TensorMetadata) and recorded.dtype is torch.float64

@@ -17,9 +17,11 @@ from fx.lowering.tensorrt.library import library
 from fx.node import Node
 from fx.passes.tensor_metadata import TensorMetadata
 
-DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.int32, torch.int64, torch.bool)
-"""The types of elements that engines work on."""
-FLOATS = DTYPES[:3]
+DTYPES = (
+    torch.float32, torch.float16, torch.bfloat16, torch.float64, torch.int32, torch.int64, torch.bool,
+)  # fmt: skip
+"""The types of elements that converters build. Engines have no float64, which only emulated ones compute."""
+FLOATS = DTYPES[:4]
 """The floating-point types among them."""
 STORED = (torch.uint8, torch.int8)
 """The types of quantized programs, which engines store centred about zero; only converters of these programs take

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
 import torch.nn.functional as F
 from building import Calling, body
-from engine_reference import NetworkReference, ReadBack
 from torch import Tensor, nn
 
 import fx
 from fx.errors import LoweringError
-from fx.lowering import Converter, TensorRT
+from fx.lowering import Converter, EmulatedEngine, TensorRT
 from fx.lowering.tensorrt import build, library
 from fx.lowering.tensorrt.library import find_library
 from fx.lowering.tensorrt.network import TensorRTNetwork
@@ -29,6 +28,7 @@ builds_ahead = pytest.mark.skipif(
     reason="tensorrt builds for the GPU in the machine only",
 )
 AHEAD = TensorRT(targets=("8.6",))
+EMULATED = TensorRT(emulate=True)
 
 
 def capture(name: str) -> tuple[nn.Module, fx.GraphModule, tuple[Tensor, ...]]:
@@ -54,6 +54,22 @@ def net() -> fx.GraphModule:
 
 
 IMAGES = torch.randn(2, 3, 8, 8)
+
+
+class Keeping(TensorRT):
+    """The backend, which keeps its networks."""
+
+    __slots__ = ()
+    networks: ClassVar[list[TensorRTNetwork]] = []
+
+    def network(self, region: fx.GraphModule) -> TensorRTNetwork:
+        self.networks.append(TensorRT.network(self, region))
+        return self.networks[-1]
+
+
+def network_of(program: fx.GraphModule, **options: Any) -> TensorRTNetwork:
+    fx.lower(program, Keeping(emulate=True, **options), (IMAGES,))
+    return Keeping.networks.pop()
 
 
 # What it takes.
@@ -83,15 +99,15 @@ SMALL += " transformer_encoder_small unet_small gpt2_small vit_small"
 @pytest.mark.parametrize("name", SMALL.split())
 def test_the_network_of_a_model_equals_the_model(name: str) -> None:
     module, program, inputs = capture(name)
-    lowered = fx.lower(program, ReadBack(), inputs)
-    assert [type(child) for child in lowered.children() if isinstance(child, NetworkReference)] == [NetworkReference]
+    lowered = fx.lower(program, EMULATED, inputs)
+    assert [type(child) for child in lowered.children() if isinstance(child, EmulatedEngine)] == [EmulatedEngine]
     assert_same(lowered, module, *inputs)
 
 
 @pytest.mark.parametrize("name", "dlrm_small two_heads shared_convnet".split())
 def test_operations_that_engines_cannot_hold_stay_in_python(name: str) -> None:
     module, program, inputs = capture(name)
-    lowered = fx.lower(program, ReadBack(), inputs)
+    lowered = fx.lower(program, EMULATED, inputs)
     coverage = lowered.meta["lowering"]
     assert coverage.parts and coverage.refused
     assert_same(lowered, module, *inputs)
@@ -100,7 +116,7 @@ def test_operations_that_engines_cannot_hold_stay_in_python(name: str) -> None:
 def test_the_network_of_resnet50_equals_the_model() -> None:
     module = get_model("resnet50").build().eval()
     images = torch.randn(1, 3, 64, 64)
-    lowered = fx.lower(fx.symbolic_trace(module), ReadBack(), (images,))
+    lowered = fx.lower(fx.symbolic_trace(module), EMULATED, (images,))
     assert len(lowered.meta["lowering"].parts) == 1
     with torch.no_grad():
         torch.testing.assert_close(lowered(images), module(images), rtol=1e-4, atol=2e-4)  # batch norms are folded
@@ -152,7 +168,9 @@ def test_small_regions_stay_in_python() -> None:
 
 def test_operations_that_depend_on_a_varying_size_stay_in_python() -> None:
     program = net()
-    lowered = fx.lower(program, ReadBack(ranges={"x": {0: (1, 5), 2: (4, 8), 3: (8, 12)}}), (IMAGES,), min_size=2)
+    lowered = fx.lower(
+        program, TensorRT(emulate=True, ranges={"x": {0: (1, 5), 2: (4, 8), 3: (8, 12)}}), (IMAGES,), min_size=2
+    )
     assert "adaptive_avg_pool2d: its windows depend on a size that varies" in str(lowered.meta["lowering"])
     for size in ((2, 3, 8, 8), (1, 3, 4, 12)):
         assert_same(lowered, program, torch.randn(size))
@@ -168,7 +186,7 @@ def test_operations_that_depend_on_a_varying_size_stay_in_python() -> None:
 )
 def test_a_model_runs_on_sizes_that_vary(name: str, ranges: Any, sizes: list[tuple[int, ...]]) -> None:
     module, program, inputs = capture(name)
-    lowered = fx.lower(program, ReadBack(ranges=ranges), inputs)
+    lowered = fx.lower(program, TensorRT(emulate=True, ranges=ranges), inputs)
     assert lowered.meta["lowering"].refused == ()
     for size in sizes:
         assert_same(lowered, module, torch.rand(size))
@@ -176,7 +194,7 @@ def test_a_model_runs_on_sizes_that_vary(name: str, ranges: Any, sizes: list[tup
 
 def test_batch_and_length_of_an_encoder_vary() -> None:
     module, program, (tokens,) = capture("transformer_encoder_small")
-    lowered = fx.lower(program, ReadBack(ranges={"tokens": {0: (1, 8), 1: (2, 12)}}), (tokens,))
+    lowered = fx.lower(program, TensorRT(emulate=True, ranges={"tokens": {0: (1, 8), 1: (2, 12)}}), (tokens,))
     assert lowered.meta["lowering"].refused == ()
     for batch, length in ((1, 2), (8, 12), (3, 7)):
         assert_same(lowered, module, torch.randint(1, 50, (batch, length)))
@@ -184,7 +202,7 @@ def test_batch_and_length_of_an_encoder_vary() -> None:
 
 def test_steps_through_a_size_that_varies_stay_in_python() -> None:
     program = fx.symbolic_trace(lambda x: torch.tanh(torch.exp(torch.relu(x)))[::2] * 2 + 1)
-    lowered = fx.lower(program, ReadBack(ranges={"x": {0: (1, 9)}}), (torch.randn(4, 3),))
+    lowered = fx.lower(program, TensorRT(emulate=True, ranges={"x": {0: (1, 9)}}), (torch.randn(4, 3),))
     assert "operator.getitem: it takes steps through a size that varies" in str(lowered.meta["lowering"])
     x = torch.randn(7, 3)
     torch.testing.assert_close(lowered(x), program(x))
@@ -192,8 +210,8 @@ def test_steps_through_a_size_that_varies_stay_in_python() -> None:
 
 def test_ranges_can_be_dimensions_of_torch_export() -> None:
     batch = torch.export.Dim("batch", min=2, max=4)
-    lowered = fx.lower(net(), ReadBack(ranges={"x": {0: batch}}), (IMAGES,))
-    binding = lowered.tensorrt_0.network.inputs[0]
+    lowered = fx.lower(net(), TensorRT(emulate=True, ranges={"x": {0: batch}}), (IMAGES,))
+    binding = lowered.tensorrt_0.inputs[0]
     assert (binding.least, binding.typical, binding.most) == ((2, 3, 8, 8), (2, 3, 8, 8), (4, 3, 8, 8))
 
 
@@ -222,7 +240,7 @@ def test_sizes_that_both_sides_of_a_boundary_need_are_requested_on_both() -> Non
 
     x = torch.randn(4, 6)
     program = fx.symbolic_trace(halves)
-    lowered = fx.lower(program, ReadBack(ranges={"x": {0: (2, 8)}}), (x,), min_size=2)
+    lowered = fx.lower(program, TensorRT(emulate=True, ranges={"x": {0: (2, 8)}}), (x,), min_size=2)
     assert [part.nodes for part in lowered.meta["lowering"].parts] == [5, 7]
     assert body(lowered) == [
         "tensorrt_0 = self.tensorrt_0(x)",
@@ -246,7 +264,7 @@ def test_sizes_that_both_sides_of_a_boundary_need_are_requested_on_both() -> Non
 @pytest.mark.parametrize("name", ["resnet_tiny", "transformer_encoder_small"])
 def test_engines_can_compute_in_fewer_digits(name: str, precision: Any) -> None:
     module, program, inputs = capture(name)
-    lowered = fx.lower(program, ReadBack(precision=precision), inputs)
+    lowered = fx.lower(program, TensorRT(emulate=True, precision=precision), inputs)
     expected = module(*inputs)
     result = lowered(*inputs)
     assert result.dtype is torch.float32
@@ -257,8 +275,8 @@ def test_engines_can_compute_in_fewer_digits(name: str, precision: Any) -> None:
 def test_programs_in_half_precision_stay_so() -> None:
     module = model().half()
     images = IMAGES.half()
-    lowered = fx.lower(fx.symbolic_trace(module), ReadBack(), (images,))
-    assert {output.dtype for output in lowered.tensorrt_0.network.outputs} == {torch.float16}
+    lowered = fx.lower(fx.symbolic_trace(module), EMULATED, (images,))
+    assert {output.dtype for output in lowered.tensorrt_0.outputs} == {torch.float16}
     with torch.no_grad():
         torch.testing.assert_close(lowered(images), module(images), rtol=1e-2, atol=1e-3)
 
@@ -274,7 +292,7 @@ def quantize(name: str, symmetric: bool) -> tuple[fx.GraphModule, tuple[Tensor, 
 @pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor")
 def test_a_quantized_program_is_one_engine_of_int8() -> None:
     quantized, inputs = quantize("resnet_tiny", symmetric=True)
-    lowered = fx.lower(quantized, ReadBack(), inputs)
+    lowered = fx.lower(quantized, EMULATED, inputs)
     assert lowered.meta["lowering"].refused == ()
     assert {"QUANTIZE", "DEQUANTIZE"} < {*lowered.tensorrt_0.kinds}
     torch.testing.assert_close(lowered(*inputs), quantized(*inputs), rtol=1e-4, atol=1e-4)
@@ -286,7 +304,7 @@ def test_whole_numbers_that_int8_has_not_stay_in_python() -> None:
     coverage = fx.lower(quantized, TensorRT(), inputs, dry_run=True)
     assert "TensorRT stores integers about zero: quantize with symmetric=True" in str(coverage)
     with pytest.warns(fx.LoweringWarning, match="TensorRT stores integers about zero"):
-        lowered = fx.lower(quantized, ReadBack(), inputs)
+        lowered = fx.lower(quantized, EMULATED, inputs)
     torch.testing.assert_close(lowered(*inputs), quantized(*inputs))
 
 
@@ -330,8 +348,7 @@ def test_a_quantized_model_is_built() -> None:
 
 @builds_ahead
 def test_the_configuration_follows_the_options() -> None:
-    lowered = fx.lower(net(), ReadBack(ranges={"x": {0: (1, 4)}}), (IMAGES,))
-    trt, network = library.library(), lowered.tensorrt_0.network
+    trt, network = library.library(), network_of(net(), ranges={"x": {0: (1, 4)}})
     exact = build._configuration(network, ("8.6", "8.9"), 1 << 20, False)
     assert not exact.get_flag(trt.BuilderFlag.TF32)
     assert exact.get_memory_pool_limit(trt.MemoryPoolType.WORKSPACE) == 1 << 20
@@ -490,7 +507,7 @@ def test_a_user_adds_a_converter(custom: Any) -> None:
     kind = library.library().ElementWiseOperation.SUM
     custom(lambda network, x: network.add("elementwise", x, x, kind))
     x = torch.randn(2, 3)
-    lowered = fx.lower(fx.symbolic_trace(twice_more), ReadBack(), (x,))
+    lowered = fx.lower(fx.symbolic_trace(twice_more), EMULATED, (x,))
     assert lowered.tensorrt_0.kinds == ["ACTIVATION", "UNARY", "ELEMENTWISE"]
     torch.testing.assert_close(lowered(x), twice_more(x))
 
@@ -498,7 +515,7 @@ def test_a_user_adds_a_converter(custom: Any) -> None:
 def test_an_error_of_the_library_is_quoted(custom: Any) -> None:
     custom(lambda network, x: network.add("pooling_nd", x, library.library().PoolingType.MAX, (0, 0)))
     with pytest.raises(LoweringError) as caught:
-        fx.lower(fx.symbolic_trace(twice_more), ReadBack(), (torch.ones(2, 3, 4, 4),))
+        fx.lower(fx.symbolic_trace(twice_more), EMULATED, (torch.ones(2, 3, 4, 4),))
     message = str(caught.value)
     assert message.startswith("the converter of tensorrt for `%twice` failed\n")
     assert "add_pooling_nd refuses it: " in message
@@ -508,13 +525,12 @@ def test_an_error_of_the_library_is_quoted(custom: Any) -> None:
 def test_a_layer_without_a_shape_is_an_error_in_the_librarys_words(custom: Any) -> None:
     custom(lambda network, x: network.add("concatenation", [x, network.tensor(torch.ones(2, 5))], axis=0))
     with pytest.raises(LoweringError) as caught:
-        fx.lower(fx.symbolic_trace(twice_more), ReadBack(), (torch.ones(2, 3),))
+        fx.lower(fx.symbolic_trace(twice_more), EMULATED, (torch.ones(2, 3),))
     assert "must have the same dimensions" in str(caught.value)
 
 
 def test_words_of_the_library_lead_to_the_operation() -> None:
-    lowered = fx.lower(net(), ReadBack(), (IMAGES,))
-    network = lowered.tensorrt_0.network
+    network = network_of(net())
     node = network.node_of("Error Code 10: could not find any implementation for node <fc:2>")
     assert node is not None and node.name == "fc"
     assert network.node_of("nothing known") is None

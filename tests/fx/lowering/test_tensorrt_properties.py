@@ -11,11 +11,11 @@ from typing import Any, ClassVar
 import hypothesis
 import pytest
 import torch
-from engine_reference import ReadBack
 from torch import nn
 
 import fx
 from fx.graph_module import GraphModule
+from fx.lowering import TensorRT
 from fx.lowering.known_program import Operation
 from fx.lowering.tensorrt.library import find_library
 from fx.passes.contract import Contract, close
@@ -25,7 +25,7 @@ EXAMPLES = 40 if hypothesis.settings().max_examples > 100 else 15  # 100 is Hypo
 """The number of programs that are tried: more if ``make properties`` asks for them."""
 
 
-class TakesAll(ReadBack):
+class TakesAll(TensorRT):
     """The backend, which also takes small regions, but no operations that round to few digits."""
 
     __slots__ = ()
@@ -35,10 +35,10 @@ class TakesAll(ReadBack):
         values = (operation.node, *operation.node.all_input_nodes)
         if any(operation.subject.dtype(value) in (torch.float16, torch.bfloat16) for value in values):
             return "it rounds"
-        return ReadBack.supports(self, operation)
+        return TensorRT.supports(self, operation)
 
     def build(self, region: GraphModule) -> nn.Module:
-        return OfOneType(region, ReadBack.build(self, region))
+        return OfOneType(region, TensorRT.build(self, region))
 
 
 class OfOneType(nn.Module):
@@ -52,7 +52,7 @@ class OfOneType(nn.Module):
         self.region, self.reference = region, network
 
     def forward(self, *inputs: Any) -> Any:
-        wanted = [binding.dtype for binding in self.reference.network.inputs]
+        wanted = [binding.dtype for binding in self.reference.inputs]
         return (self.reference if [tensor.dtype for tensor in inputs] == wanted else self.region)(*inputs)
 
 
@@ -70,7 +70,7 @@ class LowerAndReadBack:
         return dataclasses.replace(self, inputs=None if kwargs else args)
 
     def __call__(self, graph_module: GraphModule) -> GraphModule:
-        return fx.lower(graph_module, TakesAll(), self.inputs)
+        return fx.lower(graph_module, TakesAll(emulate=True), self.inputs)
 
 
 @pytest.mark.thorough

@@ -247,7 +247,7 @@ def parametrize_from_options(metafunc: pytest.Metafunc) -> None:
                     "nothing to change in a model\n  try    --fx-pass NAME"
                 )
             passes = load("pytest_fx.loading").default_passes()
-        named = zip(passes, labels(passes, _name_of_pass), strict=True)
+        named = zip(passes, labels(passes, _label_of_pass), strict=True)
         cases = [PassCase(*case) for case in named]
         _parametrize(metafunc, "fx_pass", cases, _id_of_pass, "the test needs a pass: pytest --fx-pass NAME")
     if "fx_checked_pass" in wanted:
@@ -307,6 +307,12 @@ def _name_of_pass(pass_: Any) -> str:
     load_pass = load("pytest_fx.loading").load_pass
     name: str = load("fx.passes").pass_name(load_pass(pass_))
     return name
+
+
+def _label_of_pass(pass_: Any) -> str:
+    """Return the name of a pass in tables: its ``label`` if it has one, such as "lower, emulated"."""
+    label = getattr(load("pytest_fx.loading").load_pass(pass_), "label", None)
+    return label if isinstance(label, str) else _name_of_pass(pass_)
 
 
 def labels(things: Sequence[Any], name_of: Callable[[Any], str]) -> list[str]:

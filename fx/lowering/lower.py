@@ -234,6 +234,11 @@ class Lower:
         return copied
 
     @property
+    def label(self) -> str:
+        """Its name in tables, which says when no device ran."""
+        return f"{self.name}, emulated" if self.emulate else self.name
+
+    @property
     def may_change(self) -> tuple[str, ...]:
         """The properties that may change: gradients, since weights become constants, and what the backend says."""
         backend = self._chosen()

@@ -35,11 +35,14 @@ _EXPANDED: dict[Any, Callable[[Expansion], Any]] = {
 """For each function and module class, the function that records its decomposition."""
 
 
-def decompose(program: GraphModule, *, is_trained: bool = False) -> dict[str, str]:
+def decompose(
+    program: GraphModule, *, is_trained: bool = False, takes: Callable[[Expansion], bool] = lambda call: True
+) -> dict[str, str]:
     """Replace operations by the layers, products and sums they consist of; return the nodes that stay, and why.
 
     The replacements compute the same in float. If the program ``is_trained``, dropout becomes added modules, so that
-    it follows the program's mode. The result maps names of nodes to reasons.
+    it follows the program's mode. Calls for which ``takes`` returns False stay. The result maps names of nodes to
+    reasons.
     """
     reasons: dict[str, str] = {}
     waiting = list(program.graph.nodes)
@@ -47,7 +50,7 @@ def decompose(program: GraphModule, *, is_trained: bool = False) -> dict[str, st
         node = waiting.pop(0)
         call = Expansion(program, node, is_trained=is_trained)
         expand = _EXPANDED.get(node.target if call.module is None else type(call.module))
-        if expand is None:
+        if expand is None or not takes(call):
             continue
         try:
             if call.module is not None and not does_as_its_class(call.module):

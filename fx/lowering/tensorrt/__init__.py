@@ -27,7 +27,7 @@ from fx.lowering.backend import Backend, register_backend
 from fx.lowering.converters import Converters, build_region
 from fx.lowering.known_program import Operation
 from fx.lowering.support import has_own_memory
-from fx.lowering.tensorrt import activations, arrangement, indexing, quantization
+from fx.lowering.tensorrt import activations, arrangement, attention, indexing, quantization
 from fx.lowering.tensorrt import elementwise as arithmetic
 from fx.lowering.tensorrt import layer_converters as layers
 from fx.lowering.tensorrt.build import build_engine
@@ -43,6 +43,8 @@ from fx.node import Node
 from fx.passes.fold_constants import FoldConstants
 from fx.passes.fuse_conv_bn import FuseConvBN
 from fx.passes.tensor_metadata import TensorMetadata
+from fx.quantize.decomposition import decompose
+from fx.quantize.expansion import Expansion
 
 __all__ = [
     "EmulatedEngine",
@@ -53,12 +55,19 @@ __all__ = [
     "activations",
     "arithmetic",
     "arrangement",
+    "attention",
     "indexing",
     "layers",
     "quantization",
 ]  # fmt: skip
 
 _PRECISIONS = {None: None, "float16": torch.float16, "bfloat16": torch.bfloat16}
+
+
+def _is_attention_in_evaluation(call: Expansion) -> bool:
+    """Return whether a call is of attention that drops nothing; recurrent layers stay as they are."""
+    module = call.module
+    return module is None or not (module.training or isinstance(module, (nn.RNNBase, nn.RNNCellBase)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +154,8 @@ class TensorRT(Backend):
         return has_own_memory(operation)
 
     def prepare(self, graph_module: GraphModule) -> GraphModule:
-        """Fold batch norms, and values computed from buffers alone, since an engine holds buffers as constants."""
+        """Take attention apart, fold batch norms, and fold values computed from buffers, which an engine holds."""
+        decompose(graph_module, takes=_is_attention_in_evaluation)
         return FuseConvBN()(FoldConstants()(graph_module))
 
     def can_cross(self, node: Node) -> bool:

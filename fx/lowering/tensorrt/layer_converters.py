@@ -164,6 +164,11 @@ def embedding(network: TensorRTNetwork, input: Any, weight: Any, **options: Any)
     return network.add("gather", network.tensor(weight), network.tensor(input), 0)
 
 
+def weight_norm(network: TensorRTNetwork, v: Tensor, g: Tensor, dim: int) -> Tensor:
+    """Compute a normalized weight, once."""
+    return torch._weight_norm(v.detach(), g.detach(), dim)
+
+
 # Pooling.
 
 
@@ -273,6 +278,7 @@ register(
     has_constant("weight", "bias", optional=True),
     is_one_of(normalized_shape=tuple),
 )
+register(torch._weight_norm, weight_norm, has_constant("v", "g"), is_one_of(dim=int), counts=False)
 register(F.embedding, embedding, takes_floats("weight"), has_values(max_norm=None))
 for _target, _dimensions in ((F.max_pool1d, 1), (F.max_pool2d, 2), (F.max_pool3d, 3)):
     _register_max_pool(_target, _dimensions)

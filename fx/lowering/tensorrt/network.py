@@ -154,7 +154,7 @@ class TensorRTNetwork:
     # Methods for converters.
 
     def add(self, kind: str, *args: Any, inputs: Mapping[int, Any] | None = None, **settings: Any) -> Any:
-        """Add a layer and return its result.
+        """Add a layer and return its result, or a tuple of several.
 
         Args:
             kind: the layer, as in TensorRT's ``add_convolution_nd`` without the ``add_``.
@@ -165,6 +165,7 @@ class TensorRTNetwork:
         Raises:
             RuntimeError: TensorRT refuses the layer; the message is TensorRT's.
         """
+        count_before = self.definition.num_layers
         layer = getattr(self.definition, f"add_{kind}")(*args)
         if layer is None:
             raise RuntimeError(f"add_{kind} refuses it: {self.log.words()}")
@@ -174,15 +175,16 @@ class TensorRTNetwork:
             layer.set_input(number, tensor)
         more = {number: self._describe(tensor) for number, tensor in (inputs or {}).items()}
         first = [self._describe(value) for value in args]
-        options = {name: str(value) for name, value in settings.items()}
+        options = {name: self._describe(value) for name, value in settings.items()}
         self._recipe.update(repr((kind, first, more, options)).encode())
         layer.name = self._layer_name()
         if any(id(value) in self._given for value in args):
             self.weights_of[layer.name] = tuple(self._given[id(value)] for value in args if id(value) in self._given)
-        self._layers += 1
-        result = layer.get_output(0)
-        self.shape(result)
-        return result
+        self._layers += self.definition.num_layers - count_before  # attention has two
+        results = tuple(layer.get_output(number) for number in range(layer.num_outputs))
+        for result in results:
+            self.shape(result)
+        return results[0] if len(results) == 1 else results
 
     def shape(self, tensor: Any) -> tuple[int, ...]:
         """Return the sizes of a tensor of the network; -1 for those that vary.

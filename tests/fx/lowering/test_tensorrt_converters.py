@@ -17,12 +17,13 @@ from fx.canonical import canonical_form
 from fx.lowering.tensorrt import TensorRT
 from fx.lowering.tensorrt.library import find_library
 from fx.quantize.arithmetic import dequantize, dequantize_channels, quantize
+from fx.quantize.attention import add_attention_mask, attention_mask
 
 pytestmark = [
     pytest.mark.skipif(find_library() is None, reason="neither tensorrt nor tensorrt_rtx is installed"),
     pytest.mark.filterwarnings("ignore:Using padding='same'"),
 ]
-for _name in ("quantize", "dequantize", "dequantize_channels"):
+for _name in ("quantize", "dequantize", "dequantize_channels", "attention_mask", "add_attention_mask"):
     fx.wrap(_name)
 
 V, M, IMAGE = (3, 8), (2, 3, 8), (2, 4, 6, 8)  # vectors, sequences, images
@@ -61,6 +62,15 @@ def stored() -> fx.GraphModule:
     real = graph.call_function(dequantize_channels, (), {"weight": whole, "scale": scale})
     graph.output(graph.call_function(F.linear, (x, real)))
     return fx.GraphModule({"whole": (weight(5, 8) * 50).to(torch.int8), "scale": positive(5)}, graph)
+
+
+def normalized() -> fx.GraphModule:
+    """A linear layer whose weight is computed from parameters."""
+    graph = fx.Graph()
+    x, direction, length = graph.placeholder("x"), graph.get_attr("direction"), graph.get_attr("length")
+    whole = graph.call_function(torch._weight_norm, (direction, length, 0))
+    graph.output(graph.call_function(F.linear, (x, whole)))
+    return fx.GraphModule({"direction": weight(5, 8), "length": positive(5, 1)}, graph)
 
 
 ACTIVATIONS: dict[str, Callable[..., Any]] = {
@@ -125,6 +135,7 @@ CASES: dict[str, Case] = {
     "batch_norm of vectors": (lambda x: F.batch_norm(x, weight(8), positive(8)), (V,)),
     "layer_norm": (lambda x: F.layer_norm(x, (8,), weight(8), weight(8)), (M,)),
     "layer_norm over two dimensions": (lambda x: F.layer_norm(x, (6, 8)), (IMAGE,)),
+    "weight_norm": (normalized(), (V,)),
     "embedding": (lambda x: F.embedding((x > 0).to(torch.int64), weight(3, 5)), (M,)),
     "max_pool1d": (lambda x: F.max_pool1d(x, 3, 2, 1), (C,)),
     "max_pool2d": (lambda x: F.max_pool2d(x - 9, (3, 2), 2, (1, 0), ceil_mode=True), (IMAGE,)),
@@ -136,6 +147,32 @@ CASES: dict[str, Case] = {
     "adaptive_avg_pool2d": (lambda x: F.adaptive_avg_pool2d(x, 1), (IMAGE,)),
     "adaptive_avg_pool2d in windows": (lambda x: F.adaptive_avg_pool2d(x, (3, 2)), (IMAGE,)),
     "adaptive_avg_pool3d": (lambda x: F.adaptive_avg_pool3d(x, 1), (S,)),
+    "attention": (lambda x, y: F.scaled_dot_product_attention(x, y, y * 2), ((2, 4, 5, 8), (2, 4, 7, 8))),
+    "attention with a mask": (
+        lambda x, y: F.scaled_dot_product_attention(x, y, y + 1, y[:, :1, :5, :6] < 0.5),
+        ((2, 4, 5, 8), (2, 4, 6, 8)),  # TensorRT for RTX 1.7 crashes if two layers attend to the same keys
+    ),
+    "attention with a summand": (
+        lambda x, y: F.scaled_dot_product_attention(x, y, y + 1, weight(5, 7), scale=0.3),
+        ((2, 5, 8), (2, 7, 8)),
+    ),
+    "causal attention": (lambda x, y: F.scaled_dot_product_attention(x, y, y, is_causal=True), (M, M)),
+    "attention of grouped queries": (
+        lambda x, y: F.scaled_dot_product_attention(x, y, y + 1, enable_gqa=True),
+        ((2, 4, 5, 8), (2, 2, 7, 8)),
+    ),
+    "attention with values of other features": (
+        lambda x, y: F.scaled_dot_product_attention(x, y, y[..., :3], y[:, :5, :7] < 0.5),
+        ((2, 5, 8), (2, 7, 8)),
+    ),
+    "attention_mask": (
+        lambda x, y: F.softmax(x @ x.transpose(-1, -2) + attention_mask(x, y[0] > 1, key_padding_mask=x[:, 0, :, 0] > 1), -1),
+        ((2, 4, 5, 8), (2, 5, 5)),
+    ),
+    "add_attention_mask": (
+        lambda x: F.softmax(add_attention_mask(x, attn_mask=None, key_padding_mask=x[:, 0, 0] > 1), -1),
+        ((2, 4, 5, 8),),
+    ),
     "reshape": (lambda x: x.relu().reshape(-1, 4), (M,)),
     "view with a size": (lambda x: x.relu().view(x.size(0), -1), (IMAGE,)),
     "view with computed sizes": (lambda x: (x * 2).view(x.size(0) * x.size(1), x.shape[2] // 2, -1), (M,)),

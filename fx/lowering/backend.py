@@ -41,6 +41,8 @@ class Backend(ABC):
     call. Regions with fewer stay in eager Python. Checked only where shapes are known."""
     keeps_non_finite: ClassVar[bool] = True
     """Whether a NaN or an infinity in an input reaches the outputs where it does in eager PyTorch."""
+    inlines_functions: ClassVar[bool] = False
+    """Whether functions that the capture left whole, such as those marked ``fx.wrap``, are taken apart."""
     takes_other_sizes: ClassVar[bool] = True
     """Whether a lowered program takes inputs of other sizes than those of the example inputs."""
 

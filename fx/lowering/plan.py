@@ -21,6 +21,7 @@ from fx.lowering.coverage import Coverage, CoveredRegion, Placement
 from fx.lowering.example_inputs import expect_inputs, find_misfit
 from fx.lowering.known_program import KnownProgram
 from fx.lowering.support import Veto, all_of, is_pure, not_vetoed
+from fx.lowering.wrapped_calls import inline_wrapped_calls
 from fx.naming.printing import target_name
 from fx.node import Node, map_arg
 from fx.operators.families import is_one_of
@@ -73,6 +74,8 @@ def make_plan(
     record_origins(own.graph)
     form = canonical_form(backend.prepare(own))
     program, graph = form.graph_module, form.graph_module.graph
+    if backend.inlines_functions and example_inputs is not None:
+        inline_wrapped_calls(program, example_inputs)
     changed = make_functional(program)
     notes = [] if (why := backend.why_unavailable()) is None else [why]
     flops: dict[Node, int] | None = None

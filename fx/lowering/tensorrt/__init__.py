@@ -107,6 +107,7 @@ class TensorRT(Backend):
     converters: ClassVar[Converters] = converters
     min_size: ClassVar[int] = 3
     keeps_non_finite: ClassVar[bool] = False
+    inlines_functions: ClassVar[bool] = True
     takes_other_sizes: ClassVar[bool] = False
 
     def __post_init__(self) -> None:

@@ -1,4 +1,4 @@
-"""TensorRT's converters for attention: a layer of its own where TensorRT has one, and products and softmax elsewhere."""
+"""TensorRT's converters for attention: its own layer where it has one, and products and softmax elsewhere."""
 
 from __future__ import annotations
 

@@ -17,6 +17,8 @@ from fx.lowering.tensorrt.ranges import sizes_of
 from fx.node import Node
 
 Sizes = tuple[int, ...]
+_torch: Any = torch  # for the function that torch leaves without types
+_WEIGHT_NORM = _torch._weight_norm
 
 
 # TensorRT has no one-dimensional windows: one-dimensional layers work on an image of height 1.
@@ -166,7 +168,7 @@ def embedding(network: TensorRTNetwork, input: Any, weight: Any, **options: Any)
 
 def weight_norm(network: TensorRTNetwork, v: Tensor, g: Tensor, dim: int) -> Tensor:
     """Compute a normalized weight, once."""
-    return torch._weight_norm(v.detach(), g.detach(), dim)
+    return _WEIGHT_NORM(v.detach(), g.detach(), dim)
 
 
 # Pooling.
@@ -278,7 +280,7 @@ register(
     has_constant("weight", "bias", optional=True),
     is_one_of(normalized_shape=tuple),
 )
-register(torch._weight_norm, weight_norm, has_constant("v", "g"), is_one_of(dim=int), counts=False)
+register(_WEIGHT_NORM, weight_norm, has_constant("v", "g"), is_one_of(dim=int), counts=False)
 register(F.embedding, embedding, takes_floats("weight"), has_values(max_norm=None))
 for _target, _dimensions in ((F.max_pool1d, 1), (F.max_pool2d, 2), (F.max_pool3d, 3)):
     _register_max_pool(_target, _dimensions)

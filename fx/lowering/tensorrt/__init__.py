@@ -27,14 +27,14 @@ from fx.lowering.backend import Backend, register_backend
 from fx.lowering.converters import Converters, build_region
 from fx.lowering.known_program import Operation
 from fx.lowering.support import has_own_memory
-from fx.lowering.tensorrt import activations, arrangement, attention, indexing, quantization
+from fx.lowering.tensorrt import activations, arrangement, attention, indexing, quantization, selection, statistics
 from fx.lowering.tensorrt import elementwise as arithmetic
 from fx.lowering.tensorrt import layer_converters as layers
 from fx.lowering.tensorrt.build import build_engine
 from fx.lowering.tensorrt.cache import EngineCache
 from fx.lowering.tensorrt.emulation import EmulatedEngine
 from fx.lowering.tensorrt.engine import TensorRTEngine
-from fx.lowering.tensorrt.library import capability_of, find_library, library_name
+from fx.lowering.tensorrt.library import capability_of, find_library, library_name, why_no_library
 from fx.lowering.tensorrt.module import TensorRTModule
 from fx.lowering.tensorrt.network import TensorRTNetwork
 from fx.lowering.tensorrt.predicates import STORED, converters
@@ -59,6 +59,8 @@ __all__ = [
     "indexing",
     "layers",
     "quantization",
+    "selection",
+    "statistics",
 ]  # fmt: skip
 
 _PRECISIONS = {None: None, "float16": torch.float16, "bfloat16": torch.bfloat16}
@@ -121,7 +123,7 @@ class TensorRT(Backend):
     def why_unavailable(self) -> str | None:
         """Return why no engine can be built: no package, neither a GPU nor a target, or an unsupported GPU."""
         if find_library() is None:
-            return "neither the package tensorrt nor tensorrt_rtx can be imported: pip install tensorrt_rtx"
+            return f"{why_no_library()}: pip install tensorrt_rtx"
         if self.targets or self.emulate:
             return None
         if not torch.cuda.is_available():

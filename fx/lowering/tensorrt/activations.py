@@ -7,7 +7,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from fx.lowering.support import all_of, has_values
+from fx.lowering.support import all_of, has_constant, has_values
 from fx.lowering.tensorrt.network import TensorRTNetwork
 from fx.lowering.tensorrt.predicates import is_one_of, register, setting, takes_floats
 
@@ -110,6 +110,20 @@ def _register_unary(target: Any, kind: str) -> None:
     register(target, lambda network, input: apply(network, input, kind), takes_floats(name))
 
 
+def prelu(network: TensorRTNetwork, input: Any, weight: Any) -> Any:
+    """Multiply negative elements by a slope for each channel."""
+    rank, dtype = network.rank(input), network.dtype(input)
+    across = [-1 if place == min(1, rank - 1) else 1 for place in range(rank)]
+    slopes = network.tensor(weight.reshape(across), dtype)
+    return network.add("parametric_relu", network.tensor(input), slopes)
+
+
+def trunc(network: TensorRTNetwork, input: Any) -> Any:
+    """Round toward zero."""
+    whole = apply(network, apply(network, input, "ABS"), "FLOOR")
+    return combine(network, "PROD", apply(network, input, "SIGN"), whole)
+
+
 _register_activation(F.relu, "RELU")
 _register_activation(F.hardtanh, "CLIP", alpha="min_val", beta="max_val")
 _register_activation(F.leaky_relu, "LEAKY_RELU", alpha="negative_slope")
@@ -133,7 +147,8 @@ for _target, _kind in (
     (torch.exp, "EXP"), (torch.log, "LOG"), (torch.sqrt, "SQRT"), (torch.reciprocal, "RECIP"), (torch.sin, "SIN"),
     (torch.cos, "COS"), (torch.tan, "TAN"), (torch.sinh, "SINH"), (torch.cosh, "COSH"), (torch.asin, "ASIN"),
     (torch.acos, "ACOS"), (torch.atan, "ATAN"), (torch.asinh, "ASINH"), (torch.acosh, "ACOSH"),
-    (torch.atanh, "ATANH"), (torch.ceil, "CEIL"), (torch.floor, "FLOOR"), (torch.erf, "ERF"), (torch.sign, "SIGN"),
+    (torch.atanh, "ATANH"),
+    (torch.round, "ROUND"), (torch.ceil, "CEIL"), (torch.floor, "FLOOR"), (torch.erf, "ERF"), (torch.sign, "SIGN"),
 ):  # fmt: skip
     _register_unary(_target, _kind)
 register(
@@ -142,3 +157,5 @@ register(
     takes_floats("input"),
 )
 register(torch.square, lambda network, input: combine(network, "PROD", input, input), takes_floats("input"))
+register(torch.prelu, prelu, takes_floats("input"), has_constant("weight"))
+register(torch.trunc, trunc, takes_floats("input"))

@@ -139,6 +139,20 @@ def attribute(network: TensorRTNetwork, value: Any, name: str) -> Any:
     return size(network, value) if name == "shape" else network.rank(value)
 
 
+def movedim(network: TensorRTNetwork, input: Any, source: int, destination: int) -> Any:
+    """Move a dimension to another place."""
+    rank = network.rank(input)
+    order = list(range(rank))
+    order.insert(destination % rank, order.pop(source % rank))
+    return permute(network, input, order)
+
+
+def _is_of_sizes(operation: Operation) -> str | None:
+    """Accept the length of a shape."""
+    (value,) = operation.node.args
+    return None if isinstance(value, Node) and value.meta.get("type") is torch.Size else "it is not of a shape"
+
+
 def _is_known_attribute(operation: Operation) -> str | None:
     value, name = operation.node.args
     assert isinstance(value, Node)
@@ -192,4 +206,6 @@ _register(F.pixel_shuffle, pixel_shuffle, where(_has_channels, "its input is not
 _register(Tensor.to, to, _converts)
 register(Tensor.size, size, is_one_of(dim=(int, type(None))), counts=False, stored=True)
 register(Tensor.dim, lambda network, value: network.rank(value), counts=False, stored=True)
+_register(torch.movedim, movedim, is_one_of(source=int, destination=int))
+register(len, lambda network, sizes: len(sizes), _is_of_sizes, counts=False, stored=True)
 register(getattr, attribute, _is_known_attribute, counts=False, stored=True)

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import operator
+import string
 from typing import Any
 
 import torch
 
 from fx.lowering.known_program import Operation
-from fx.lowering.support import Predicate, shape_of, where
+from fx.lowering.support import Predicate, any_of, shape_of, where
 from fx.lowering.tensorrt.activations import apply, combine
 from fx.lowering.tensorrt.network import Number, Size, TensorRTNetwork
 from fx.lowering.tensorrt.predicates import FLOATS, is_one_of, register, setting, takes_floats
+from fx.lowering.tensorrt.ranges import sizes_of
 from fx.node import Node
+from fx.passes.tensor_metadata import TensorMetadata
 
 _ON_SIZES: dict[Any, str] = {
     operator.add: "SUM", operator.sub: "SUB", operator.mul: "PROD", operator.floordiv: "FLOOR_DIV",
@@ -26,13 +29,24 @@ def compute(network: TensorRTNetwork, function: Any, left: Number, right: Number
     return function(left, right)
 
 
+def register_on_numbers(function: Any, build: Any, *predicates: Predicate) -> None:
+    """Register a function of two operands, which is computed at once if both are numbers."""
+
+    def build_or_compute(network: TensorRTNetwork, left: Any, right: Any) -> Any:
+        if all(isinstance(operand, (bool, int, float)) for operand in (left, right)):
+            return function(left, right)
+        return build(network, left, right)
+
+    register(function, build_or_compute, *predicates)
+
+
 def _register_binary(function: Any, kind: str, *predicates: Predicate) -> None:
     def build(network: TensorRTNetwork, left: Any, right: Any) -> Any:
         if function in _ON_SIZES and all(isinstance(operand, (int, Size)) for operand in (left, right)):
             return compute(network, function, left, right)
         return combine(network, kind, left, right)
 
-    register(function, build, _takes_numbers, *predicates)
+    register_on_numbers(function, build, _takes_numbers, *predicates)
 
 
 def _takes_numbers(operation: Operation) -> str | None:
@@ -41,11 +55,24 @@ def _takes_numbers(operation: Operation) -> str | None:
     operands = [value for value in operation.arguments.values() if not isinstance(value, bool)]
     if not all(isinstance(value, (Node, int, float)) for value in operands):
         return "an operand is neither a tensor nor a number"
-    if operation.metadata() is None and (node.target not in _ON_SIZES or node.meta.get("type") is not int):
-        return "engines do not compute this with sizes"
+    is_size = node.target in _ON_SIZES and node.meta.get("type") is int
+    if operation.metadata() is None and not is_size and _varies(node):
+        return "engines do not compute this with sizes that vary"
     if node.target in _ON_SIZES and operation.subject.dtype(node) is torch.bool:
         return "engines do not add truth values"
     return None
+
+
+def _varies(node: Node) -> bool:
+    """Return whether a number may differ from run to run, as sizes that vary do."""
+    for used in node.all_input_nodes:
+        if isinstance(used.meta.get("tensor_meta"), TensorMetadata):
+            least, _, most = sizes_of(used)
+            if least != most:
+                return True
+        elif used.op == "placeholder" or _varies(used):
+            return True
+    return False
 
 
 def divide(network: TensorRTNetwork, left: Any, right: Any) -> Any:
@@ -60,7 +87,7 @@ def _register_comparison(function: Any, kind: str, negated: bool) -> None:
         result = combine(network, kind, left, right)
         return apply(network, result, "NOT") if negated else result
 
-    register(function, build, _takes_numbers, _compares_numbers)
+    register_on_numbers(function, build, _takes_numbers, _compares_numbers)
 
 
 def _compares_numbers(operation: Operation) -> str | None:
@@ -89,6 +116,49 @@ def power(network: TensorRTNetwork, left: Any, right: Any) -> Any:
         square = combine(network, "PROD", left, left)
         return square if right == 2 else combine(network, "PROD", square, left)
     return combine(network, "POW", left, right)
+
+
+def remainder(network: TensorRTNetwork, left: Any, right: Any) -> Any:
+    """Add the remainder of a division of integers, which has the sign of the divisor."""
+    whole = combine(network, "FLOOR_DIV", left, right)
+    return combine(network, "SUB", left, combine(network, "PROD", whole, right))
+
+
+def _takes_whole_numbers(operation: Operation) -> str | None:
+    """Accept numbers and tensors of integers; a quotient of floating-point numbers may be rounded past an integer."""
+    recorded = operation.metadata()
+    return "it rounds" if recorded is not None and recorded.dtype.is_floating_point else None
+
+
+def add_product(network: TensorRTNetwork, input: Any, factors: tuple[Any, Any], beta: float, alpha: float) -> Any:
+    """Add ``beta * input`` and ``alpha`` times the product of two matrices."""
+    product = matmul(network, *factors)
+    product = product if alpha == 1 else combine(network, "PROD", product, alpha)
+    if beta == 0:
+        return product
+    return combine(network, "SUM", input if beta == 1 else combine(network, "PROD", input, beta), product)
+
+
+def einsum(network: TensorRTNetwork, equation: str, *operands: Any) -> Any:
+    """Add a sum over indices."""
+    labels = equation.replace(" ", "")
+    letters = sorted({letter for letter in labels if letter.isalpha()})
+    if "->" not in labels:
+        labels += "->" + "".join(letter for letter in letters if labels.count(letter) == 1)
+    names = dict(zip(letters, string.ascii_lowercase, strict=False))
+    tensors = network.common(operands) if len({network.rank(part) for part in operands}) == 1 else [
+        network.tensor(part) for part in operands]  # fmt: skip
+    return network.add("einsum", tensors, "".join(names.get(letter, letter) for letter in labels))
+
+
+def _is_plain_sum(operation: Operation) -> str | None:
+    equation, *operands = operation.node.args
+    if not isinstance(equation, str) or "." in equation:
+        return "its equation leaves out indices"
+    terms = equation.replace(" ", "").partition("->")[0].split(",")
+    if any(len(set(term)) != len(term) for term in terms) or len({*"".join(terms)}) > len(string.ascii_lowercase):
+        return "an index occurs twice in an operand"
+    return takes_floats(*range(1, len(operands) + 1))(operation)
 
 
 def matmul(network: TensorRTNetwork, input: Any, mat2: Any) -> Any:
@@ -150,19 +220,20 @@ def _reduces(operation: Operation) -> str | None:
 for _function, _kind in ((operator.add, "SUM"), (operator.sub, "SUB"), (operator.mul, "PROD")):
     _register_binary(_function, _kind)
 _register_binary(operator.floordiv, "FLOOR_DIV", where(lambda operation: operation.metadata() is None, "it rounds"))
-_is_tensor = where(lambda operation: operation.metadata() is not None, "engines do not compute this with sizes")
-register(operator.truediv, divide, _is_tensor, _takes_numbers)
-register(operator.pow, power, _is_tensor, _takes_numbers, takes_floats(0))
+_takes_floats_or_numbers = any_of(
+    where(lambda operation: operation.metadata() is None, "it is a tensor"), takes_floats(0)
+)
+register_on_numbers(operator.truediv, divide, _takes_numbers)
+register_on_numbers(operator.pow, power, _takes_numbers, _takes_floats_or_numbers)
+register_on_numbers(operator.mod, remainder, _takes_numbers, _takes_whole_numbers)
 for _function, _kind, _negated in (
     (operator.eq, "EQUAL", False), (operator.ne, "EQUAL", True), (operator.lt, "LESS", False),
     (operator.gt, "GREATER", False),
 ):  # fmt: skip
     _register_comparison(_function, _kind, _negated)
-register(operator.le, at_most, _is_tensor, _takes_numbers, _compares_numbers)
-register(
-    operator.ge,
-    lambda network, left, right: at_most(network, right, left),
-    *(_is_tensor, _takes_numbers, _compares_numbers),
+register_on_numbers(operator.le, at_most, _takes_numbers, _compares_numbers)
+register_on_numbers(
+    operator.ge, lambda network, left, right: at_most(network, right, left), _takes_numbers, _compares_numbers
 )
 for _function, _kind in ((operator.and_, "AND"), (operator.or_, "OR"), (operator.xor, "XOR")):
     register(
@@ -180,6 +251,20 @@ for _function, _kind in ((torch.maximum, "MAX"), (torch.minimum, "MIN")):
         takes_floats("input", "other"),
     )
 register(operator.matmul, matmul, _takes_matrices)
+_factors = is_one_of(beta=(int, float), alpha=(int, float))
+register(
+    torch.addmm,
+    lambda network, input, mat1, mat2, beta, alpha: add_product(network, input, (mat1, mat2), beta, alpha),
+    takes_floats("input", "mat1", "mat2"),
+    _factors,
+)
+register(
+    torch.baddbmm,
+    lambda network, input, batch1, batch2, beta, alpha: add_product(network, input, (batch1, batch2), beta, alpha),
+    takes_floats("input", "batch1", "batch2"),
+    _factors,
+)
+register(torch.einsum, einsum, _is_plain_sum)
 register(torch.bmm, matmul, _takes_matrices)
 register(torch.where, select)
 register(torch.masked_fill, masked_fill, is_one_of(value=(int, float)))

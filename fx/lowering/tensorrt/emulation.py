@@ -355,13 +355,9 @@ def _resize(layer: EngineLayer, image: Tensor, sizes: Tensor | None = None) -> T
     settings = layer.settings
     spatial = image.shape[2:]
     mode = _choose("resize_mode", {"NEAREST": "nearest", "LINEAR": "linear", "CUBIC": "bicubic"}, layer)
-    if sizes is not None:
-        target = sizes.tolist()[2:]
-    else:
-        factors = settings["scales"]
-        target = [int(size * factor) for size, factor in zip(image.shape, factors, strict=True)][2:]
+    target = list(settings["shape"] if sizes is None else sizes.tolist())[2:]
     if mode == "nearest":
-        kinds = {("ASYMMETRIC", "FLOOR"): "nearest", ("HALF_PIXEL", "HALF_DOWN"): "nearest-exact"}
+        kinds = {("ASYMMETRIC", "FLOOR"): "nearest", ("HALF_PIXEL", "HALF_UP"): "nearest-exact"}
         key = settings["coordinate_transformation"], settings["nearest_rounding"]
         _require(key in kinds, layer, f"it rounds coordinates by {key}")
         return F.interpolate(image, target, mode=kinds[key])

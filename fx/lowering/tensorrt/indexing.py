@@ -17,7 +17,9 @@ from fx.lowering.tensorrt.elementwise import compute
 from fx.lowering.tensorrt.network import Number, Size, TensorRTNetwork
 from fx.lowering.tensorrt.predicates import is_one_of, register, setting, takes_floats
 from fx.lowering.tensorrt.ranges import sizes_of
+from fx.lowering.tensorrt.selection import pick, picks
 from fx.node import Node
+from fx.passes.tensor_metadata import TensorMetadata
 
 _KEEP = -1
 """The size in a program that means that a dimension keeps its size."""
@@ -63,7 +65,10 @@ def getitem(network: TensorRTNetwork, value: Any, index: Any) -> Any:
     """Index a tensor, or pick one of several values."""
     if isinstance(value, (tuple, list)):
         return value[index]
-    return _pick(network, network.tensor(value), _places(index, network.rank(value)))
+    places = _places(index, network.rank(value))
+    if any(isinstance(place, Tensor) for place in places):
+        return pick(network, value, tuple(places))
+    return _pick(network, network.tensor(value), places)
 
 
 def _places(index: Any, rank: int) -> list[Any]:
@@ -125,6 +130,13 @@ def _indexes(operation: Operation) -> str | None:
     if shape is None:
         return None if isinstance(index, (int, slice)) else f"its index is {index!r}"
     assert isinstance(value, Node)
+    entries = _places(index, len(shape))
+    if any(
+        (isinstance(entry, Node) and isinstance(entry.meta.get("tensor_meta"), TensorMetadata))
+        or _is_constant(operation, entry)
+        for entry in entries
+    ):
+        return picks(operation, value, entries)
     varies = [False] * len(shape)
     if value.op != "get_attr":
         least, _, most = sizes_of(value)
@@ -135,6 +147,10 @@ def _indexes(operation: Operation) -> str | None:
         if why is not None:
             return why
     return None
+
+
+def _is_constant(operation: Operation, entry: Any) -> bool:
+    return isinstance(entry, Node) and operation.subject.constant(entry) is not None
 
 
 def _why_not_indexable(place: Any, varies: bool) -> str | None:
@@ -192,6 +208,53 @@ def repeat_interleave(
     return cat(network, [part for part in split(network, input, 1, dim) for _ in range(repeats)], dim)
 
 
+def repeat(network: TensorRTNetwork, input: Any, repeats: Sequence[int]) -> Any:
+    """Repeat a value along its dimensions, to which new ones are added in front."""
+    result = network.tensor(input, rank=len(repeats))
+    for place, count in enumerate(repeats):
+        if count > 1:
+            result = cat(network, [result] * count, place)
+    return result
+
+
+def roll(network: TensorRTNetwork, input: Any, shifts: Sequence[int], dims: Sequence[int]) -> Any:
+    """Move the last slices along dimensions to the front."""
+    result = network.tensor(input)
+    for shift, dim in zip(shifts, dims, strict=True):
+        size = _fixed_size(network, result, dim)
+        if shift % size:
+            parts = split(network, result, (size - shift % size, shift % size), dim)
+            result = cat(network, parts[::-1], dim)
+    return result
+
+
+def flip(network: TensorRTNetwork, input: Any, dims: Sequence[int]) -> Any:
+    """Reverse the order along dimensions."""
+    tensor = network.tensor(input)
+    sizes = network.sizes(tensor)
+    reversed_ones = {dim % len(sizes) for dim in dims}
+    starts = [_fixed_size(network, tensor, place) - 1 if place in reversed_ones else 0 for place in range(len(sizes))]
+    return _slice(network, tensor, starts, sizes, [-1 if place in reversed_ones else 1 for place in range(len(sizes))])
+
+
+def triangle(network: TensorRTNetwork, input: Any, diagonal: int, cut: Any) -> Any:
+    """Keep one side of a diagonal of matrices."""
+    rows, columns = (_fixed_size(network, input, dim) for dim in (-2, -1))
+    mask = network.tensor(cut(torch.ones(rows, columns), diagonal).bool(), rank=network.rank(input))
+    return network.add(
+        "select", mask, network.tensor(input), network.tensor(0.0, network.dtype(input), network.rank(input))
+    )
+
+
+def _moves_fixed(operation: Operation) -> str | None:
+    """Accept an operation along dimensions of fixed size."""
+    least, _, most = sizes_of(operation.node.all_input_nodes[0])
+    dims = operation.arguments.get("dims", (-2, -1))
+    if not isinstance(dims, tuple) or not dims or not all(isinstance(dim, int) for dim in dims) or not least:
+        return f"its dims is {dims!r}"
+    return "the size of a dimension that it changes varies" if any(least[dim] != most[dim] for dim in dims) else None
+
+
 def _divides_fixed(operation: Operation) -> str | None:
     value, dim = operation.node.all_input_nodes[0], operation.arguments.get("dim")
     if not isinstance(dim, int):
@@ -222,3 +285,15 @@ register(torch.unbind, unbind, _divides_fixed, counts=False)
 register(torch.repeat_interleave, repeat_interleave, _divides_fixed, is_one_of(repeats=int), counts=False)
 register(Tensor.expand, expand, _expands, counts=False)
 register(F.pad, pad, takes_floats("input"), _pads, counts=False)
+register(Tensor.repeat, repeat, is_one_of(repeats=tuple), counts=False)
+register(torch.roll, roll, _moves_fixed, is_one_of(shifts=tuple), counts=False)
+register(torch.flip, flip, _moves_fixed, counts=False)
+for _target in (torch.tril, torch.triu):
+    register(
+        _target,
+        lambda network, input, diagonal, cut=_target: triangle(network, input, diagonal, cut),
+        takes_floats("input"),
+        is_one_of(diagonal=int),
+        _moves_fixed,
+        counts=False,
+    )

@@ -237,19 +237,83 @@ def _divides(operation: Operation) -> str | None:
     return None if divides else "its windows are of different sizes"
 
 
-def _register_adaptive(target: Any, dimensions: int) -> None:
-    def build(network: TensorRTNetwork, input: Any, output_size: Sizes) -> Any:
+def _register_adaptive(target: Any, dimensions: int, kind: str) -> None:
+    def build(network: TensorRTNetwork, input: Any, output_size: Sizes, return_indices: bool = False) -> Any:
         if all(size == 1 for size in output_size):
             axes = sum(1 << (2 + number) for number in range(dimensions))
-            return network.add("reduce", network.tensor(input), setting("ReduceOperation", "AVG"), axes, True)
+            operation = setting("ReduceOperation", "AVG" if kind == "AVERAGE" else "MAX")
+            return network.add("reduce", network.tensor(input), operation, axes, True)
         sizes = network.sizes(input)[2:]
         window = tuple(size // count for size, count in zip(sizes, output_size, strict=True))  # type: ignore[operator]
 
-        return _pool(network, input, "AVERAGE", window, window, (0,) * dimensions)
+        return _pool(network, input, kind, window, window, (0,) * dimensions)
 
-    register(
-        target, build, takes_floats("input"), has_rank("input", dimensions + 2), is_one_of(output_size=tuple), _divides
-    )
+    no_indices = where(lambda operation: not operation.arguments.get("return_indices"), "it returns indices")
+    sizes = has_rank("input", dimensions + 2), is_one_of(output_size=tuple), _divides
+    register(target, build, takes_floats("input"), no_indices, *sizes)
+
+
+_MODES = {"nearest": "NEAREST", "linear": "LINEAR", "bilinear": "LINEAR", "trilinear": "LINEAR", "bicubic": "CUBIC"}
+_PADDINGS = {"zeros": "FILL", "border": "CLAMP", "reflection": "REFLECT"}
+
+
+def interpolate(
+    network: TensorRTNetwork, input: Any, size: Any, scale_factor: Any, mode: str, align_corners: bool | None,
+    **options: Any,
+) -> Any:  # fmt: skip
+    """Resize images to other sizes."""
+    target = _sizes_after(network.shape(network.tensor(input)), size, scale_factor)
+    coordinates = "ASYMMETRIC" if mode == "nearest" else "ALIGN_CORNERS" if align_corners else "HALF_PIXEL"
+    settings: dict[str, Any] = {
+        "resize_mode": setting("InterpolationMode", _MODES[mode]),
+        "coordinate_transformation": setting("ResizeCoordinateTransformation", coordinates),
+    }
+    if mode == "nearest":
+        settings["nearest_rounding"] = setting("ResizeRoundMode", "FLOOR")
+    if mode == "bicubic":
+        settings["cubic_coeff"] = -0.75
+    sizes = network.sizes(input)
+    if all(isinstance(length, int) for length in sizes):
+        return network.add("resize", network.tensor(input), shape=(*sizes[:2], *target), **settings)
+    inputs = {1: network.cast(network.vector([*sizes[:2], *target]), torch.int32)}
+    return network.add("resize", network.tensor(input), inputs=inputs, **settings)
+
+
+def _sizes_after(shape: Sizes, size: Any, scale_factor: Any) -> Sizes:
+    lengths = shape[2:]
+    if size is not None:
+        return (size,) * len(lengths) if isinstance(size, int) else tuple(size)
+    factors = (scale_factor,) * len(lengths) if isinstance(scale_factor, (int, float)) else scale_factor
+    return tuple(int(length * factor) for length, factor in zip(lengths, factors, strict=True))
+
+
+def _resizes(operation: Operation) -> str | None:
+    """Accept interpolation of fixed sizes, where the sizes alone decide the positions of the elements."""
+    arguments = operation.arguments
+    value, size, scale = arguments["input"], arguments["size"], arguments["scale_factor"]
+    assert isinstance(value, Node)
+    least, typical, most = sizes_of(value)
+    if least[2:] != most[2:]:
+        return "it resizes a size that varies"
+    parts = size if isinstance(size, tuple) else (size,)
+    if not all(isinstance(part, (int, float)) for part in (parts if size is not None else ())):
+        return f"its size is {size!r}"
+    factors = scale if isinstance(scale, tuple) else (scale,) * len(typical[2:])
+    if size is None and any(
+        length * factor != int(length * factor) for length, factor in zip(typical[2:], factors, strict=True)
+    ):  # type: ignore[operator]
+        return "its factor does not give whole sizes"
+    return has_values(antialias=False)(operation)
+
+
+def grid_sample(
+    network: TensorRTNetwork, input: Any, grid: Any, mode: str, padding_mode: str, align_corners: bool | None
+) -> Any:
+    """Sample images at given places."""
+    return network.add(
+        "grid_sample", *network.common([input, grid]), interpolation_mode=setting("InterpolationMode", _MODES[mode]),
+        sample_mode=setting("SampleMode", _PADDINGS[padding_mode]), align_corners=bool(align_corners),
+    )  # fmt: skip
 
 
 _bias: Predicate = has_constant("bias", optional=True)
@@ -287,4 +351,10 @@ for _target, _dimensions in ((F.max_pool1d, 1), (F.max_pool2d, 2), (F.max_pool3d
 for _target, _dimensions in ((F.avg_pool1d, 1), (F.avg_pool2d, 2), (F.avg_pool3d, 3)):
     _register_avg_pool(_target, _dimensions)
 for _target, _dimensions in ((F.adaptive_avg_pool1d, 1), (F.adaptive_avg_pool2d, 2), (F.adaptive_avg_pool3d, 3)):
-    _register_adaptive(_target, _dimensions)
+    _register_adaptive(_target, _dimensions, "AVERAGE")
+for _target, _dimensions in ((F.adaptive_max_pool1d, 1), (F.adaptive_max_pool2d, 2), (F.adaptive_max_pool3d, 3)):
+    _register_adaptive(_target, _dimensions, "MAX")
+_is_resized = where(lambda operation: operation.arguments["mode"] in _MODES, "TensorRT has no such mode")
+register(F.interpolate, interpolate, takes_floats("input"), has_rank("input", 3, 4, 5), _is_resized, _resizes)
+_samples = has_values(mode=("nearest", "bilinear", "bicubic"), padding_mode=tuple(_PADDINGS))
+register(F.grid_sample, grid_sample, takes_floats("input", "grid"), has_rank("input", 4), _samples)

@@ -43,7 +43,7 @@ _LAYERS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "REDUCE": ("Reduce", ("op", "axes", "keep_dims")),
     "RESIZE": ("Resize", (
         "resize_mode", "coordinate_transformation", "nearest_rounding", "selector_for_single_pixel", "cubic_coeff",
-        "scales", "exclude_outside")),
+        "scales", "shape", "exclude_outside")),
     "SCATTER": ("Scatter", ("axis", "mode")),
     "SELECT": ("Select", ()),
     "SHAPE": ("Shape", ()),

@@ -24,15 +24,40 @@ _DTYPES = {
 _NO_DRIVER = "CUDA driver version is insufficient"
 
 
+_OLDEST = 10
+"""The oldest major version: networks are strongly typed, as they are from TensorRT 10 on."""
+
+
 @functools.cache
 def find_library() -> Any | None:
-    """Return the package, or ``None`` if there is none; it is imported on first use."""
-    for name in _PACKAGES:
-        try:
-            return importlib.import_module(name)
-        except (ImportError, OSError):  # missing, or without the libraries that it loads
-            continue
-    return None
+    """Return the package, or ``None`` if there is none; it is imported on first use.
+
+    Without a GPU, a package that builds ahead of time is preferred to one that builds for the GPU in the machine alone.
+    """
+    packages = [package for package in map(_imported, _PACKAGES) if package is not None and _is_recent(package)]
+    if not torch.cuda.is_available():
+        packages.sort(key=lambda package: not hasattr(package, "ComputeCapability"))
+    return packages[0] if packages else None
+
+
+def _imported(name: str) -> Any | None:
+    try:
+        return importlib.import_module(name)
+    except (ImportError, OSError):  # missing, or without the libraries that it loads
+        return None
+
+
+def _is_recent(package: Any) -> bool:
+    # TensorRT for RTX has versions of its own, which begin with 1
+    return hasattr(package, "ComputeCapability") or int(str(package.__version__).partition(".")[0]) >= _OLDEST
+
+
+def why_no_library() -> str:
+    """Return why there is no package to work with, for messages."""
+    old = [package for package in map(_imported, _PACKAGES) if package is not None and not _is_recent(package)]
+    if old:
+        return f"{old[0].__name__} {old[0].__version__} is too old, TensorRT {_OLDEST} is needed"
+    return "neither the package tensorrt nor tensorrt_rtx can be imported"
 
 
 def library() -> Any:
@@ -45,7 +70,7 @@ def library() -> Any:
     if package is None:
         raise LoweringError(
             "there is no TensorRT on this machine",
-            why="neither the package tensorrt nor tensorrt_rtx can be imported",
+            why=why_no_library(),
             remedy="pip install tensorrt_rtx",
         )
     return package

@@ -167,7 +167,7 @@ CASES: dict[str, Case] = {
         ((2, 5, 8), (2, 7, 8)),
     ),
     "attention_mask": (
-        lambda x, y: F.softmax(x @ x.transpose(-1, -2) + attention_mask(x, y[0] > 1, x[:, 0, :, 0] > 1), -1),
+        lambda x, y: x @ x.transpose(-1, -2) + attention_mask(x, attn_mask=y[0] > 1, key_padding_mask=y[:, 0] > 1),
         ((2, 4, 5, 8), (2, 5, 5)),
     ),
     "add_attention_mask": (
@@ -200,6 +200,55 @@ CASES: dict[str, Case] = {
     "chunk": (lambda x: operator.mul(*halves((x * 2).chunk(3, 2))), ((2, 2, 9),)),
     "unbind": (lambda x: operator.mul(*halves((x * 2).unbind(1))), ((2, 2, 3),)),
     "repeat_interleave": (lambda x: (x * 2).repeat_interleave(3, 1) + torch.repeat_interleave(x, 3, dim=-1), (V,)),
+    "repeat": (lambda x: (x * 2).repeat(1, 2, 3), (M,)),
+    "repeat to more dimensions": (lambda x: (x * 2).repeat(2, 1, 2), (V,)),
+    "roll": (lambda x: (x * 2).roll((-2, 9), (1, -1)), (IMAGE,)),
+    "flip": (lambda x: (x * 2).flip(-1, 1), (IMAGE,)),
+    "tril": (lambda x: (x * 2).tril(1) + x.triu(), (M,)),
+    "movedim": (lambda x: (x * 2).movedim(1, -1), (IMAGE,)),
+    "getitem of several indices": (lambda x: (x * 2)[:, torch.tensor([0, 2, -1]), torch.tensor([1, 0, 3])], (M,)),
+    "getitem of one index": (lambda x: (x * 2)[:, torch.tensor([[0, 2], [1, 1]])], (M,)),
+    "gather": (lambda x: torch.gather(x, 1, (x > 0).to(torch.int64)), (M,)),
+    "index_select": (lambda x, y: (x * 2).index_select(1, (y > 0).to(torch.int64)), (M, (2,))),
+    "scatter": (lambda x: x.scatter(1, (x > 0).to(torch.int64)[:, :1], x[:, 1:2] * 2), (M,)),
+    "topk": (lambda x: x.topk(3, -1)[0] + (-x).topk(3, largest=False)[1], (M,)),
+    "topk of a vector": (lambda x: (x * 2).topk(3)[0], ((8,),)),
+    "argmax": (lambda x: x.argmax(1) + x.argmin(-2), (M,)),
+    "max over a dimension": (lambda x: x.max(-1, keepdim=True)[0] + x.min(-1, keepdim=True)[1], (M,)),
+    "cumsum": (lambda x: x.cumsum(1) + (x > 0).cumsum(-1), (M,)),
+    "embedding_bag": (lambda x: F.embedding_bag((x > 0).to(torch.int64), weight(3, 5), mode="sum"), (V,)),
+    "embedding_bag with weights": (
+        lambda x: F.embedding_bag((x > 0).to(torch.int64), weight(3, 5), mode="sum", per_sample_weights=x), (V,)
+    ),
+    "var": (lambda x: x.var(1) + x.std((1,), correction=0), (M,)),
+    "var of all but the batch": (lambda x: torch.var(x, (1, 2, 3), keepdim=True), (IMAGE,)),
+    "vector_norm": (lambda x: torch.linalg.vector_norm(x, dim=1) + torch.linalg.vector_norm(x, 1, dim=1), (M,)),
+    "norm": (lambda x: torch.norm(x * 2, dim=(1, 2), keepdim=True) + (x * 2).norm(2, 2, keepdim=True), (M,)),
+    "normalize": (lambda x: F.normalize(x * 3) + F.normalize(x, 1, -1), (M,)),
+    "rms_norm": (lambda x: F.rms_norm(x, (8,), weight(8), 1e-6) + F.rms_norm(x, (3, 8)), (M,)),
+    "group_norm": (lambda x: F.group_norm(x, 2, weight(4), weight(4)), (IMAGE,)),
+    "instance by group_norm": (lambda x: F.group_norm(x, 4), (C,)),
+    "addmm": (lambda x: torch.addmm(weight(5), x, weight(8, 5), beta=0.5, alpha=2), (V,)),
+    "baddbmm": (lambda x, y: torch.baddbmm(weight(3, 5), x, y), (M, (2, 8, 5))),
+    "einsum": (lambda x, y: torch.einsum("b I j, bjk -> bkI", x, y) * 2, (M, (2, 8, 5))),
+    "einsum without a result": (lambda x, y: torch.einsum("bij,kj", x, y) * 2, (M, (5, 8))),
+    "prelu": (lambda x: F.prelu(x, positive(4)), (IMAGE,)),
+    "round": (lambda x: torch.round(x * 3) + torch.trunc(x * 3), (V,)),
+    "mod of integers": (lambda x: (x * 9).to(torch.int64) % 4, (V,)),
+    "arithmetic of sizes": (lambda x: x * (x.size(1) ** -0.5) + (len(x.shape) % 2) / 3 + (x.size(1) >= 4), (V,)),
+    "interpolate": (lambda x: F.interpolate(x, scale_factor=2) + F.interpolate(x, (12, 16), mode="bilinear"), (IMAGE,)),
+    "interpolate between corners": (lambda x: F.interpolate(x, (9, 5), mode="bilinear", align_corners=True), (IMAGE,)),
+    "interpolate by cubes": (lambda x: F.interpolate(x, (9, 5), mode="bicubic"), (IMAGE,)),
+    "interpolate signals": (lambda x: F.interpolate(x, 18, mode="linear") + F.interpolate(x, 18), (C,)),
+    "grid_sample": (lambda x, y: F.grid_sample(x, y, align_corners=False), (IMAGE, (2, 3, 5, 2))),
+    "grid_sample at corners": (
+        lambda x, y: F.grid_sample(x, y, "nearest", "border", True), (IMAGE, (2, 3, 4, 2)),
+    ),
+    "adaptive_max_pool": (
+        lambda x: F.adaptive_max_pool2d(x, 1) + F.adaptive_max_pool2d(x, (3, 2))[..., :1, :1], (IMAGE,)
+    ),
+    "adaptive_max_pool1d": (lambda x: F.adaptive_max_pool1d(x, 3), (C,)),
+    "adaptive_max_pool3d": (lambda x: F.adaptive_max_pool3d(x, 1), (S,)),
     "ndim": (lambda x: (x * 2) + x.ndim + x.dim(), (V,)),
     "quantize": (
         lambda x: dequantize(input=quantize(input=x, scale=0.05, zero_point=128), scale=0.05, zero_point=128).relu(),
@@ -238,7 +287,14 @@ def test_a_network_equals_the_program(name: str) -> None:
     torch.testing.assert_close(lowered(*inputs), program(*inputs), rtol=1e-4, atol=1e-5)
 
 
-NO_BATCH = {"expand to more dimensions", "getitem of a row", "conv2d with a computed weight", "squeeze all"}
+NO_BATCH = {
+    "topk of a vector",
+    "arithmetic of sizes",
+    "expand to more dimensions",
+    "getitem of a row",
+    "conv2d with a computed weight",
+    "squeeze all",
+}
 VARYING = [
     name
     for name, (_, shapes) in CASES.items()

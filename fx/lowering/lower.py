@@ -242,8 +242,8 @@ class Lower:
     def may_change(self) -> tuple[str, ...]:
         """The properties that may change: gradients, since weights become constants, and what the backend says."""
         backend = self._chosen()
-        kept = {"non-finite": backend.keeps_non_finite, "sizes": backend.takes_other_sizes}
-        return ("gradients", *(name for name, is_kept in kept.items() if not is_kept))
+        holds = {"non-finite": backend.keeps_non_finite, "sizes": backend.takes_other_sizes}
+        return ("gradients", *(name for name in holds if not holds[name]))
 
     def why_unavailable(self) -> str | None:
         """Return why the backend cannot build on this machine, such as a missing package; ``None`` if it can.

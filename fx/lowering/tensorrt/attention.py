@@ -88,8 +88,8 @@ def _as_summand(network: TensorRTNetwork, mask: Any, dtype: torch.dtype) -> Any:
     if network.dtype(mask) is not torch.bool:
         return mask
     rank = network.rank(mask)
-    kept, left_out = (network.tensor(number, dtype, rank) for number in (0.0, -math.inf))
-    return network.add("select", network.tensor(mask), kept, left_out)
+    zero, infinity = (network.tensor(number, dtype, rank) for number in (0.0, -math.inf))
+    return network.add("select", network.tensor(mask), zero, infinity)
 
 
 def mask_of(network: TensorRTNetwork, query: Any, attn_mask: Any, key_padding_mask: Any) -> Any:

@@ -133,6 +133,7 @@ def pick(network: TensorRTNetwork, input: Any, places: tuple[Any, ...]) -> Any:
     sizes = network.sizes(input)
     positions = torch.zeros((), dtype=torch.int64)
     for size, entry in zip(sizes[first : first + len(indices)], indices, strict=True):
+        assert isinstance(size, int)
         positions = positions * size + torch.where(entry < 0, entry + size, entry)
     merged = network.reshape(network.tensor(input), [*sizes[:first], -1, *sizes[first + len(indices) :]])
     return network.add("gather", merged, network.tensor(positions), first)

@@ -100,9 +100,9 @@ def group_norm(network: TensorRTNetwork, input: Any, num_groups: int, weight: An
     """Normalize each group of channels."""
     rank, dtype, sizes = network.rank(input), network.dtype(input), network.sizes(input)
     grouped = network.reshape(network.tensor(input), [sizes[0], num_groups, -1])
-    one, zero = (network.tensor(torch.full((1, 1, 1), number), dtype) for number in (1.0, 0.0))
+    scale, shift = (network.tensor(torch.full((1, 1, 1), number), dtype) for number in (1.0, 0.0))
     kind = "normalization_v2" if hasattr(network.definition, "add_normalization_v2") else "normalization"
-    result = network.reshape(network.add(kind, grouped, one, zero, 1 << 2, epsilon=eps), sizes)
+    result = network.reshape(network.add(kind, grouped, scale, shift, 1 << 2, epsilon=eps), sizes)
     across = (-1, *(1,) * (rank - 2))
     for kind, parameter in (("PROD", weight), ("SUM", bias)):
         if parameter is not None:

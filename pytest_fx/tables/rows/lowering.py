@@ -14,7 +14,7 @@ import torch
 
 from fx.errors import LoweringWarning
 from fx.lowering import TensorRT, get_backend, lower
-from model_zoo import get_model, models_with_tag
+from model_zoo import ZooModel, get_model, models_with_tag
 from pytest_fx.harness import evaluation
 from pytest_fx.harness.capture import capture
 from pytest_fx.tables import pairs
@@ -61,7 +61,7 @@ def _measure(settings: Mapping[str, Any]) -> Mapping[str, Any]:
     eager = zoo_model.build()
     inputs = tuple(zoo_model.example_inputs(settings["batch"], seed=settings["seed"]))
     if settings["backend"] == "tensorrt" and not torch.cuda.is_available():
-        raise NotRun(f"not run: no GPU{_build_ahead(eager, inputs)}")
+        raise NotRun(f"not run: no GPU{_build_ahead(eager, inputs)}{_emulate(zoo_model, settings['seed'])}")
     if (why := backend.why_unavailable()) is not None:
         raise NotRun(f"not run: {why}")
     device = "cuda" if settings["backend"] == "tensorrt" else "cpu"
@@ -91,13 +91,41 @@ def _measure(settings: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _build_ahead(eager: torch.nn.Module, inputs: tuple[Any, ...]) -> str:
-    """Build the engine without a GPU, and return its build time in words, or the reason why it cannot be built."""
+    """Build the engines without a GPU, and return their number, share and build time in words, or why that fails."""
     backend = TensorRT(targets=(_TARGET,))
     if (why := backend.why_unavailable()) is not None:
         return f"; {why}"
     start = time.perf_counter()
-    lower(capture(eager), backend, inputs)
-    return f"; an engine for compute capability {_TARGET} is built in {time.perf_counter() - start:.1f} s"
+    coverage = lower(capture(eager), backend, inputs).meta["lowering"]
+    seconds = time.perf_counter() - start
+    built = f"{len(coverage.parts)} engine{'s' if len(coverage.parts) != 1 else ''}"
+    return (
+        f"; {built} with {coverage.flop_share:.0%} of the floating-point operations, "
+        f"built for compute capability {_TARGET} in {seconds:.1f} s"
+    )
+
+
+def _emulate(model: ZooModel, seed: int) -> str:
+    """Compute the networks by PyTorch for a batch of 1, and return the error in float32, and in float64 the outputs
+    outside of the paper's bound, in words."""
+    backend = TensorRT(emulate=True)
+    if backend.why_unavailable() is not None:
+        return ""
+    results: list[tuple[torch.Tensor, torch.Tensor]] = []
+    for dtype in (torch.float32, torch.float64):
+        eager = model.build().to(dtype)
+        values = model.example_inputs(1, seed=seed)
+        inputs = tuple(value.to(dtype) if value.is_floating_point() else value for value in values)
+        with torch.no_grad():
+            lowered = lower(capture(eager), backend, inputs)
+            results.append((pairs.joined(lowered(*inputs)), pairs.joined(eager(*inputs))))
+    (actual, wanted), (actual_wide, wanted_wide) = results
+    error = float((actual.double() - wanted.double()).abs().max() / wanted.double().abs().max())
+    outside = pairs.outside(actual_wide, wanted_wide)
+    return (
+        f"; emulated, batch 1: error {error:.1e} in float32, in float64 {outside:,} of {wanted_wide.numel():,} outputs "
+        "outside of the bound"
+    )
 
 
 def _numbers(values: Mapping[str, Any]) -> Mapping[str, float]:
@@ -124,7 +152,9 @@ register_table(
             "rounding errors alone exceed this bound.\n\n"
             "The paper lowers to TensorRT on a V100, and gives no batch sizes. Its times fit 256 images for ResNet50. "
             "TensorRT-RTX builds engines without a GPU, but does not run on GPUs of data centres. So a machine "
-            "without another GPU can measure only the backends for CPUs."
+            "without another GPU can measure only the backends for CPUs. **No engine of TensorRT has run yet.** Its "
+            "rows say how many engines are built, and *emulated* errors: PyTorch computes the same networks on the "
+            "CPU, layer by layer."
         ),
         claims=(
             Claim(

@@ -241,7 +241,7 @@ def test_sizes_that_both_sides_of_a_boundary_need_are_requested_on_both() -> Non
     def halves(x: Tensor) -> Tensor:
         y = torch.relu(x * 2)
         count = y.size(0) * 2
-        z = torch.cumsum(y.view(count, -1), 1).repeat(count, 1)
+        z = torch.cumprod(y.view(count, -1), 1).repeat(count, 1)
         return torch.tanh(torch.exp(z * 2)).view(count * count, -1)
 
     x = torch.randn(4, 6)
@@ -252,10 +252,10 @@ def test_sizes_that_both_sides_of_a_boundary_need_are_requested_on_both() -> Non
         "tensorrt_0 = self.tensorrt_0(x)",
         "getitem = tensorrt_0[0]",
         "getitem_1 = tensorrt_0[1]",
-        "cumsum = torch.cumsum(getitem, 1)",
+        "cumprod = torch.cumprod(getitem, 1)",
         "size_1 = getitem_1.size(dim = 0)",
         "mul_4 = size_1 * 2",
-        "repeat = cumsum.repeat(repeats = (mul_4, 1))",
+        "repeat = cumprod.repeat(repeats = (mul_4, 1))",
         "tensorrt_1 = self.tensorrt_1(repeat, getitem_1)",
         "return tensorrt_1",
     ]

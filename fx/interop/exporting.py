@@ -27,6 +27,7 @@ from fx.modules.attributes import find_attribute
 Call = tuple[tuple[Any, ...], dict[str, Any]]
 """Positional and keyword arguments."""
 
+_FIXED = "fixed: so it was requested"
 _NO_BATCH = "none: no argument is a tensor with dimensions"
 _FEWEST_SAMPLES = 2
 """Minimum number of samples to export a model with: export takes a size of 1 for a constant."""
@@ -63,15 +64,19 @@ class ExportedModel:
         return copy.deepcopy(self._programs[form], memo)
 
 
-def export_program(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[ExportedProgram, str]:
+def export_program(
+    module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], *, fixed: bool = False
+) -> tuple[ExportedProgram, str]:
     """Return the ``ExportedProgram`` of ``module``, and ``"free"`` or the reason why its batch is fixed.
+
+    With ``fixed`` its sizes are those of the arguments, as those of ``torch.export.export(module, args)``.
 
     >>> exported, batch = export_program(nn.Linear(2, 3), (torch.ones(4, 2),), {})
     >>> [str(node.target) for node in exported.graph.nodes if node.op == "call_function"], batch
     (['aten.linear.default'], 'free')
     """
     with without_cache(module):
-        imported, batch = _exported(module, (args, kwargs))
+        imported, batch = _exported(module, (args, kwargs), fixed=fixed)
     return imported.exported, batch
 
 
@@ -130,15 +135,15 @@ class _Imported(NamedTuple):
     program: GraphModule
 
 
-def _exported(module: nn.Module, call: Call) -> tuple[_Imported, str]:
+def _exported(module: nn.Module, call: Call, *, fixed: bool = False) -> tuple[_Imported, str]:
     """Return the program of ``module``, and ``"free"`` or the reason why its batch is fixed.
 
     Raises:
         InteropError: for these inputs, the program with a fixed batch computes other outputs than the module.
     """
     call = _without_shared_tensors(call, module)
-    size = batch_size(call)
-    imported, batch = _with_free_batch(module, call, size) if size else (None, _NO_BATCH)
+    size = None if fixed else batch_size(call)
+    imported, batch = _with_free_batch(module, call, size) if size else (None, _FIXED if fixed else _NO_BATCH)
     if imported is not None and batch == "free":
         return imported, batch
     imported = imported or _imported(module, call, None)

@@ -57,13 +57,15 @@ def form_of(pass_: object) -> Form | None:
     The form is ``"aten"`` if the code mentions operators of ATen, as objects or by name (``"aten.relu.default"``),
     whatever else it mentions. Functions, containers and attributes of the pass that the code leads to count too.
     Otherwise it is ``"functional"`` for passes of this library, and for passes that mention functions that compute
-    with tensors, or calls of methods.
+    with tensors, or calls of methods. A pass that mentions none of these but the class of operators is for ATen.
     """
     mentioned = mentions_of(pass_)
     if any(map(_is_aten, mentioned)):
         return "aten"
     is_ours = _name(_behind(pass_)).partition(".")[0] == "fx" or _name(_class(_behind(pass_))).startswith("fx.")
-    return "functional" if is_ours or any(map(_is_of_functions, mentioned)) else None
+    if is_ours or any(map(_is_of_functions, mentioned)):
+        return "functional"
+    return "aten" if any(any(value is kind for kind in _OPERATORS) for value in mentioned) else None
 
 
 def mentions_of(pass_: object) -> list[Any]:

@@ -36,8 +36,10 @@ from pytest_fx.harness.structure import leaves
 from pytest_fx.harness.subject import Inputs, Subject
 from pytest_fx.harness.tolerances import COARSE
 from pytest_fx.laws import (
+    Law,
     LawViolation,
     affordable,
+    broken_at_levels,
     broken_laws,
     choose_laws,
     is_kept_without,
@@ -45,7 +47,7 @@ from pytest_fx.laws import (
     laws_not_asked,
 )
 from pytest_fx.laws.judging import both_take, compared
-from pytest_fx.laws.ways_out import with_ways_out
+from pytest_fx.laws.ways_out import form_lines, with_ways_out
 from pytest_fx.loading import chosen_pass, importable_name, load_contract, with_tolerances
 from pytest_fx.options import options_of
 from pytest_fx.records.running import FOLDER, announce
@@ -200,12 +202,13 @@ class EqualityCheck:
         if pass_run.refusal is not None:
             pytest.skip(f"{pass_run.name} refuses {self._subject.name}: {_first_line(pass_run.refusal)}")
         self._require_readable(pass_run)
-        broken = self._broken(pass_run)
+        wrong_run, broken = broken_at_levels(self._laws_for, pass_run)
+        pass_run, broken = wrong_run, self._due(wrong_run, broken)
         violations = self._not_waived(pass_run, broken)
         if violations and pass_run.is_in_form:
             self._record_wrong(pass_run, violations)
             violation = with_ways_out(violations[0], violations[1:], pass_, pass_run.mode)
-            raise with_cause(violations, self._reported(pass_run, comparison, violation, None, _form_lines(pass_run)))
+            raise with_cause(violations, self._reported(pass_run, comparison, violation, None, form_lines(pass_run)))
         if violations:
             if row.outcome is None:
                 self._record_wrong(pass_run, violations)
@@ -242,13 +245,19 @@ class EqualityCheck:
 
     def _broken(self, pass_run: PassRun) -> list[LawViolation]:
         """Return the violations of affordable laws that the capture itself keeps."""
+        return self._due(pass_run, broken_laws(self._laws_for(pass_run), pass_run))
+
+    def _laws_for(self, pass_run: PassRun) -> list[Law]:
+        """Return the affordable laws."""
         pass_ = pass_run.pass_
         excused = may_change(pass_) if pass_ else set[str]()
         if self._options.inference:
             excused.add("gradients")
             pass_run.leave_out("gradients", "the run is for inference (--fx-inference)")
-        laws = affordable(choose_laws((), (), excused), pass_run)
-        violations = broken_laws(laws, pass_run)
+        return affordable(choose_laws((), (), excused), pass_run)
+
+    def _due(self, pass_run: PassRun, violations: list[LawViolation]) -> list[LawViolation]:
+        """Return the violations that the capture itself does not cause."""
         if pass_run.before is None:
             return violations
         due = [violation for violation in violations if is_kept_without(law_called(violation.law), pass_run)]
@@ -417,14 +426,6 @@ class EqualityCheck:
             config=config, model=self._subject.name, pass_=pass_, contract=contract_of(pass_), options=self._options
         )
         return load_contract(contract)
-
-
-def _form_lines(pass_run: PassRun) -> list[str]:
-    """Return a line on the form in which the pass got the model, if that is not a program of ours."""
-    if not isinstance(pass_run.pass_, FormedPass):
-        return []
-    form = pass_run.pass_.form
-    return [f"  form   {form.name}: the pass gets {form.takes} (--fx-form)"]
 
 
 def _coarse(pass_run: PassRun, limit: DetectionLimit | None, dtype: str, wanted: float) -> CoarseVerdict:

@@ -15,9 +15,21 @@ from pytest_fx.forms.form import (
     called_as_module,
     unwrapped,
 )
-from pytest_fx.forms.table import CAPTURED, TABLE, TO_TRY, form_called, form_name, form_names, is_guessed, recognized
+from pytest_fx.forms.table import (
+    ATEN,
+    CAPTURED,
+    TABLE,
+    TO_TRY,
+    form_called,
+    form_name,
+    form_names,
+    is_guessed,
+    is_unclear,
+    recognized,
+)
 
 __all__ = [
+    "ATEN",
     "CAPTURED",
     "TABLE",
     "TO_TRY",
@@ -33,6 +45,7 @@ __all__ = [
     "form_name",
     "form_names",
     "is_guessed",
+    "is_unclear",
     "recognized",
     "unwrapped",
 ]

@@ -26,7 +26,7 @@ ATEN = Form(
     _recognizes,
     _apply,
     lambda graph_module: graph_module,
-    ("exported", "decomposed", "inductor"),
+    ("exported", "decomposed", "inductor", "fixed"),
     laws=("form well formed", "form signature", "form round trips"),
 )
 """Passes on graph modules of ATen operators."""

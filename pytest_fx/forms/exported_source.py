@@ -15,8 +15,12 @@ from torch.export import ExportedProgram
 from fx.capture.quiet_export import quiet_export
 from fx.interop.exporting import Call, export_program
 
-Level = Literal["exported", "decomposed", "inductor"]
-"""Stages of an exported program: as exported; after ``run_decompositions()``; with Inductor's decompositions."""
+Level = Literal["exported", "decomposed", "inductor", "fixed"]
+"""Stages of an exported program, with a dynamic batch size where possible.
+
+They are: as exported; after ``run_decompositions()``; with Inductor's decompositions; as exported, but with the sizes
+of the example fixed, since ``torch.export`` adds nodes for dynamic sizes.
+"""
 
 
 class ExportedSource:
@@ -41,6 +45,12 @@ class ExportedSource:
         """Export the program of a level, so that a pass does not run while torch initializes for the export."""
         self._program(level)
 
+    def is_alike(self, level: Level, other: Level) -> bool:
+        """Return whether the graph has the same nodes at two levels."""
+        graphs = [self._program(each).graph for each in (level, other)]
+        first, second = ([(node.format_node(), node.target) for node in graph.nodes] for graph in graphs)
+        return first == second
+
     def exported(self, level: Level) -> ExportedProgram:
         """Return a fresh copy of the exported program. Errors of ``torch.export`` propagate."""
         original = self._program(level)
@@ -60,8 +70,8 @@ class ExportedSource:
         return self._levels[level]
 
     def _export(self, level: Level) -> ExportedProgram:
-        if level == "exported":
-            return export_program(self.module, *self.call)[0]
+        if level in ("exported", "fixed"):
+            return export_program(self.module, *self.call, fixed=level == "fixed")[0]
         with quiet_export():
             if level == "decomposed":
                 return self.exported("exported").run_decompositions()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from itertools import filterfalse
 from typing import Any
 
 import torch
@@ -54,8 +55,10 @@ class Form:
     """Applies a pass to the program of a source at a level, and reads the result back."""
     identity: Any
     """A pass in this form that changes nothing. Laws that its result breaks are waived for other passes."""
-    levels: tuple[Level, ...] = ("exported", "decomposed")
-    """The levels of the exported program, which are tried in turn until the pass changes something."""
+    levels: tuple[Level, ...] = ("exported", "decomposed", "fixed")
+    """The levels of the exported program, which are tried in turn. A pass is judged at each at which it acts."""
+    fallback: Level | None = "fixed"
+    """A level that is tried last, only if the pass acts at no other."""
     contract: Contract | None = None
     """The contract of a pass that declares none; None for the default contract."""
     laws: tuple[str, ...] = field(default=())
@@ -85,7 +88,10 @@ class FormedPass:
     form: Form
     """The form of the pass."""
     levels: tuple[Level, ...]
-    """The levels to try in turn. Inductor's is only for passes that use its patterns, since it takes seconds."""
+    """The levels to try in turn: those that the pass declares by an attribute of this name, or those of its form.
+
+    Inductor's is only for passes that use its patterns, since it takes seconds.
+    """
     pass_: Any
     """The unwrapped pass."""
     name: str
@@ -102,7 +108,10 @@ class FormedPass:
         self.contract = form.contract if form.contract is not None and says_nothing else contract_of(pass_)
         self.may_change = (*getattr(pass_, "may_change", ()), *form.may_change)
         is_of_inductor = form.levels[0] == "inductor" or uses_patterns(pass_)
-        self.levels = tuple(level for level in form.levels if level != "inductor" or is_of_inductor)
+        own: Any = getattr(pass_, "levels", None)
+        is_declared = isinstance(own, (tuple, list)) and bool(own) and {*own} <= {*form.levels}
+        skipped: Any = {*form.levels} - {*own} if is_declared else set() if is_of_inductor else {"inductor"}
+        self.levels = tuple(filterfalse(skipped.__contains__, form.levels))
 
     def __repr__(self) -> str:
         return f"FormedPass({self.pass_!r}, {self.form.name!r})"
@@ -125,10 +134,21 @@ class FormedPass:
         """Apply the pass to the program of a source at a level."""
         return replace(self.form.apply(self.pass_, source, level), level=level)
 
+    def later_levels(self, level: Level) -> tuple[Level, ...]:
+        """Return the levels after ``level`` at which the pass is judged, too."""
+        later = self.levels[self.levels.index(level) + 1 :]
+        return tuple(each for each in later if each != self.form.fallback)
+
+    def at(self, level: Level) -> FormedPass:
+        """Return the same pass at one level alone."""
+        formed = FormedPass(self.pass_, self.form)
+        formed.levels = (level,)
+        return formed
+
     def untouched(self, level: Level | None) -> FormedPass:
         """Return the identity pass of the same form, at the given level alone if there is one."""
-        form = self.form if level is None else replace(self.form, levels=(level,))
-        return FormedPass(self.form.identity, form)
+        identity = FormedPass(self.form.identity, self.form)
+        return identity if level is None else identity.at(level)
 
 
 @dataclass(frozen=True, slots=True)

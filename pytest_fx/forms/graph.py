@@ -36,7 +36,7 @@ GRAPH = Form(
     _recognizes,
     _apply,
     lambda graph: None,
-    ("inductor", "decomposed", "exported"),
+    ("inductor", "decomposed", "exported", "fixed"),
     laws=("form well formed", "form signature", "form round trips"),
     may_change=("gradients",),
 )

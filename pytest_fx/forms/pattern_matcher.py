@@ -35,6 +35,7 @@ PATTERN_MATCHER = Form(
     _apply,
     _NoPatterns(),
     ("inductor", "decomposed", "exported"),
+    "exported",  # Inductor's graphs never write in place
     laws=("form well formed", "form signature", "form round trips"),
     may_change=("gradients",),
 )

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fx.interop import AdaptedPass
+from fx.interop.pass_library import form_of
 from pytest_fx.forms.aten import ATEN
 from pytest_fx.forms.backend import BACKEND
 from pytest_fx.forms.export_pass import EXPORT_PASS
@@ -16,7 +17,7 @@ from pytest_fx.forms.module import MODULE
 from pytest_fx.forms.partitioner import PARTITIONER
 from pytest_fx.forms.pattern_matcher import PATTERN_MATCHER
 from pytest_fx.forms.quantizer import QUANTIZER
-from pytest_fx.forms.recognition import first_annotation
+from pytest_fx.forms.recognition import first_annotation, required, takes_module
 
 TABLE: tuple[Form, ...] = (
     PATTERN_MATCHER,
@@ -60,6 +61,11 @@ def recognized(pass_: Any) -> Form | None:
 def is_guessed(pass_: FormedPass) -> bool:
     """Return whether the form of a pass was inferred from the names in its code, since it has no annotation."""
     return pass_.form is ATEN and first_annotation(pass_.pass_) is None
+
+
+def is_unclear(pass_: Any) -> bool:
+    """Return whether a pass for ``torch.fx`` may be for ATen: it takes graph modules, and names no operation."""
+    return takes_module(pass_) and required(pass_) <= 1 and form_of(pass_) is None
 
 
 def form_called(name: str) -> Form | None:

@@ -32,6 +32,7 @@ from fx.passes.pipeline import PassPipeline
 from fx.passes.rewriting import make_edits
 from fx.provenance import SourceLocation
 from pytest_fx.forms import (
+    ATEN,
     TO_TRY,
     ExportedSource,
     FormedPass,
@@ -41,6 +42,7 @@ from pytest_fx.forms import (
     called_as_module,
     form_names,
     is_guessed,
+    is_unclear,
 )
 from pytest_fx.harness.evaluation import Arguments, default_dtype, same_random_numbers, threads
 from pytest_fx.harness.layouts import compiled_anew, uncompiled
@@ -224,6 +226,9 @@ class PassRun:
         for level in pass_.levels:
             with default_dtype(self.subject.dtype), same_random_numbers(), threads(self.subject.threads):
                 self.not_judged = pass_.form.why_not_given(source, level)
+            if self.not_judged is not None and level == pass_.form.fallback and self.form_result is not None:
+                self.not_judged = None
+                break
             if self.not_judged is None:
                 self.error = None
                 self._call(partial(self._take_of_form, pass_, source, level))
@@ -233,6 +238,45 @@ class PassRun:
         self.error = None if self.changed_in_form else first_error
         self._held = before.tensors
         self._note_damage(before, source.module)
+
+    def at_each_level(self) -> Generator[PassRun]:
+        """Yield this run, and then one for each later level of the exported program at which the pass acts.
+
+        Levels with the same graph count as one. Errors and refusals at a later level do not count: the pass fits the
+        level at which it acts first.
+        """
+        yield self
+        pass_, result = self.pass_, self.form_result
+        if not isinstance(pass_, FormedPass) or result is None or result.level is None or not result.changed:
+            return
+        earlier: list[Level] = [result.level]
+        for level in pass_.later_levels(result.level):
+            run = self.once(("at", level), partial(self._at_level, pass_, level, tuple(earlier)))
+            earlier.append(level)
+            if run is not None:
+                yield run
+
+    def _at_level(self, pass_: FormedPass, level: Level, earlier: tuple[Level, ...]) -> PassRun | None:
+        """Apply the pass at another level, unless the graph there is that of an earlier one. None if it does not act.
+
+        Its contract and names are those of this run.
+        """
+        source = self.subject.export_source()
+        with default_dtype(self.subject.dtype), same_random_numbers(), threads(self.subject.threads):
+            if pass_.form.why_not_given(source, level) is not None or any(
+                source.is_alike(level, each) for each in earlier
+            ):
+                return None
+        run = PassRun(
+            self.subject,
+            pass_.at(level),
+            contract=self.contract,
+            label=self.name,
+            input_set_count=self._input_set_count,
+            watchdog=self._watchdog,
+            seconds=self.seconds,
+        )
+        return run if run.changed_in_form and run.not_judged is None else None
 
     def _take_of_form(self, pass_: FormedPass, source: ExportedSource, level: Level) -> None:
         with self._recording():
@@ -677,20 +721,27 @@ def applied(subject: Subject, pass_: Pass, *, leaves: bool = True) -> PassRun:
         if cached is not None:
             del subject.findings[key]  # two programs need not exist at once
             cached.close()
-        cached = subject.findings[key] = _in_another_form(PassRun(subject, pass_, leaves=leaves))
+        cached = subject.findings[key] = in_fitting_form(PassRun(subject, pass_, leaves=leaves))
     return cached
 
 
-def _in_another_form(pass_run: PassRun) -> PassRun:
+def in_fitting_form(pass_run: PassRun) -> PassRun:
     """Return a run of the pass in the form that it expects, if it fails on our programs and declares no form.
 
     Other forms are tried if the pass raises a type or attribute error, or fails inside torch. A form fits if the pass
     raises nothing and changes the program; after a missing attribute of our program, it need only raise nothing. A pass
-    that misses an attribute in every form expects an unknown form, and is not judged.
+    that misses an attribute in every form expects an unknown form, and is not judged. A pass for ``torch.fx`` that
+    names no operation, and changes nothing, may be for ATen.
     """
     error, pass_ = pass_run.error, pass_run.pass_
     asks_program = isinstance(getattr(error, "obj", None), (GraphModule, torch.fx.GraphModule))
     is_about_classes = isinstance(error, (TypeError, AttributeError)) or (error is not None and _is_of_torch(error))
+    if error is None and not pass_run.changed and isinstance(pass_, AdaptedPass) and is_unclear(pass_.pass_):
+        run = PassRun(pass_run.subject, FormedPass(pass_.pass_, ATEN), leaves=pass_run.leaves)
+        if run.error is None and run.changed:
+            run.pass_asked = pass_
+            return run
+        return pass_run
     own = pass_.pass_ if isinstance(pass_, FormedPass) and is_guessed(pass_) else pass_
     if not is_about_classes or isinstance(own, (AdaptedPass, FormedPass, PassPipeline)) or is_for_ours(own):
         return pass_run

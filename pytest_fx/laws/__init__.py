@@ -13,7 +13,7 @@ returns a program: The pass returns a ``GraphModule``, or nothing if it edited i
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from fx.arguments import expect, expect_all
@@ -33,6 +33,7 @@ __all__ = [
     "LawViolation",
     "PassRun",
     "affordable",
+    "broken_at_levels",
     "broken_laws",
     "choose_laws",
     "is_kept_without",
@@ -298,6 +299,17 @@ def broken_laws(laws: Iterable[Law], pass_run: PassRun) -> list[LawViolation]:
     finally:
         pass_run.looks_twice = looks_twice
     return [violation for _, violation in sorted(violations, key=lambda entry: entry[0])]
+
+
+def broken_at_levels(laws: Callable[[PassRun], Iterable[Law]], pass_run: PassRun) -> tuple[PassRun, list[LawViolation]]:
+    """Return the run at the first level of the exported program with broken laws, and their violations.
+
+    ``laws`` returns the laws to check on a run. If no law is broken, the run is ``pass_run``.
+    """
+    for run in pass_run.at_each_level():
+        if violations := broken_laws(laws(run), run):
+            return run, violations
+    return pass_run, []
 
 
 def is_kept_without(law: Law, pass_run: PassRun) -> bool:

@@ -9,7 +9,8 @@ from typing import Any
 from fx.passes import PassPipeline
 from fx.passes.verification import says_may_change
 from pytest_fx.errors import LawViolation
-from pytest_fx.forms import unwrapped
+from pytest_fx.forms import FormedPass, unwrapped
+from pytest_fx.harness.pass_run import PassRun
 from pytest_fx.laws import TABLE
 
 _ALONE = "leave programs in training mode alone (if graph_module.training: return graph_module), or "
@@ -37,6 +38,28 @@ def with_ways_out(
     reason = "is for inference" if is_for_inference else "changes these on purpose"
     line = f"{alone}say that the pass {reason}: {_declaration(pass_, kinds)}{_FOR_A_RUN if is_for_inference else ''}"
     return violation.with_details(f"  try    {line}")
+
+
+def form_lines(pass_run: PassRun) -> list[str]:
+    """Return lines on the form of a pass, and on the level of the exported program that it got; none for ours."""
+    pass_, result = pass_run.pass_, pass_run.form_result
+    if not isinstance(pass_, FormedPass):
+        return []
+    lines = [f"  form   {pass_.form.name}: the pass gets {pass_.form.takes} (--fx-form)"]
+    every = FormedPass(pass_.pass_, pass_.form).levels
+    if result is not None and pass_.form.is_exported and len(every) > 1:
+        others = " and ".join(level for level in every if level != result.level)
+        lines.append(
+            f"  level  {result.level}: it is judged at each level at which it acts; if it is not meant for this one, "
+            f"say so by its attribute levels, which names some of {others}"
+        )
+    return lines
+
+
+def with_form(violation: LawViolation, pass_run: PassRun) -> LawViolation:
+    """Return ``violation`` with the lines on the form of its pass."""
+    lines = form_lines(pass_run)
+    return violation.with_details("\n".join(lines)) if lines else violation
 
 
 def _declaration(pass_: Any, kinds: tuple[str, ...]) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from pytest_fx.forms import FormResult
 from pytest_fx.harness.evaluation import Arguments, same_random_numbers
 from pytest_fx.harness.pass_run import PassRun
 from pytest_fx.harness.snapshot import is_finite, is_strided
@@ -63,7 +64,11 @@ def changed_parts(example: PassRun, count: int) -> frozenset[int] | None:
 
     A result without a graph counts as changed in all of them.
     """
-    result = example.form_result
+    parts = [_changed_parts_of(run.form_result, count) for run in example.at_each_level()]
+    return None if any(each is None for each in parts) else frozenset[int]().union(*filter(None, parts))
+
+
+def _changed_parts_of(result: FormResult | None, count: int) -> frozenset[int] | None:
     if result is None or not result.changed:
         return frozenset()
     if result.graph_module is None:

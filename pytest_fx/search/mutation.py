@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any, Literal
@@ -35,7 +36,7 @@ from pytest_fx.harness.evaluation import threads
 from pytest_fx.harness.pass_run import PassRun, may_change
 from pytest_fx.harness.process import process_kept
 from pytest_fx.harness.snapshot import same_tensor, settings_of, tensors_of
-from pytest_fx.laws import Law, broken_laws, choose_laws, why_not_asked
+from pytest_fx.laws import Law, broken_at_levels, choose_laws, why_not_asked
 from pytest_fx.loading import load_contract, load_pass
 from pytest_fx.processes.child import Channel, Child, ChildEnded, Limits, unavailable
 from pytest_fx.processes.deadline import Watchdog
@@ -285,9 +286,9 @@ class _Search:
                 if differences.add(run, example) > MOST_DIFFERENT:
                     continue
                 laws = [law for law in self._laws if number % ONE_IN == 0 or law.kind != "sampled"]
-                broken = broken_laws([law for law in laws if why_not_asked(law, run) is None], run)
+                wrong_run, broken = broken_at_levels(partial(_applicable, laws), run)
                 by_name = {law.name: law for law in laws}
-                blamed = (each.law for each in broken if self._blame.caused_by_pass(by_name[each.law], run))
+                blamed = (each.law for each in broken if self._blame.caused_by_pass(by_name[each.law], wrong_run))
                 if (law := next(blamed, None)) is not None:
                     return law
         return None
@@ -319,6 +320,10 @@ class _Search:
         except NothingJudged:
             return _CHANGES
         return None
+
+
+def _applicable(laws: Iterable[Law], run: PassRun) -> list[Law]:
+    return [law for law in laws if why_not_asked(law, run) is None]
 
 
 def _noting(note: Callable[[PassRun], object]) -> Law:

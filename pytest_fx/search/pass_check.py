@@ -6,6 +6,7 @@ import os
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from random import Random
 from types import NoneType
@@ -27,11 +28,11 @@ from pytest_fx.generation.strategy import STEPS, Bias, bias_toward, program_of
 from pytest_fx.generation.transcription import transcribed
 from pytest_fx.harness.capture import capture
 from pytest_fx.harness.evaluation import Arguments, threads
-from pytest_fx.harness.pass_run import LARGEST_TIME, PassRun, may_change
+from pytest_fx.harness.pass_run import LARGEST_TIME, PassRun, in_fitting_form, may_change
 from pytest_fx.harness.process import process_kept
 from pytest_fx.harness.subject import GivenProgram, ProgramSource, Subject
-from pytest_fx.laws import Law, affordable, broken_laws, choose_laws
-from pytest_fx.laws.ways_out import with_ways_out
+from pytest_fx.laws import Law, affordable, broken_at_levels, choose_laws
+from pytest_fx.laws.ways_out import with_form, with_ways_out
 from pytest_fx.loading import load_contract, load_pass
 from pytest_fx.processes.deadline import Watchdog
 from pytest_fx.search.check_report import CheckReport
@@ -296,9 +297,10 @@ def check_program(
     def judge() -> list[LawViolation]:
         with process_kept(), Watchdog() as watchdog:
             subject = Subject.of(GivenProgram(module, Arguments(args, kwargs)), mode)
-            pass_run = PassRun(subject, loaded, contract=promise, watchdog=watchdog, seconds=seconds)
+            pass_run = in_fitting_form(PassRun(subject, loaded, contract=promise, watchdog=watchdog, seconds=seconds))
             requested = [law for law in chosen if names is None or law.name in names]
-            return broken_laws(affordable(requested, pass_run), pass_run)
+            run, violations = broken_at_levels(partial(affordable, requested), pass_run)
+            return [with_form(violation, run) for violation in violations[:1]] + violations[1:]
 
     violations = judge() if limits is None else judge_isolated(judge, pass_name(loaded), limits)
     if violations:

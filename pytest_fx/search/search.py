@@ -8,6 +8,7 @@ import itertools
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -20,8 +21,8 @@ from pytest_fx.generation.record import is_raised_by_program
 from pytest_fx.harness.evaluation import Arguments
 from pytest_fx.harness.pass_run import PassRun, leave_alone
 from pytest_fx.harness.subject import GivenProgram, ProgramSource, Subject
-from pytest_fx.laws import Law, broken_laws, why_not_asked
-from pytest_fx.laws.ways_out import with_ways_out
+from pytest_fx.laws import Law, broken_at_levels, broken_laws, why_not_asked
+from pytest_fx.laws.ways_out import with_form, with_ways_out
 from pytest_fx.processes.deadline import Watchdog
 from pytest_fx.search.aten_spellings import may_call
 from pytest_fx.search.blame import Blame
@@ -246,7 +247,7 @@ class Search:
             return True
         laws = [law for law in self._laws if law.calls <= CHEAP or sample < COSTLY]
         try:
-            violations = broken_laws([law for law in laws if self._applies(law, example, sample)], example)
+            _, violations = broken_at_levels(partial(self._applicable, laws, sample), example)
         except TraceError:  # a law captures the program, and one of the group refuses that
             return False
         return not violations and (bool(example.compared) or not self._compares)
@@ -266,10 +267,10 @@ class Search:
         if if_changed and not is_changed and example.after is not None and example.damage is None:
             return  # the effect of a pass on programs that it leaves alone is judged on drawn ones
         laws = [law for law in self._laws if law.calls <= CHEAP or not if_changed or sample < COSTLY]
-        violations = broken_laws([law for law in laws if self._applies(law, example, sample)], example)
-        blamed = next((each for each in violations if self._blame.caused_by_pass(self._law_of(each), example)), None)
+        run, violations = broken_at_levels(partial(self._applicable, laws, sample), example)
+        blamed = next((each for each in violations if self._blame.caused_by_pass(self._law_of(each), run)), None)
         if blamed is not None:
-            self._note(_Found(self._law_of(blamed), blamed, example))
+            self._note(_Found(self._law_of(blamed), blamed, run))
         self.counts = self.counts.plus(unjudged=bool(violations))
         if is_changed and not violations and not example.compared and self._compares:
             self.counts = self.counts.plus(uncompared=1, **{"varied" if if_changed else "changed": -1})
@@ -476,13 +477,17 @@ class Search:
                 example = self._example(program, mode, seconds, pass_, draw=draw)
         except TraceError:
             return False
-        violation = law.find_violation(example)
-        if violation is None or visibility(example, violation) < self._least_visibility:
-            return False
-        if not self._blame.caused_by_pass(law, example):
-            return False
-        self._found = _Found(law, violation, example)
-        return True
+        for run in example.at_each_level():
+            violation = law.find_violation(run)
+            if violation is None or visibility(run, violation) < self._least_visibility:
+                continue
+            if self._blame.caused_by_pass(law, run):
+                self._found = _Found(law, violation, run)
+                return True
+        return False
+
+    def _applicable(self, laws: Iterable[Law], sample: int, example: PassRun) -> list[Law]:
+        return [law for law in laws if self._applies(law, example, sample)]
 
     def _applies(self, law: Law, example: PassRun, sample: int) -> bool:
         sampled = law.kind == "sampled" and law.name not in self._always
@@ -495,6 +500,7 @@ class Search:
         others = self._broken_on(example, [law for law in self._laws if law is not self._found.law])
         earlier = () if self._first is None or self._first is example else self._broken_on(self._first, self._laws)
         explained = with_ways_out(violation, others, self._pass, example.mode, [each.law for each in earlier])
+        explained = with_form(explained, example)
         if isinstance(example.subject.source, str) and not example.subject.source and example.after is None:
             return explained.with_details(f"{self.tried}\non all of {example.subject.name}, and on no part of it")
         options = f"with these options: {written_with_options(example.pass_)}\n" if self._draws_options else ""

@@ -11,18 +11,7 @@ import pytest
 from pytest_fx import LawViolation, check_program
 
 FOLDER = Path(__file__).parent / "aten_round"
-MISSED = {
-    "fold_constants": "its code names no operator of ATen, so that it gets a program of torch.fx",
-    "merge_adjacent_slices": "a pass is judged at the first level at which it acts alone",
-    "sink_to_first_use": "a pass is judged at the first level at which it acts alone",
-}
-"""Wrong passes that are held to be right, and why."""
-NAMES = [
-    pytest.param(path.stem, marks=pytest.mark.xfail(strict=True, reason=MISSED[path.stem]))
-    if path.stem in MISSED
-    else path.stem
-    for path in sorted(FOLDER.glob("*.py"))
-]
+NAMES = sorted(path.stem for path in FOLDER.glob("*.py"))
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -10,8 +10,10 @@ from aten_passes import aten, net
 from torch import nn
 from torch.export import ExportedProgram
 
+from pytest_fx import LawViolation, check_program
+from pytest_fx.forms import form_name
 from pytest_fx.harness.evaluation import Arguments
-from pytest_fx.harness.pass_run import PassRun
+from pytest_fx.harness.pass_run import PassRun, applied
 from pytest_fx.harness.subject import Subject
 from pytest_fx.laws import affordable, broken_laws, choose_laws
 from pytest_fx.loading import load_pass
@@ -107,6 +109,7 @@ def test_the_program_given_to_a_pass_has_no_nodes_of_ours():
         aten.relu
         nodes.extend(graph_module.graph.nodes)
 
+    look.levels = ("exported", "decomposed")
     run_of(look)
     assert not [node for node in nodes if node.op == "call_method" or "assert" in str(node.target)]
     layers = [node for node in nodes if node.target is aten.linear.default]
@@ -127,3 +130,51 @@ def test_values_in_meta_have_the_dtype_that_is_judged(dtype):
     assert run.has_float64
     assert run.after_float64 is not None
     assert dtype in dtypes
+
+
+def clamp_and_forget(graph_module: torch.fx.GraphModule) -> None:
+    """Right as exported; in a decomposed program, the bias of linear layers is lost."""
+    clamp(graph_module)
+    for node in graph_module.graph.nodes:
+        if node.target is aten.addmm.default:
+            node.target, node.args = aten.mm.default, node.args[1:]
+
+
+def repeat_activations(graph_module: torch.fx.GraphModule) -> None:
+    """Names no operator: it looks at the text of targets."""
+    for node in graph_module.graph.nodes:
+        if str(node.target).endswith("relu.default"):
+            with graph_module.graph.inserting_before(node):
+                node.args = (graph_module.graph.call_function(node.target, node.args),)
+
+
+def test_a_pass_is_judged_at_each_level_at_which_it_acts_unless_it_declares_its_levels(monkeypatch):
+    def check():
+        check_program(clamp_and_forget, lambda: net()[0], lambda: (net()[1], {}), laws="contract")
+
+    with pytest.raises(LawViolation, match=r"(?s)law 'contract'.*level  decomposed: .* levels.* exported and"):
+        check()
+    monkeypatch.setattr(clamp_and_forget, "levels", ("exported",), raising=False)
+    check()
+
+
+def test_a_pass_that_names_no_operation_gets_the_exported_form_if_it_acts_there_alone():
+    module, inputs = net()
+    subject = Subject("net", module, lambda number: Arguments(inputs), input_set_count=1)
+    assert form_name(load_pass(repeat_activations)) == "torch.fx"
+    assert form_name(applied(subject, load_pass(repeat_activations)).pass_) == "aten"
+
+
+def test_a_pass_that_dynamic_sizes_keep_from_acting_gets_the_program_of_fixed_sizes():
+    class Slices(nn.Module):
+        def forward(self, x):
+            return x[:, 1:3][:, :1]
+
+    def merge(graph_module: torch.fx.GraphModule) -> None:
+        for node in graph_module.graph.nodes:
+            inner = node.args[0] if node.target is aten.slice.Tensor else node
+            if inner is not node and inner.target is aten.slice.Tensor and node.args[1] == inner.args[1]:
+                node.args = (inner.args[0], 1, 1, 2)
+
+    assert broken_by(merge, model=lambda: (Slices(), (torch.ones(2, 4),))) == set()
+    assert run_of(merge, model=lambda: (Slices(), (torch.ones(2, 4),))).form_result.level == "fixed"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from itertools import filterfalse
 from typing import Any
 
 import torch
@@ -111,7 +110,8 @@ class FormedPass:
         own: Any = getattr(pass_, "levels", None)
         is_declared = isinstance(own, (tuple, list)) and bool(own) and {*own} <= {*form.levels}
         skipped: Any = {*form.levels} - {*own} if is_declared else set() if is_of_inductor else {"inductor"}
-        self.levels = tuple(filterfalse(skipped.__contains__, form.levels))
+        levels: list[Level] = [level for level in form.levels if level not in skipped]
+        self.levels = tuple(levels)
 
     def __repr__(self) -> str:
         return f"FormedPass({self.pass_!r}, {self.form.name!r})"

@@ -377,7 +377,7 @@ def path_of(pass_: Any) -> str:
 
 def _leads_to(name: str, pass_: Any) -> bool:
     try:
-        return _same_pass(load_pass(name), pass_)
+        return _same_pass(load_pass(name, pass_.form.name if isinstance(pass_, FormedPass) else "auto"), pass_)
     except Exception:  # the import of a user's module, or the comparison of a pass, may raise anything
         return False
 

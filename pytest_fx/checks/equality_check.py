@@ -205,10 +205,6 @@ class EqualityCheck:
         wrong_run, broken = broken_at_levels(self._laws_for, pass_run)
         pass_run, broken = wrong_run, self._due(wrong_run, broken)
         violations = self._not_waived(pass_run, broken)
-        if violations and pass_run.is_in_form:
-            self._record_wrong(pass_run, violations)
-            violation = with_ways_out(violations[0], violations[1:], pass_, pass_run.mode)
-            raise with_cause(violations, self._reported(pass_run, comparison, violation, None, form_lines(pass_run)))
         if violations:
             if row.outcome is None:
                 self._record_wrong(pass_run, violations)
@@ -411,7 +407,8 @@ class EqualityCheck:
         self._subject.reported_failures.append((pass_, explanation.cause))
         explanation.write(self._item.config.rootpath / FOLDER, small_test=small_test)
         message = with_ways_out(violation, violations[1:], pass_, pass_run.mode)
-        return self._reported(pass_run, comparison, message, explanation.wrong, explanation.lines, explanation)
+        lines = [*form_lines(pass_run), *explanation.lines]
+        return self._reported(pass_run, comparison, message, explanation.wrong, lines, explanation)
 
     def _warn_of_layouts(self, pass_run: PassRun) -> None:
         expected, actual = pass_run.eager(), pass_run.actual()

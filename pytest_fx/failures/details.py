@@ -11,6 +11,7 @@ from pathlib import Path
 from fx.passes.pipeline import PassPipeline
 from pytest_fx.failures.failure import Failure
 from pytest_fx.failures.localization import Localization, NodeError
+from pytest_fx.forms import FormedPass
 from pytest_fx.records.records import describe_machine
 
 LONGEST = 150
@@ -70,6 +71,9 @@ def _cut(line: str) -> str:
 def _programs(failure: Failure) -> Iterator[tuple[str, str]]:
     """Yield the program before and after the pass as code, and the report of a pipeline, as far as they exist."""
     pass_ = failure.pass_
+    if isinstance(pass_, FormedPass):
+        yield from _formed_programs(failure)
+        return
     before = partial(failure.subject.capture, leaves=failure.leaves, pass_=pass_)
     yield "The program before the pass", _block(before().code.strip(), "python")
     pass_run = failure.applied()
@@ -85,6 +89,14 @@ def _programs(failure: Failure) -> Iterator[tuple[str, str]]:
         except Exception as error:
             report = f"{type(error).__name__}: {error}"
         yield "What the pipeline did", _block(report)
+
+
+def _formed_programs(failure: Failure) -> Iterator[tuple[str, str]]:
+    pass_run = failure.applied()
+    for when, run in (("before", pass_run.with_nothing_changed()), ("after", pass_run)):
+        program = run.graph_program
+        code = "It has no graph." if program is None else _block(program.code.strip(), "python")
+        yield f"The program {when} the pass", code
 
 
 def _block(text: str, language: str = "text") -> str:

@@ -19,6 +19,7 @@ from fx.passes import Approximate, Close, Exact, RewritingPass
 from fx.passes.pipeline import PassPipeline
 from pytest_fx.failures.details import describe_failure
 from pytest_fx.failures.failure import Failure
+from pytest_fx.failures.formed_programs import change_around, formed_programs
 from pytest_fx.failures.gradient_localization import GradientError, gradients_are_kept, localize_gradient
 from pytest_fx.failures.localization import Limit, Localization, NodeError, localize
 from pytest_fx.failures.node_error import any_error
@@ -175,7 +176,9 @@ class FailureExplanation:
         if self.judged not in (*OF_NODES, "gradients"):
             return
         pass_run = self.failure.applied(self.subject)
-        if pass_run.after is None:
+        if pass_run.is_in_form and (self.judged == "gradients" or formed_programs(pass_run) is None):
+            return
+        if pass_run.after is None and not pass_run.is_in_form:
             return  # there is no program to look into
         if self.judged == "gradients":
             gradient_error = localize_gradient(pass_run)
@@ -192,6 +195,8 @@ class FailureExplanation:
             self.wrong = next((error for error in reversed(wrong_nodes) if error is not None), None)
             if self.wrong is not None:
                 self.lines += ["the first node that goes wrong:", _indented(self.wrong)]
+                if pass_run.is_in_form and (programs := formed_programs(pass_run)) is not None:
+                    self.lines += change_around(programs[0], programs[1], self.wrong)
                 return
         self.input_set = 0
         largest = self.compared[-1][1].largest
@@ -223,6 +228,9 @@ class FailureExplanation:
 
     def programs(self, pass_run: PassRun) -> Iterator[tuple[str, GraphModule, GraphModule, GraphModule | None, Limit]]:
         """Yield title, original, transformed and eager program, and limit, in the order in which the contract asks."""
+        if pass_run.is_in_form:
+            yield from self.programs_in_form(pass_run)
+            return
         contract, after = self.failure.contract, pass_run.after
         assert after is not None
         dtype = str(self.subject.dtype).removeprefix("torch.")
@@ -247,6 +255,26 @@ class FailureExplanation:
         limit = any_error if isinstance(contract, Approximate) else partial(rounding_limit, contract=contract)
         pass_run.let_go_of_float64()
         yield f"{dtype} beside float64", captured64, after, captured, limit
+
+    def programs_in_form(
+        self, pass_run: PassRun
+    ) -> Iterator[tuple[str, GraphModule, GraphModule, GraphModule | None, Limit]]:
+        """Yield the same for a pass in another form: its program before and after, in operators of ATen."""
+        contract, dtype = self.failure.contract, str(self.subject.dtype).removeprefix("torch.")
+        in_own_dtype = formed_programs(pass_run)
+        assert in_own_dtype is not None
+        before, after = in_own_dtype
+        if isinstance(contract, Exact) or self.subject.is_float64 or not pass_run.has_float64:
+            limit: Limit = _no_error if isinstance(contract, Exact) else lambda leaf, eager: self.limits(leaf)
+            yield f"{dtype} beside {dtype}", before, after, None, limit
+            return
+        in_float64 = formed_programs(pass_run, float64=True)
+        if in_float64 is None:
+            return
+        if isinstance(contract, Close):
+            yield IN_FLOAT64, *in_float64, before, lambda leaf, eager: self.limits(leaf)
+        limit = any_error if isinstance(contract, Approximate) else partial(rounding_limit, contract=contract)
+        yield f"{dtype} beside float64", in_float64[0], after, before, limit
 
     def reproduce(self, folder: Path, target: Path) -> None:
         """Write a test file to ``folder``, which will be moved to ``target``, and add a line that says where it is."""

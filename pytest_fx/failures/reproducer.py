@@ -21,6 +21,7 @@ from fx import Graph, GraphModule, Interpreter, Node
 from fx.analysis.dependence import Dependences
 from fx.interpreter import positional
 from pytest_fx.failures.failure import Failure
+from pytest_fx.failures.formed_programs import program_to_cut
 from pytest_fx.harness.capture import USUAL, Tracing
 from pytest_fx.harness.evaluation import Arguments
 from pytest_fx.harness.structure import map_tensors
@@ -117,7 +118,9 @@ class _PartSearch:
         self.looks_twice = False
         """True if tries are judged beside eager with its values perturbed."""
         subject = failure.subject
-        self.original = subject.capture(subject.shared_copy(), leaves=failure.leaves, pass_=failure.pass_)
+        exported = program_to_cut(subject, failure.pass_)
+        captured = exported or subject.capture(subject.shared_copy(), leaves=failure.leaves, pass_=failure.pass_)
+        self.original = captured
         self.before = _links(self.original.graph)
         self.after: dict[Node, list[Node]] = defaultdict(list)
         for node, read in self.before.items():

@@ -19,6 +19,7 @@ from fx.errors import FxError
 from fx.naming.printing import class_name
 from pytest_fx.failures.failure import Failure
 from pytest_fx.failures.reproducer import ProgramPart
+from pytest_fx.forms import FormedPass
 from pytest_fx.harness.capture import Tracing
 from pytest_fx.harness.subject import is_training
 from pytest_fx.loading import modules_in, name_without_hooks
@@ -100,6 +101,9 @@ def write_test(folder: Path, failure: Failure, part: ProgramPart, where: object 
     imported = [str(getattr(statement, "module", statement.names[0].name)) for statement in imports]
     modules = [*modules_in(pass_name), *imported, *named, of_model]
     options = [f"pass_={pass_name!r}", f"contract={str(failure.contract)!r}", *capturing]
+    capture = 'capture="symbolic"'
+    if isinstance(failure.pass_, FormedPass):  # it gets its own export
+        capture = f'capture="auto", form={failure.pass_.form.name!r}'
     mode = "train" if is_training(part.program) else "eval"
     text = _TEMPLATE.format(
         what=failure.first_line, model=failure.subject.name, where="" if where is None else f" at {where}",
@@ -107,7 +111,7 @@ def write_test(folder: Path, failure: Failure, part: ProgramPart, where: object 
         inputs="".join(f"{value}, " for value in inputs).rstrip(" "), slug=failure.slug,
         # The ini file's settings of models, their size and their capture do not apply to a part.
         options=", ".join(
-            ["model=part_of_model", *options, 'size="full"', "batch=None", f"mode={mode!r}", 'capture="symbolic"']
+            ["model=part_of_model", *options, 'size="full"', "batch=None", f"mode={mode!r}", capture]
         ),
     )  # fmt: skip
     path = folder / f"test_{failure.slug}.py"
@@ -131,6 +135,8 @@ def write_test_of_model(folder: Path, failure: Failure, why: str) -> Path:
     named = [str(value) for key, value in failure.keywords.items() if key in ("model", "tracer")]
     modules = [*modules_in(pass_name), *(name.partition(":")[0] for name in named if ":" in name)]
     options = {**failure.keywords, "pass_": pass_name, "contract": str(failure.contract)}
+    if isinstance(failure.pass_, FormedPass):
+        options["form"] = failure.pass_.form.name
     text = _TEMPLATE_OF_MODEL.format(
         what=failure.first_line, why=why, path=_import_paths(modules, folder), slug=failure.slug, leaves=failure.leaves,
         options=", ".join(f"{name}={value!r}" for name, value in options.items()),

@@ -17,6 +17,7 @@ from fx.passes import list_passes, pass_name
 from fx.passes.pass_options import write_options
 from fx.passes.pipeline import PassPipeline
 from fx.passes.registered_passes import write_pass
+from pytest_fx.forms import FormedPass
 from pytest_fx.harness.equality import Leaf, Mismatch, pair_leaves
 from pytest_fx.harness.pass_run import PassRun
 from pytest_fx.harness.run import Run
@@ -88,6 +89,7 @@ def write_test(example: PassRun, violation: LawViolation, folder: Path, *, isola
     name, root = spelled_pass(example.pass_)
     contract = str(example.contract)
     arguments = f"{name!r}, build, inputs, laws=({violation.law!r},), mode={example.mode!r}, contract={contract!r}"
+    arguments += f", form={example.pass_.form.name!r}" if isinstance(example.pass_, FormedPass) else ""
     arguments += ", isolate=True" if isolate else ""
     slug = re.sub(r"\W+", "_", f"{example.name}_keeps_{violation.law}").strip("_").lower()
     folder.mkdir(parents=True, exist_ok=True)

@@ -200,17 +200,9 @@ def test_a_model_that_every_way_refuses_fails_once_with_both_causes(mine):
     result.stdout.fnmatch_lines(["*symbolic in full*", "*export in full*", "*TORCH_LOGS*"])
 
 
-NOT_LOCALIZED = pytest.mark.xfail(
-    strict=True, reason="a wrong pass in another form than captured programs has no first wrong node yet"
-)
-
-
 @pytest.mark.parametrize(
     "name, node",
-    [
-        pytest.param("scaled", "mul_tensor = *aten.mul.Tensor", marks=NOT_LOCALIZED),
-        ("scaled_functions", "mul = *torch.mul"),
-    ],
+    [("scaled", "mul_tensor = *aten.mul.Tensor"), ("scaled_functions", "mul = *torch.mul")],
 )
 def test_a_wrong_pass_on_an_exported_model_is_reported_with_the_users_line_and_a_test_that_fails_alone(
     mine, name, node

@@ -16,7 +16,7 @@ CAPTURES = ("auto", "symbolic", "guided", "export")
 MODES = ("train", "eval", "both")
 FORMS = (
     *("auto", "fx", "torch.fx", "functional", "aten", "exported-program", "export-pass", "graph", "pattern-matcher"),
-    *("quantizer", "partitioner", "backend", "module"),
+    *("quantizer", "partitioner", "backend", "module", "joint", "joint-partitioner"),
 )
 Number = TypeVar("Number", int, float)
 
@@ -292,8 +292,8 @@ TABLE = (
     PluginOption(
         "form", "auto", _one_of(FORMS), "auto|FORM",
         "Give passes the model in this form: fx, torch.fx, functional, aten, exported-program, export-pass, graph, "
-        "pattern-matcher, quantizer, partitioner, backend or module; or in the form that is recognized from each pass "
-        "(default: auto). Example: --fx-form aten",
+        "pattern-matcher, quantizer, partitioner, backend, module, joint or joint-partitioner; or in the form that is "
+        "recognized from each pass (default: auto). Example: --fx-form aten",
     ),
     PluginOption(
         "min-changes", 0, _natural, "N",

@@ -38,6 +38,8 @@ def row_of(pass_run: PassRun) -> SummaryRow:
         form=form_name(pass_run.pass_),
         nodes_before=len(before.nodes) if before is not None else result.nodes_before if result is not None else None,
         nodes_after=len(after.graph.nodes) if after is not None else result.nodes_after if result is not None else None,
+        kept_bytes=None if result is None else result.kept_bytes,
+        kept_bytes_before=None if result is None else result.kept_bytes_before,
         edits=pass_run.edits,
         changed=pass_run.changed,
         outcome=outcome,

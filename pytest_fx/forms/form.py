@@ -38,6 +38,10 @@ class FormResult:
     """The paths of the modules around changed nodes, and the names of changed tensors."""
     level: Level | None = None
     """The level of the program that the pass got."""
+    kept_bytes: int | None = None
+    """The bytes that are kept between forward and backward, parameters and inputs aside; None if they are unknown."""
+    kept_bytes_before: int | None = None
+    """The same without the pass."""
 
 
 @dataclass(frozen=True, slots=True)

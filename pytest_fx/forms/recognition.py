@@ -40,7 +40,7 @@ def called(pass_: Any) -> Any:
 def first_annotation(pass_: Any) -> Any:
     """Return the annotation of a pass's first parameter; None if there is none, or its names cannot be resolved."""
     function = called(pass_)
-    parameters = [parameter for parameter in _parameters(pass_) if parameter.name != "self"]
+    parameters = [parameter for parameter in parameters_of(pass_) if parameter.name != "self"]
     if not parameters:
         return None
     annotation = annotations_of(inspect.unwrap(function)).get(parameters[0].name)
@@ -56,7 +56,7 @@ def first_annotation(pass_: Any) -> Any:
 def required(pass_: Any) -> int:
     """Return the number of required positional arguments of a pass."""
     needed = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    return sum(parameter.kind in needed and parameter.default is parameter.empty for parameter in _parameters(pass_))
+    return sum(parameter.kind in needed and parameter.default is parameter.empty for parameter in parameters_of(pass_))
 
 
 def takes_module(pass_: Any) -> bool:
@@ -74,7 +74,8 @@ def uses_patterns(pass_: Any) -> bool:
     return any(is_one_of(mentioned, *PATTERN_MATCHERS) for mentioned in mentions_of(pass_))
 
 
-def _parameters(pass_: Any) -> list[inspect.Parameter]:
+def parameters_of(pass_: Any) -> list[inspect.Parameter]:
+    """Return the parameters of a pass; none if it has no signature."""
     try:
         return list(inspect.signature(pass_).parameters.values())
     except (TypeError, ValueError):  # a builtin without a signature

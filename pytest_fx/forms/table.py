@@ -13,6 +13,7 @@ from pytest_fx.forms.export_pass import EXPORT_PASS
 from pytest_fx.forms.exported_program import EXPORTED_PROGRAM
 from pytest_fx.forms.form import Form, FormedPass
 from pytest_fx.forms.graph import GRAPH
+from pytest_fx.forms.joint import JOINT, JOINT_PARTITIONER
 from pytest_fx.forms.module import MODULE
 from pytest_fx.forms.partitioner import PARTITIONER
 from pytest_fx.forms.pattern_matcher import PATTERN_MATCHER
@@ -20,6 +21,7 @@ from pytest_fx.forms.quantizer import QUANTIZER
 from pytest_fx.forms.recognition import first_annotation, required, takes_module
 
 TABLE: tuple[Form, ...] = (
+    JOINT_PARTITIONER,
     PATTERN_MATCHER,
     QUANTIZER,
     PARTITIONER,
@@ -29,6 +31,7 @@ TABLE: tuple[Form, ...] = (
     ATEN,
     BACKEND,
     MODULE,
+    JOINT,
 )
 """All forms whose passes get a program from torch. The first that recognizes a pass is its form."""
 TO_TRY = (ATEN, EXPORTED_PROGRAM, GRAPH)

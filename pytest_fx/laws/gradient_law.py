@@ -441,7 +441,11 @@ def _move(
                 movements[name].note(leaf.errors.cpu() if largest is None else largest, number)
 
         with perturbed(pass_run, float64, number) as (program, call):
-            error: Any = gradients_by(call or program, arguments, dtype, program, take=take)
+            runner = pass_run.subject.runner(program, float64=float64)
+            try:
+                error: Any = gradients_by(call or program, arguments, dtype, program, take=take)
+            finally:
+                runner.restore()  # each run starts with the same buffers
         for name in list(movements):
             if isinstance(error, Exception) or name not in met:
                 del movements[name]

@@ -188,6 +188,11 @@ def _change(row: SummaryRow) -> str:
     return f"{row.slowdown:+.1%} time ({interval}), {row.change_verdict}"
 
 
+def _kept(row: SummaryRow) -> str:
+    """Return the bytes kept for the backward pass, without the pass and with it."""
+    return "-" if row.kept_bytes is None else f"{row.kept_bytes_before:,} -> {row.kept_bytes:,} B"
+
+
 COLUMNS = (
     SummaryColumn("model", lambda row: row.model),
     SummaryColumn("program", lambda row: row.program),
@@ -216,6 +221,7 @@ COLUMNS = (
     SummaryColumn(
         "peak memory (eager's)", lambda row: _pair(row.peak_memory, row.eager_peak_memory, _bytes), True, None
     ),
+    SummaryColumn("kept for backward", _kept, True),
 )
 """The plugin's own columns."""
 CHANGE = SummaryColumn("change since the baseline (95 % interval)", _change)

@@ -48,6 +48,10 @@ class SummaryRow:
     """Nodes of the captured graph."""
     nodes_after: int | None = None
     """Nodes of the program's graph."""
+    kept_bytes: int | None = None
+    """The bytes that the program keeps between forward and backward, parameters and inputs aside."""
+    kept_bytes_before: int | None = None
+    """The same without the pass."""
     edits: int | None = None
     """Number of edits of the pass, if it reports them."""
     changed: bool | None = None

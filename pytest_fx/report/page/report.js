@@ -43,6 +43,7 @@ function rowFacts(row) {
   return facts([
     ["why", row.reason || row.outcome || row.why],
     ["nodes", nodes(row)], ["edits", row.edits],
+    ["kept for backward", row.kept_bytes === null ? null : `${bytes(row.kept_bytes_before)} before, ${bytes(row.kept_bytes)} after`],
     ["dtype", row.dtype], ["float64 error", error(row.float64_error)], ["error", error(row.error)],
     ["eager’s own error", error(row.eager_error)], ["allowed", error(row.allowed_error)], ["detects", error(row.detects)],
     ["not held against it", row.waiver],

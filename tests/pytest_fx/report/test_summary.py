@@ -142,6 +142,12 @@ def test_memory_and_the_time_of_the_host_have_columns_where_they_are_known():
     assert cells.endswith("1 ms (2 ms)               512 B (3.0 MiB)")
 
 
+def test_the_memory_kept_for_the_backward_pass_has_a_column_where_it_is_known():
+    heading, cells = format_table([SummaryRow("model", "recompute", kept_bytes_before=2440, kept_bytes=184)])
+    assert "kept for backward" in heading and "kept" not in format_table([TIMES])[0]
+    assert "2,440 -> 184 B" in cells
+
+
 def test_the_change_since_a_baseline_has_its_interval_and_its_verdict():
     before = Measurement("model", "fuse", 1, "float32", "cpu", 1, 2.0, 1.9, 2.1, "here")
     row = TIMES.with_change(Change(before, replace(before, speedup=1.0, low=0.95, high=1.05)))

@@ -97,8 +97,8 @@ class _Recorded:
 def kept_bytes(forward: torch.fx.GraphModule, outputs: int) -> int:
     """Return the bytes of the values that a forward graph keeps for the backward graph, its inputs aside."""
     results: Any = forward.graph.output_node().args[0]
-    kept = {node for node in results[outputs:] if isinstance(node, torch.fx.Node) and node.op != "placeholder"}
-    values = [node.meta.get("val") for node in kept]
+    saved = {node for node in results[outputs:] if isinstance(node, torch.fx.Node) and node.op != "placeholder"}
+    values = [node.meta.get("val") for node in saved]
     return sum(int(value.numel()) * value.element_size() for value in values if isinstance(value, torch.Tensor))
 
 

@@ -193,10 +193,9 @@ class Child:
         if until is None:
             until = float("inf") if limits.seconds is None else time.monotonic() + limits.seconds
         while (message := self._message()) is None:
-            gone = self._is_gone()  # before the last read of its messages
-            if self._poll.poll(0 if gone else _BETWEEN_LOOKS * 1000):
+            if self._poll.poll(_BETWEEN_LOOKS * 1000):
                 self._take()
-            elif gone:
+            elif self._is_gone() and not self._poll.poll(0):  # its last messages are read first
                 raise ChildEnded(self._ending())
             if (now := time.monotonic()) > until:
                 raise ChildEnded(self._out_of_time(limits))
@@ -224,7 +223,8 @@ class Child:
             raise ChildEnded(self._cut_off())
         if len(self._received) < end:
             return None
-        message = bytes(self._received[_LENGTH:end])
+        with memoryview(self._received) as received:
+            message = bytes(received[_LENGTH:end])
         del self._received[:end]
         return message
 

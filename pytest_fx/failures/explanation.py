@@ -114,7 +114,7 @@ class FailureExplanation:
             self.lines.append(f"details: {_shown(target / DETAILS)}")
             text = describe_failure(failure, "\n".join(self.lines), self.compared)
             (temporary / DETAILS).write_text(text, encoding="utf-8")
-            _replace(target, temporary)
+            replace_folder(target, temporary)
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
 
@@ -313,8 +313,8 @@ def _shown(path: Path) -> str:
     return str(path) if relative.startswith("..") else relative
 
 
-def _replace(target: Path, new: Path) -> None:
-    """Replace the folder ``target`` by ``new``."""
+def replace_folder(target: Path, new: Path) -> None:
+    """Replace the folder ``target`` by ``new`` in one step."""
     old = new.with_name(f"{new.name}.old")
     with contextlib.suppress(FileNotFoundError):
         target.rename(old)

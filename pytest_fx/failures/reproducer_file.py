@@ -83,7 +83,7 @@ def write_test(folder: Path, failure: Failure, part: ProgramPart, where: object 
         FxError: the program or an input cannot be written as source and tensors.
     """
     tensors: dict[str, torch.Tensor] = {}
-    inputs = [_spell(value, tensors) for value in part.inputs]
+    inputs = [spell_value(value, tensors) for value in part.inputs]
     with tempfile.TemporaryDirectory() as temporary:
         package = Path(temporary) / "package"
         part.program.to_folder(package, "Program")
@@ -107,7 +107,7 @@ def write_test(folder: Path, failure: Failure, part: ProgramPart, where: object 
     mode = "train" if is_training(part.program) else "eval"
     text = _TEMPLATE.format(
         what=failure.first_line, model=failure.subject.name, where="" if where is None else f" at {where}",
-        source=source.strip() + "\n", path=_import_paths(modules, folder),
+        source=source.strip() + "\n", path=import_paths(modules, folder),
         inputs="".join(f"{value}, " for value in inputs).rstrip(" "), slug=failure.slug,
         # The ini file's settings of models, their size and their capture do not apply to a part.
         options=", ".join(
@@ -138,7 +138,7 @@ def write_test_of_model(folder: Path, failure: Failure, why: str) -> Path:
     if isinstance(failure.pass_, FormedPass):
         options["form"] = failure.pass_.form.name
     text = _TEMPLATE_OF_MODEL.format(
-        what=failure.first_line, why=why, path=_import_paths(modules, folder), slug=failure.slug, leaves=failure.leaves,
+        what=failure.first_line, why=why, path=import_paths(modules, folder), slug=failure.slug, leaves=failure.leaves,
         options=", ".join(f"{name}={value!r}" for name, value in options.items()),
     )  # fmt: skip
     path = folder / f"test_{failure.slug}.py"
@@ -168,7 +168,7 @@ def _capturing(tracing: Tracing, program: GraphModule) -> tuple[list[str], list[
     return keywords, modules
 
 
-def _import_paths(names: list[str], folder: Path) -> str:
+def import_paths(names: list[str], folder: Path) -> str:
     """Return lines that let the modules called ``names`` be imported from any folder if they are not installed.
 
     For modules above ``folder`` a relative path is added, too: the test can be moved together with them, or alone.
@@ -188,8 +188,12 @@ def _import_paths(names: list[str], folder: Path) -> str:
     return "".join([*lines, "\n"] if lines else [])
 
 
-def _spell(value: Any, tensors: dict[str, torch.Tensor]) -> str:
-    """Return a Python expression for ``value``; its tensors are added to ``tensors`` by the names in the text."""
+def spell_value(value: Any, tensors: dict[str, torch.Tensor]) -> str:
+    """Return a Python expression for ``value``; its tensors are added to ``tensors`` by the names in the text.
+
+    Raises:
+        FxError: a part of the value has no expression.
+    """
     if isinstance(value, torch.Tensor):
         return _spell_tensor(value, tensors)
     if isinstance(value, float) and value - value != 0:  # infinite or not a number
@@ -201,8 +205,8 @@ def _spell(value: Any, tensors: dict[str, torch.Tensor]) -> str:
     kind = container_kind(value)
     if kind is None or kind.spelling is None:
         raise _unwritten(type(value))
-    parts = [_spell(part, tensors) for part in kind.parts(value)]
-    return kind.written(value, parts, lambda key: _spell(key, tensors), _class_name)
+    parts = [spell_value(part, tensors) for part in kind.parts(value)]
+    return kind.written(value, parts, lambda key: spell_value(key, tensors), _class_name)
 
 
 def _class_name(kind: type) -> str:
@@ -221,6 +225,10 @@ def _unwritten(kind: type) -> FxError:
 
 def _spell_tensor(tensor: torch.Tensor, tensors: dict[str, torch.Tensor]) -> str:
     """Return an expression for a tensor with its strides, and add its values to ``tensors``."""
+    repeated = [size > 1 and not stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True)]
+    if any(repeated):
+        part = tensor[tuple(slice(1) if is_repeated else slice(None) for is_repeated in repeated)]
+        return f"{_spell_tensor(part, tensors)}.expand({tuple(tensor.shape)})"
     name = str(len(tensors))
     text = f'tensors["{name}"]'
     values = tensor.contiguous()

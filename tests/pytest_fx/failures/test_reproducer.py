@@ -15,7 +15,7 @@ from fx.passes import FuseConvBN, close
 from pytest_fx.errors import LawViolation
 from pytest_fx.failures.failure import Failure
 from pytest_fx.failures.reproducer import TrialBudget, find_part
-from pytest_fx.failures.reproducer_file import _spell, write_test
+from pytest_fx.failures.reproducer_file import spell_value, write_test
 from pytest_fx.harness.evaluation import Arguments
 from pytest_fx.harness.subject import Subject
 
@@ -409,7 +409,7 @@ def test_where_no_part_fails_alone_the_test_is_of_the_whole_model(pytester, monk
 )
 def test_values_of_many_kinds_can_be_inputs_of_a_file(value, text):
     tensors = {}
-    spelled = _spell(value, tensors)
+    spelled = spell_value(value, tensors)
     assert spelled == text
     again = eval(spelled, {"torch": torch, "tensors": tensors})
     assert str(again) == str(value)
@@ -419,7 +419,7 @@ def test_values_of_many_kinds_can_be_inputs_of_a_file(value, text):
 
 def test_a_value_that_cannot_be_written_is_refused():
     with pytest.raises(FxError, match="cannot be written to a file\n  value  an object of type object"):
-        _spell(object(), {})
+        spell_value(object(), {})
 
 
 def test_numbers_among_the_inputs_are_written_into_the_file(tmp_path):

@@ -7,6 +7,7 @@ def test_my_pass(fx_traced, fx_equal):
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,7 +15,7 @@ import pytest
 from pytest_fx.collection import ModelCase, PassCase, cases_of
 from pytest_fx.lazy import load
 from pytest_fx.options import OPTIONS, Options, options_of
-from pytest_fx.records.running import announce
+from pytest_fx.records.running import FOLDER, announce
 from pytest_fx.report.progress import progress_of
 from pytest_fx.report.summary import record_check
 
@@ -137,12 +138,13 @@ def fx_timing(request: pytest.FixtureRequest, fx_model: Subject) -> TimingCheck:
 
 
 @pytest.fixture
-def fx_judge() -> Callable[..., Verdict]:
+def fx_judge(request: pytest.FixtureRequest) -> Callable[..., Verdict]:
     """Judges a candidate in the place of a reference: ``fx_judge(F.gelu, my_gelu, torch.randn(4, 8))``.
 
     It is :func:`pytest_fx.judge`, and raises ``RefusedCandidate`` for any other verdict than right.
     """
-    return _module("candidates.judge").require_right
+    folder = request.config.rootpath / FOLDER
+    return partial(_module("candidates.judge").require_right, folder=folder)
 
 
 @pytest.fixture

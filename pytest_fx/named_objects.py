@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import difflib
 import functools
-import importlib
+import importlib.util
 import inspect
 import re
 import sys
@@ -41,12 +41,18 @@ def import_from(folder: Path) -> None:
 def home_of(module_name: str) -> Path | None:
     """Return the folder from which a module is imported; None if it is installed, or has no file.
 
+    A module of a package that is not imported yet is not imported for that, unless its package has no file.
+
     >>> home_of("torch.nn") is None
     True
     """
     try:
-        file = getattr(sys.modules.get(module_name) or importlib.import_module(module_name), "__file__", None)
-    except ImportError:
+        name = module_name if module_name in sys.modules else module_name.partition(".")[0]
+        file = getattr(sys.modules.get(name), "__file__", None) or _file_of(name)
+        if file is None:
+            name = module_name
+            file = getattr(importlib.import_module(name), "__file__", None)
+    except (ImportError, ValueError):
         return None
     if file is None:
         return None
@@ -54,7 +60,12 @@ def home_of(module_name: str) -> Path | None:
     installed = {"site-packages", "dist-packages"}.intersection(path.parts)
     if installed or path.is_relative_to(Path(sysconfig.get_path("stdlib")).resolve()):
         return None
-    return path.parents[module_name.count(".") + (path.name == "__init__.py")]
+    return path.parents[name.count(".") + (path.name == "__init__.py")]
+
+
+def _file_of(name: str) -> str | None:
+    spec = importlib.util.find_spec(name)
+    return spec.origin if spec is not None and spec.has_location else None
 
 
 def import_attribute(name: str, kind: str, accepts: Callable[[Any], bool] = callable) -> Any:

@@ -17,20 +17,21 @@ from pytest_fx.harness.variants import (
     PART_OF_LARGER,
     VARIANTS,
     not_contiguous_alone,
+    with_one_changed,
     with_one_turned,
     with_other_size,
 )
 
 SIZES = (0, 1, 2, 3, 7, 15, 17, 33, 64, 65, 129)
 """Sizes of a free dimension: zero, one, primes, and the neighbours of powers of two."""
-LONG = 4099
-"""A size of the last dimension that exceeds the block size of kernels."""
+LONG, MEDIUM = 4099, 1031
+"""A size of the last dimension, and of any dimension, that exceeds the block size of kernels."""
 FIRST_SIZES = 2
 """Sizes of a dimension to try before it counts as fixed, if the reference refuses them all."""
 MOST_ELEMENTS = 300_000
 """Most elements of inputs of another size, but for the largest inputs."""
-LARGE = 1 << 20
-"""Elements of the largest inputs: a candidate may take a shortcut for large inputs only."""
+LARGE = 2_200_000
+"""Elements of the largest inputs: a candidate may take a shortcut for large inputs only. Gradients are left out."""
 FACTORS = (1e-4, 100.0, 1e4)
 """Scaling factors of values: tiny, large enough that the exponential overflows, and huge."""
 PLACES = (0.0, 0.12, 0.35, 0.62, 0.87, 1.0)
@@ -59,8 +60,8 @@ class InputSet:
     """The dimension with another size, or empty; it is free if the reference takes that size."""
     is_required: bool = False
     """Whether the reference must take them."""
-    is_extreme: bool = False
-    """Whether values are so large, or not finite, that gradients saturate or vanish."""
+    forward_only: bool = False
+    """Whether gradients are left out, since values make them saturate or vanish, or since the inputs are large."""
 
 
 def arguments_of(given: Any) -> Arguments:
@@ -154,11 +155,14 @@ def input_sets(several: Sequence[Arguments], seed: int) -> Iterator[InputSet]:
     for name in OTHER_VALUES:
         yield from _of(name, OTHER_VALUES[name](first))
     for factor in FACTORS:
-        yield InputSet(f"inputs {factor:g} times as large", _scaled(first, factor), is_extreme=factor > 1)
-    yield InputSet("inputs of equal elements", first.map(_equal_elements), is_extreme=True)  # gradients cancel
-    yield InputSet("inputs far below zero", first.map(_far_below_zero), is_extreme=True)
+        scaled = _floats(first, lambda tensor, factor=factor: tensor * factor)
+        yield InputSet(f"inputs multiplied by {factor:g}", scaled, forward_only=factor > 1)
+    yield InputSet("inputs of equal elements", _floats(first, _equal_elements), forward_only=True)  # gradients cancel
+    yield InputSet("inputs far below zero", _floats(first, _far_below_zero), forward_only=True)
+    yield InputSet("inputs rounded to halves", _floats(first, _halves), forward_only=True)  # kinks have no one gradient
     for place in PLACES:
-        yield InputSet(f"inputs as given but for an element at {place:g} of all", first.map(_but_for_one(place)))
+        changed = _floats(first, lambda tensor, place=place: with_one_changed(tensor, place))
+        yield InputSet(f"inputs as given but for an element at {place:g} of all", changed)
     yield InputSet("inputs as given in reverse order", first.map(_reversed))
     yield (
         InputSet("integers at their edges", first.map(_at_edges))
@@ -167,11 +171,17 @@ def input_sets(several: Sequence[Arguments], seed: int) -> Iterator[InputSet]:
     )
     for name in ("non-contiguous inputs", PART_OF_LARGER):
         yield from _of(name, VARIANTS[name](first))
+    yield InputSet("inputs that are every second element of larger tensors", first.map(_with_gaps))
+    for place, tensor in places(first).items():
+        if tensor.dim() > 1 and len(tensor) > 1:
+            expanded = tensor[:1].expand(tensor.shape)
+            replaced = first.map(lambda other, tensor=tensor, expanded=expanded: expanded if other is tensor else other)
+            yield InputSet(f"input{place} with a stride of zero in dimension 0", replaced)
     for name in not_contiguous_alone(first):
         yield from _of(name, with_one_turned(first, name))
     yield from _of_other_sizes(first, seed)
     if (poisoned := VARIANTS[NON_FINITE](first)) is not None:
-        yield InputSet(NON_FINITE, poisoned, is_extreme=True)
+        yield InputSet(NON_FINITE, poisoned, forward_only=True)
     if _has_integers(first):  # last: kernels that do not check indices may crash the process
         yield InputSet(
             "integers a million times as large",
@@ -190,7 +200,7 @@ def _of_other_sizes(first: Arguments, seed: int) -> Iterator[InputSet]:
     for dimension, old in _dimensions(first):
         elements = max(tensor.numel() for tensor in first.tensors)
         large = LARGE * old // max(1, elements) if dimension == "in dimension 0" else old
-        long = LONG if dimension.startswith(f"in dimension {last}") else old
+        long = LONG if dimension.startswith(f"in dimension {last}") else MEDIUM
         for size in dict.fromkeys((old + 1, 1, *SIZES, 2 * old, large, long)):
             if not size and not dimension.startswith("in dimension 0"):
                 continue  # a maximum over no elements is an error in some right programs
@@ -199,8 +209,10 @@ def _of_other_sizes(first: Arguments, seed: int) -> Iterator[InputSet]:
                 continue
             if sum(tensor.numel() for tensor in resized.tensors) > 2 * LARGE:
                 continue
-            if size == large or sum(tensor.numel() for tensor in resized.tensors) <= MOST_ELEMENTS:
-                yield InputSet(name, redrawn(resized, seed + size), "other sizes", dimension)
+            is_large = sum(tensor.numel() for tensor in resized.tensors) > MOST_ELEMENTS
+            if size == large or not is_large:
+                arguments = redrawn(resized, seed + size)
+                yield InputSet(name, arguments, "other sizes", dimension, forward_only=is_large)
 
 
 def _dimensions(first: Arguments) -> Iterator[tuple[str, int]]:
@@ -220,29 +232,30 @@ def _dimensions(first: Arguments) -> Iterator[tuple[str, int]]:
                 yield f"in dimension {dimension} of input{place}", old
 
 
-def _scaled(arguments: Arguments, factor: float) -> Arguments:
-    return arguments.map(lambda tensor: tensor * factor if tensor.is_floating_point() else tensor)
+def _floats(arguments: Arguments, change: Callable[[torch.Tensor], torch.Tensor]) -> Arguments:
+    """Return arguments with every tensor of floating-point elements changed."""
+    return arguments.map(
+        lambda tensor: change(tensor.detach()) if tensor.is_floating_point() and tensor.numel() else tensor
+    )
 
 
 def _equal_elements(tensor: torch.Tensor) -> torch.Tensor:
-    if not tensor.is_floating_point() or not tensor.numel():
-        return tensor
-    return torch.full_like(tensor, float(tensor.detach().double().abs().max()) or 1.0)
+    return torch.full_like(tensor, float(tensor.double().abs().max()) or 1.0)
 
 
 def _far_below_zero(tensor: torch.Tensor) -> torch.Tensor:
-    return -1e5 * (1 + tensor.abs()) if tensor.is_floating_point() else tensor
+    return -1e5 * (1 + tensor.abs())
 
 
-def _but_for_one(place: float) -> Callable[[torch.Tensor], torch.Tensor]:
-    def change(tensor: torch.Tensor) -> torch.Tensor:
-        if not tensor.is_floating_point() or not tensor.numel():
-            return tensor
-        flat = tensor.detach().clone(memory_format=torch.contiguous_format).reshape(-1)
-        flat[int(place * (flat.numel() - 1))] += 1
-        return flat.reshape(tensor.shape)
+def _halves(tensor: torch.Tensor) -> torch.Tensor:
+    return (tensor * 2).round() / 2
 
-    return change
+
+def _with_gaps(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the same elements, with a stride of two in the last dimension."""
+    if not tensor.dim():
+        return tensor
+    return torch.stack((tensor, tensor), -1).flatten(-2)[..., ::2]
 
 
 def _reversed(tensor: torch.Tensor) -> torch.Tensor:

@@ -5,23 +5,35 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from torch import nn
 
+from fx.errors import FxError
 from fx.passes import Contract, close
 from pytest_fx.candidates.batch_timing import timed
-from pytest_fx.candidates.drawn_inputs import Drawn, batches_of_calls, input_sets, samples
-from pytest_fx.candidates.judgement import BrokenLaw, Judgement, Unjudged, described
+from pytest_fx.candidates.drawn_inputs import Drawn, InputSet, batches_of_calls, input_sets, samples
+from pytest_fx.candidates.judgement import (
+    LAWS_ALONE,
+    BrokenLaw,
+    Judgement,
+    Unjudged,
+    described,
+)
 from pytest_fx.candidates.party_process import Party, RecordedParty
+from pytest_fx.candidates.saved_test import FailingCase, write_test
 from pytest_fx.candidates.verdict import NOT_JUDGED, WRONG, RefusedCandidate, Verdict
 from pytest_fx.errors import InputError
 from pytest_fx.loading import load_contract
 from pytest_fx.named_objects import import_attribute
 from pytest_fx.processes.child import ChildEnded, Limits, unavailable
+from pytest_fx.records.running import FOLDER
 
 SECONDS = 60.0
 """Seconds that a call may take."""
+Prepare = Callable[[Any], object] | str | None
+"""A function that prepares a candidate, or its name."""
 
 
 def judge(
@@ -29,12 +41,14 @@ def judge(
     candidate: Any,
     inputs: Any,
     *,
-    contract: Contract = close,
+    contract: Contract | str = close,
     forward_only: bool = False,
-    prepare: Callable[[Any], object] | None = None,
+    prepare: Prepare = None,
     timing: bool = True,
     seed: int = 0,
     timeout: float = SECONDS,
+    law: str = "",
+    folder: Path | None = Path(FOLDER),
 ) -> Verdict:
     """Judge whether ``candidate`` computes the same as ``reference``, by a float64 reference, and time it if it does.
 
@@ -45,18 +59,21 @@ def judge(
         candidate: the same; parameters and buffers of a module must have the names of the reference's.
         inputs: a callable from a seed to the inputs of a call, or an example from which others are drawn. Inputs are a
             tuple of positional arguments, a dict of named ones, or a single one.
-        contract: the contract on the outputs; ``fx.passes.close`` by default.
+        contract: the contract on the outputs, or its text, such as ``"exact"``; ``fx.passes.close`` by default.
         forward_only: whether to leave out gradients and training mode.
-        prepare: called with the candidate in its process after parameters are written, for example to pack them.
+        prepare: called with the candidate in its process after parameters are written, for example to pack them; a
+            function or its name.
         timing: whether to time a right candidate.
         seed: the seed of drawn inputs and parameters.
         timeout: most seconds of a call.
+        law: check this law alone, on the inputs as given; empty for all laws. Tests of failures use it.
+        folder: the folder for the test of a failure, which fails alone; None for no test. By default ``.pytest_fx``.
 
     Returns:
         The verdict: right, wrong (with the law and small inputs that show it), not judged, or degenerate reference.
 
     Raises:
-        InputError: ``inputs`` is a callable that fails, or has no tensors.
+        InputError: ``inputs`` is a callable that fails, or has no tensors; or no law has the name ``law``.
         CannotLoadError: ``contract`` is not a contract.
 
     >>> import torch
@@ -64,7 +81,7 @@ def judge(
     >>> verdict.verdict, verdict.law
     ('wrong', 'gradients')
     """
-    options: dict[str, Any] = {"timing": timing, "seed": seed, "timeout": timeout}
+    options: dict[str, Any] = {"timing": timing, "seed": seed, "timeout": timeout, "law": law, "folder": folder}
     with Judge(reference, inputs, contract=contract, forward_only=forward_only, **options) as judge_of_reference:
         return judge_of_reference.judge(candidate, prepare=prepare)
 
@@ -86,11 +103,13 @@ class Judge:
         reference: Any,
         inputs: Any,
         *,
-        contract: Contract = close,
+        contract: Contract | str = close,
         forward_only: bool = False,
         timing: bool = True,
         seed: int = 0,
         timeout: float = SECONDS,
+        law: str = "",
+        folder: Path | None = Path(FOLDER),
     ) -> None:
         """Draw the inputs. The arguments, and the errors raised, are those of :func:`judge`."""
         self._contract, self._forward_only, self._timing, self._seed = (
@@ -99,6 +118,9 @@ class Judge:
             timing,
             seed,
         )
+        if law and law not in LAWS_ALONE:
+            raise InputError(f"no law {law!r} is checked alone", remedy="use one of " + ", ".join(LAWS_ALONE))
+        self._law, self._folder = law, folder
         several = self._several = samples(inputs, seed)
         if not several[0].tensors:
             raise InputError(
@@ -122,28 +144,33 @@ class Judge:
             self._party.close()
             self._party = None
 
-    def judge(self, candidate: Any, *, prepare: Callable[[Any], object] | None = None) -> Verdict:
+    def judge(self, candidate: Any, *, prepare: Prepare = None) -> Verdict:
         """Judge a candidate as :func:`judge` does."""
         start, names = time.perf_counter(), (_name(self._reference), _name(candidate))
         if (why := unavailable()) is not None:
             return Verdict(NOT_JUDGED, *names, evidence=f"no process for a candidate can be started: {why}")
         try:
-            verdict = self._verdict(candidate, prepare, names)
+            verdict, inputs = self._verdict(candidate, prepare, names)
         except BaseException:
             self.close()  # the reference may be in the middle of a call
             raise
+        if verdict.verdict == WRONG and self._folder is not None:
+            verdict = self._with_test(verdict, candidate, prepare, inputs, self._folder)
         return replace(verdict, seconds=time.perf_counter() - start)
 
-    def _verdict(self, candidate: Any, prepare: Callable[[Any], object] | None, names: tuple[str, str]) -> Verdict:
+    def _verdict(self, candidate: Any, prepare: Prepare, names: tuple[str, str]) -> tuple[Verdict, InputSet | None]:
+        """Return the verdict, with the inputs that show a broken law if there are any."""
+        failing: InputSet | None = None
         judgement: Judgement | None = None
         party: Party | None = None
         try:
             reference = self._reference_party()
-            party = Party(_loader(candidate, "candidate"), prepare, self._limits, apart_from=(reference,))
+            load = _loader(candidate, "candidate")
+            party = Party(load, _preparation(prepare), self._limits, apart_from=(reference,))
             reference.resume()
             judgement = Judgement(
                 reference, party, self._several, self._input_sets, self._batches,
-                self._contract, self._forward_only, self._seed,
+                self._contract, self._forward_only, self._seed, self._law,
             )  # fmt: skip
             judgement.check_laws()
             verdict = judgement.right(names)
@@ -151,10 +178,14 @@ class Judge:
                 verdict = replace(verdict, why_no_speedup="the reference is random, so that no output can be compared")
             elif self._timing:
                 verdict = timed(reference, party, self._several, verdict, judgement.allowed)
+                judgement.check_process()  # later calls may have changed it
         except BrokenLaw as broken:
             smallest = judgement.smaller(broken) if judgement is not None else broken
-            inputs = described(smallest.inputs)
-            verdict = Verdict(WRONG, *names, law=smallest.law, evidence=smallest.evidence, inputs=inputs)
+            failing = smallest.inputs
+            verdict = Verdict(
+                WRONG, *names, law=smallest.law, evidence=smallest.evidence, inputs=described(failing),
+                intermediate="" if judgement is None else judgement.first_wrong_part(smallest),
+            )  # fmt: skip
         except Unjudged as unjudged:
             verdict = Verdict(unjudged.kind, *names, evidence=str(unjudged))  # type: ignore[arg-type]
         except ChildEnded as ended:
@@ -166,8 +197,46 @@ class Judge:
                 party.close()
         if judgement is not None:
             laws, refused = tuple(judgement.laws), tuple(judgement.refused)
-            verdict = replace(verdict, laws=laws, input_sets=judgement.count, refused=refused)
-        return verdict
+            verdict = replace(
+                verdict,
+                laws=laws,
+                input_sets=judgement.count,
+                most_elements=judgement.most_elements,
+                refused=refused,
+            )
+        return verdict, failing
+
+    def _with_test(
+        self, verdict: Verdict, candidate: Any, prepare: Prepare, failing: InputSet | None, folder: Path
+    ) -> Verdict:
+        """Write a test of a wrong candidate, by its law alone if the candidate is wrong then, too."""
+        as_given = self._several[0]
+        options: dict[str, Any] = {
+            "contract": str(self._contract),
+            "forward_only": self._forward_only or (failing is not None and failing.forward_only),
+            "seed": self._seed,
+        }
+        case = FailingCase(
+            self._reference, candidate, prepare, str(verdict).partition("\n")[0],
+            as_given if failing is None else failing.arguments, verdict.law, **options,
+        )  # fmt: skip
+        if not self._is_wrong_alone(case):
+            options["forward_only"] = self._forward_only
+            case = replace(case, inputs=as_given, law="", **options)
+        try:
+            return replace(verdict, test=str(write_test(case, folder)))
+        except (FxError, OSError) as error:
+            return replace(verdict, why_no_test=str(error).partition("\n")[0])
+
+    def _is_wrong_alone(self, case: FailingCase) -> bool:
+        if case.law not in LAWS_ALONE:
+            return False
+        options: dict[str, Any] = {"contract": self._contract, "forward_only": case.forward_only, "seed": case.seed}
+        with Judge(
+            case.reference, case.inputs, timing=False, timeout=self._limits.seconds or SECONDS, law=case.law,
+            folder=None, **options,
+        ) as judge_of_case:  # fmt: skip
+            return judge_of_case.judge(case.candidate, prepare=case.prepare).verdict == WRONG
 
     def _reference_party(self) -> RecordedParty:
         """Return the process of the reference without its record, started if it is not running."""
@@ -196,6 +265,17 @@ def _name(subject: Any) -> str:
     if isinstance(subject, str):
         return subject
     return getattr(subject, "__qualname__", None) or type(subject).__qualname__
+
+
+def _preparation(prepare: Prepare) -> Callable[[Any], object] | None:
+    """Return the function that prepares a candidate, imported when it is first called if it is given by name."""
+    if not isinstance(prepare, str):
+        return prepare
+
+    def prepare_by_name(subject: Any) -> object:
+        return import_attribute(prepare, "function that prepares a candidate")(subject)
+
+    return prepare_by_name
 
 
 def _loader(subject: Any, kind: str) -> Callable[[], Any]:

@@ -13,7 +13,8 @@ import torch
 from fx.errors import FxError
 from fx.passes import Approximate, Contract
 from pytest_fx.candidates.batch_timing import largest
-from pytest_fx.candidates.drawn_inputs import FIRST_SIZES, InputSet
+from pytest_fx.candidates.drawn_inputs import FIRST_SIZES, InputSet, redrawn
+from pytest_fx.candidates.intermediates import first_difference
 from pytest_fx.candidates.party_process import Party, Reply
 from pytest_fx.candidates.verdict import DEGENERATE, NOT_JUDGED, RIGHT, Verdict
 from pytest_fx.errors import ContractViolation
@@ -39,8 +40,14 @@ DRAWS = 64
 """Seeds for the comparison of random outputs."""
 FAR = 6.0
 """Standard errors between two means above which they differ."""
+FEWEST_CORRELATED, MOST_CORRELATED = 32, 512
+"""Elements of a random output between which correlations are compared; fewer have too few pairs."""
+CORRELATION = 1.5
+"""Ratio of the mean squared correlations of random outputs above which they differ."""
 INSENSITIVE = 1e-7
 """Relative change of outputs below which they count as independent of the inputs."""
+UNTESTED = 4_000
+"""The seed of the inputs of a call in an empty environment."""
 SMALLER = 12
 """Most steps in the reduction of inputs that show a failure."""
 
@@ -76,10 +83,14 @@ class Judgement:
     contract: Contract
     forward_only: bool
     seed: int
+    law: str = ""
+    """The only law to check, on the inputs as given; empty for all laws."""
     laws: dict[str, None] = field(default_factory=dict[str, None])
     """The laws checked so far, in order."""
     count: int = 0
     """The number of input sets that both were called with."""
+    most_elements: int = 0
+    """The most elements of an input for which outputs were compared."""
     refused: list[str] = field(default_factory=list[str])
     """The names of input sets that the reference refuses."""
     allowed: float = 0.0
@@ -102,9 +113,11 @@ class Judgement:
         """
         self._expect_loaded()
         self._same_parameters()
+        if self.law:
+            self._check_alone(self.law)
+            return
         self._expect_sensitive()
-        modes = ["eval"] if self.forward_only or not self.reference.loaded["is_module"] else ["eval", "train"]
-        for mode in modes:
+        for mode in self._modes:
             if self._is_random(mode):
                 self.is_random = self.is_random or mode == "eval"
                 self._check_random(mode)
@@ -113,9 +126,42 @@ class Judgement:
         if not self.is_random:
             self._check_redrawn_parameters()
             self._check_many_calls()
+            self._check_untested()
+        self.check_process()
+
+    @property
+    def _modes(self) -> list[str]:
+        return ["eval"] if self.forward_only or not self.reference.loaded["is_module"] else ["eval", "train"]
+
+    def _check_alone(self, law: str) -> None:
+        """Check one law on the inputs as given."""
+        match law:
+            case "random outputs":
+                for mode in self._modes:
+                    self._check_random(mode)
+            case "other parameters":
+                self._check_redrawn_parameters()
+            case "many calls":
+                self._check_many_calls()
+            case "environment":
+                self._check_untested()
+            case "process":
+                self._check_many_calls()
+                self.check_process()
+            case _:
+                input_set = InputSet("inputs as given", self.several[0], law if law in _LAWS_ON_VALUES else "values")
+                if not self._check_input_set(input_set, "train" if law == "training" else "eval"):
+                    raise Unjudged("the reference does not take these inputs, or overflows")
+
+    def check_process(self) -> None:
+        """Refuse a candidate that left something in its process, or looked for objects of others.
+
+        Raises:
+            BrokenLaw: it did.
+        """
         self.laws["process"] = None
-        if leftovers := self.candidate.left():
-            raise BrokenLaw("process", "it changes its process: " + ", ".join(leftovers))
+        if changes := self.candidate.left():
+            raise BrokenLaw("process", "its calls change their process: " + ", ".join(changes))
 
     # Requirements of a judgement.
 
@@ -185,7 +231,7 @@ class Judgement:
     def _check_input_set(self, input_set: InputSet, mode: str) -> bool:
         """Check the laws on one input set; return whether the reference takes it."""
         is_taken = self._check_call(input_set, mode, gradients=False)
-        if is_taken and not self.forward_only and not input_set.is_extreme:
+        if is_taken and not self.forward_only and not input_set.forward_only:
             self._check_call(input_set, mode, gradients=True)
         return is_taken
 
@@ -201,6 +247,8 @@ class Judgement:
         if not input_set.is_required and _overflows(expected, exact):
             return False
         self.count += 1
+        elements = max(tensor.numel() for tensor in input_set.arguments.tensors)
+        self.most_elements = max(self.most_elements, elements)
         actual = self.candidate.run(input_set.arguments, mode, gradients=gradients)
         for law in _LAWS:
             self.laws[law] = None
@@ -232,7 +280,9 @@ class Judgement:
     def _comparison(self, input_set: InputSet, mode: str, expected: Reply, exact: Reply, actual: Reply) -> Comparison:
         best = expected.outputs if exact.error else exact.outputs
         eager, own = expected.outputs, actual.outputs
-        if input_set.name == NON_FINITE:  # exact rewrites may exchange NaN and infinity
+        if input_set.law == "other values" and _has_infinities(
+            input_set
+        ):  # exact rewrites may exchange NaN and infinity
             eager, own, best = (map_tensors(_without_infinities, part) for part in (eager, own, best))
 
         def moved(float64: bool) -> list[torch.Tensor]:
@@ -272,6 +322,19 @@ class Judgement:
                 if not expected.error:
                     self._compare(input_set, "eval", expected, Reply(error="not asked"), actual)
 
+    def _check_untested(self) -> None:
+        """Compare in an empty environment, without command-line arguments and modules of test tools."""
+        self.laws["environment"] = None
+        name = "inputs drawn again, in an empty environment, without modules of test tools"
+        input_set = InputSet(name, redrawn(self.several[0], UNTESTED), "environment")
+        expected = self.reference.run(input_set.arguments)
+        if not expected.error:
+            actual = self.candidate.run(input_set.arguments, untested=True)
+            if actual.error:
+                evidence = f"without environment variables and modules of test tools, it raises {actual.error}"
+                raise BrokenLaw("environment", evidence, input_set)
+            self._compare(input_set, "eval", expected, Reply(error="not asked"), actual)
+
     def _compare_state(self, input_set: InputSet, expected: Reply, actual: Reply) -> None:
         if list(actual.inputs) != list(expected.inputs):
             raise BrokenLaw(
@@ -297,8 +360,9 @@ class Judgement:
             if other is None:
                 raise BrokenLaw("gradients", f"{name} has no gradient", input_set)
             part = GRADIENTS_OF_HALVES if tensor.dtype.itemsize == 2 else GRADIENTS
-            own = (tensor.double() - best.double()).abs()
-            errors = (other.double() - best.double()).abs()
+            tensor, other, best = map(_real, (tensor, other, best))
+            own = (tensor - best).abs()
+            errors = (other - best).abs()
             limits = 8 * own + part * largest(best) + OF_OTHERS * largest_of_all
             if bool((errors > limits).any()):
                 limits = limits + self._moved_gradient(input_set, mode, name, best)
@@ -316,8 +380,8 @@ class Judgement:
         for number in range(PERTURBED):
             perturb = _perturbing(torch.Generator().manual_seed(number))
             reply = self.reference.run(input_set.arguments.map(perturb), mode, gradients=True, float64=True)
-            if (other := reply.gradients.get(name)) is not None and other.shape == best.shape:
-                movement = torch.maximum(movement, MOVED * (other.double() - best.double()).abs())
+            if (other := reply.gradients.get(name)) is not None and (other := _real(other)).shape == best.shape:
+                movement = torch.maximum(movement, MOVED * (other - best).abs())
         return movement
 
     def _check_random(self, mode: str) -> None:
@@ -360,12 +424,33 @@ class Judgement:
         for party in (self.reference, self.candidate):
             party.write(state)
 
-    # Reduction of inputs.
+    # The inputs and the part of a failure.
+
+    def first_wrong_part(self, broken: BrokenLaw) -> str:
+        """Describe the first part of the candidate with a wrong value; empty if none is known.
+
+        A part is a submodule that the reference has, too, or a node if the candidate is a captured program.
+        """
+        if broken.law not in _LAWS_ON_VALUES or broken.inputs is None or self.candidate.has_ended:
+            return ""
+        loaded = self.candidate.loaded
+        by_nodes = bool(loaded["is_program"])
+        if not by_nodes and not (loaded["is_module"] and self.reference.loaded["is_module"]):
+            return ""
+        arguments = broken.inputs.arguments
+        try:
+            return first_difference(
+                self.reference.values_of_parts(arguments, by_nodes=by_nodes),
+                self.reference.values_of_parts(arguments, by_nodes=by_nodes, float64=True),
+                self.candidate.values_of_parts(arguments, by_nodes=by_nodes),
+            )
+        except ChildEnded:
+            return ""
 
     def smaller(self, broken: BrokenLaw) -> BrokenLaw:
         """Reduce the inputs of a failure; return the failure on the smallest inputs that still break the same law."""
         law = broken.law
-        for _ in range(SMALLER if law in _LAWS_OF_ONE_CALL and not self.candidate.has_ended else 0):
+        for _ in range(SMALLER if law in LAWS_OF_ONE_CALL and not (self.law or self.candidate.has_ended) else 0):
             again = None if broken.inputs is None else self._same_on_smaller(broken.inputs, law)
             if again is None:
                 return broken
@@ -390,8 +475,14 @@ _LAWS = (
     "earlier outputs",
 )  # fmt: skip
 
-_LAWS_OF_ONE_CALL = (*_LAWS, "other values", "other sizes")
+_LAWS_ON_VALUES = ("values", "other values", "other sizes", "training")
+LAWS_OF_ONE_CALL = (*_LAWS, "other values", "other sizes")
 """The laws that a single call in evaluation mode can break."""
+LAWS_ALONE = (
+    *LAWS_OF_ONE_CALL, "loads", "parameters", "training", "random outputs", "other parameters", "many calls",
+    "environment", "process",
+)  # fmt: skip
+"""The laws that can be checked alone: all but those of timed calls."""
 
 
 def _text(violation: ContractViolation) -> str:
@@ -400,6 +491,15 @@ def _text(violation: ContractViolation) -> str:
 
 def _tensors(value: Any) -> list[torch.Tensor]:
     return [leaf for _, leaf in leaves(value) if isinstance(leaf, torch.Tensor)]
+
+
+def _has_infinities(input_set: InputSet) -> bool:
+    return not all(bool(tensor.isfinite().all()) for tensor in input_set.arguments.tensors)
+
+
+def _real(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor in float64; of a complex one the real and imaginary parts, in a last dimension."""
+    return (torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor).double()
 
 
 def _change(one: Any, other: Any) -> float:
@@ -447,7 +547,23 @@ def _other_distribution(expected: torch.Tensor, actual: torch.Tensor) -> str:
     spreads = [float(variance.sum()) for variance in variances]
     if spreads[0] and not 0.6 < spreads[1] / spreads[0] < 1.6:
         return f"its variance is {spreads[1] / spreads[0]:.2f} times that of the reference"
+    random_elements = ((variances[0] > 0) & (variances[1] > 0)).flatten().nonzero().flatten()
+    if len(random_elements) >= FEWEST_CORRELATED:
+        chosen = random_elements[torch.linspace(0, len(random_elements) - 1, MOST_CORRELATED).long().unique()]
+        shares = [_mean_squared_correlation(sample.flatten(1)[:, chosen]) for sample in (expected, actual)]
+        if not 1 / CORRELATION < shares[1] / shares[0] < CORRELATION:
+            return (
+                f"its elements depend on each other in another way: their mean squared correlation is "
+                f"{shares[1]:.3f}, that of the reference {shares[0]:.3f}"
+            )
     return ""
+
+
+def _mean_squared_correlation(sample: torch.Tensor) -> float:
+    """Return the mean of the squared correlations between two columns, over all pairs of columns."""
+    squares = torch.corrcoef(sample.T).square()
+    count = len(squares)
+    return float((squares.sum() - squares.diagonal().sum()) / (count * (count - 1)))
 
 
 def _shorter(arguments: Arguments) -> Iterator[Arguments]:

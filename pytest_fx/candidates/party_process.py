@@ -6,31 +6,29 @@ tensors' version counters. The process answers when the outputs are computed and
 
 from __future__ import annotations
 
-import builtins
-import contextlib
 import copy
 import ctypes
 import hashlib
 import os
 import sys
-import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import nn
 
+from pytest_fx.candidates.intermediates import is_program, values_of_parts
+from pytest_fx.candidates.process_watch import Caller, ProcessWatch, without_signs_of_a_test
 from pytest_fx.candidates.wire_format import decode, elements, encode
 from pytest_fx.harness.evaluation import Arguments
 from pytest_fx.harness.structure import describe, leaves, map_tensors
 from pytest_fx.processes.child import Channel, Child, ChildEnded, Limits
 
-_WATCHED: tuple[Any, ...] = (torch, F, torch.Tensor, nn.Module, time, builtins)
-"""Modules and classes whose functions a candidate must not patch."""
 RECORD = 1 << 28
 """Most bytes of recorded replies; later ones are computed for each candidate."""
 _WEIGHT = 0.7
@@ -108,11 +106,22 @@ class Party:
         return self._query(do="write", state=dict(state))
 
     def place(
-        self, inputs: list[Arguments], mode: str, seed: int, *, gradients: bool = False, float64: bool = False
+        self,
+        inputs: list[Arguments],
+        mode: str,
+        seed: int,
+        *,
+        gradients: bool = False,
+        float64: bool = False,
+        untested: bool = False,
     ) -> None:
-        """Write the inputs of the next calls into the memory of the process."""
+        """Write the inputs of the next calls into the memory of the process.
+
+        With ``untested``, these calls find no environment variables, no command line and no modules of test tools.
+        """
         calls = [{"args": arguments.args, "kwargs": arguments.kwargs} for arguments in inputs]
-        self._query(do="place", calls=calls, mode=mode, seed=seed, gradients=gradients, float64=float64)
+        flags = {"gradients": gradients, "float64": float64, "untested": untested}
+        self._query(do="place", calls=calls, mode=mode, seed=seed, **flags)
 
     def go(self) -> float:
         """Compute the outputs for the placed inputs. Return the seconds until they are ready."""
@@ -149,8 +158,13 @@ class Party:
         except ChildEnded as ended:
             return Reply(error=f"it {ended.ending.cause}")
 
+    def values_of_parts(self, inputs: Arguments, *, by_nodes: bool, float64: bool = False) -> dict[str, Any]:
+        """Return the values of the parts of the subject in a call; see :mod:`pytest_fx.candidates.intermediates`."""
+        self.place([inputs], "eval", 0, float64=float64)
+        return self._query(do="parts", by_nodes=by_nodes)
+
     def left(self) -> list[str]:
-        """Return the side effects of the calls on the process: running threads and patched functions."""
+        """Return the side effects of the calls on the process: running threads, patched functions and others."""
         return list(self._query(do="left"))
 
     def close(self) -> None:
@@ -220,13 +234,15 @@ def _bytes_of(tensor: torch.Tensor) -> bytes:
 def _serve(channel: Channel, load: Callable[[], Any], prepare: Callable[[Any], object] | None) -> None:
     _print_nothing()
     torch.set_num_threads(1)  # a fork does not have its parent's threads
-    before, threads = _functions(), threading.active_count()
+    caller = Caller()
+    watch = caller.do(ProcessWatch)
     try:
-        bench = _Bench(load(), prepare)
+        bench = _Bench(load(), prepare, caller)
     except BaseException as error:
         channel.send(encode({"error": _error_text(error)}))
         return
-    channel.send(encode({"error": "", "state": bench.state(), "is_module": isinstance(bench.subject, nn.Module)}))
+    kinds = {"is_module": isinstance(bench.subject, nn.Module), "is_program": is_program(bench.subject)}
+    channel.send(encode({"error": "", "state": bench.state(), **kinds}))
     record: dict[str, torch.Tensor] = {}
     while True:
         request = decode(channel.receive())
@@ -237,21 +253,25 @@ def _serve(channel: Channel, load: Callable[[], Any], prepare: Callable[[Any], o
                 bench.place(request)
                 channel.send(encode(None))
             case "go":
-                bench.go()
+                with watch.calling():
+                    bench.go()
                 channel.send(b"done")
             case "fetch":
                 channel.send(encode(bench.fetch()))
+            case "parts":
+                channel.send(encode(bench.values_of_parts(request["by_nodes"])))
             case "record":
                 record |= request["replies"]
                 channel.send(encode(None))
             case "recorded":
                 channel.send(encode(record))
             case _:
-                changed = sorted(name for name, value in _functions().items() if before.get(name) is not value)
-                leftovers = [f"{name} is another function" for name in changed]
-                if threading.active_count() > threads:
-                    leftovers.append("a thread is still running")
-                channel.send(encode(leftovers))
+                channel.send(encode([*bench.left, *caller.do(partial(_changes, watch))]))
+
+
+def _changes(watch: ProcessWatch) -> list[str]:
+    torch.set_grad_enabled(True)  # the bench itself sets this for each call
+    return watch.changes()
 
 
 def _print_nothing() -> None:
@@ -263,25 +283,18 @@ def _print_nothing() -> None:
     sys.stdout = sys.stderr = open(nowhere, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
 
 
-def _functions() -> dict[str, Any]:
-    return {
-        f"{owner.__name__}.{name}": value
-        for owner in _WATCHED
-        for name, value in list(vars(owner).items())
-        if callable(value) and not name.startswith("__") and not isinstance(value, type)
-    }
-
-
 class _Bench:
     """The subject in a party's process, with the memory of its inputs and its last results."""
 
-    def __init__(self, subject: Any, prepare: Callable[[Any], object] | None) -> None:
-        self.subject, self._prepare = subject, prepare
+    def __init__(self, subject: Any, prepare: Callable[[Any], object] | None, caller: Caller) -> None:
+        self.subject, self._prepare, self._caller = subject, prepare, caller
         self._memory: dict[Any, torch.Tensor] = {}
         self._request: dict[str, Any] = {}
         self._calls: list[Arguments] = []
         self._results: list[Any] = []
         self._earlier: list[Any] = []
+        self.left: dict[str, None] = {}
+        """Sentences on what calls have changed for the caller."""
         if isinstance(subject, nn.Module):
             self._fresh = copy.deepcopy(dict(subject.state_dict()))
         self._prepared()
@@ -326,14 +339,37 @@ class _Bench:
 
     def go(self) -> None:
         self._earlier, self._results = self._results, []
+        with without_signs_of_a_test() if self._request["untested"] else nullcontext():
+            self._caller.call_each(self._ready_calls(), self._take, self._fail)
+
+    def _ready_calls(self) -> Iterator[partial[Any]]:
         gradients, float64 = self._request["gradients"], self._request["float64"]
         for call in self._calls:
-            result = _Result(call)
+            self._results.append(_Result(call))
             try:
-                result.compute(self._runnable(float64), self._request["seed"], gradients, float64)
-            except BaseException as error:
-                result.error = _error_text(error)
-            self._results.append(result)
+                runnable = self._runnable(float64)
+                torch.manual_seed(self._request["seed"])
+                torch.set_grad_enabled(gradients)
+                yield self._results[-1].ready(runnable, gradients, float64)
+            except Exception as error:
+                self._fail(error)
+
+    def _take(self, returned: Any) -> None:
+        if torch.is_grad_enabled() != self._request["gradients"]:
+            self.left["it switches gradients on or off"] = None
+        self._results[-1].take(returned, self._request["gradients"])
+
+    def _fail(self, error: BaseException) -> None:
+        self._results[-1].error = _error_text(error)
+
+    def values_of_parts(self, by_nodes: bool) -> dict[str, Any]:
+        float64 = self._request["float64"]
+        arguments = self._calls[0].map(_doubled) if float64 else self._calls[0]
+        try:
+            with torch.no_grad():
+                return values_of_parts(self._runnable(float64), arguments, by_nodes)
+        except Exception:  # a module that cannot be captured, for one
+            return {}
 
     def _runnable(self, float64: bool) -> Any:
         subject = self.subject
@@ -361,25 +397,27 @@ class _Result:
         self.returned: Any = None
         self.outputs: Any = None
         self.gradients: dict[str, torch.Tensor] = {}
+        self._subject: Any = None
+        self._arguments = call
 
-    def compute(self, subject: Any, seed: int, gradients: bool, float64: bool) -> None:
-        torch.manual_seed(seed)
-        arguments = (
-            self.call.map(lambda tensor: tensor.double() if tensor.is_floating_point() else tensor)
-            if float64
-            else self.call
-        )
-        with contextlib.ExitStack() as stack:
-            if gradients:
-                arguments = arguments.map(
-                    lambda tensor: tensor.detach().requires_grad_() if tensor.is_floating_point() else tensor
-                )
-            else:
-                stack.enter_context(torch.no_grad())
-            self.returned = arguments.call(subject)
-            self.outputs = map_tensors(_copied, self.returned)
+    def ready(self, subject: Any, gradients: bool, float64: bool) -> partial[Any]:
+        """Return the call of a subject, to be made."""
+
+        def given(tensor: torch.Tensor) -> torch.Tensor:
+            tensor = _doubled(tensor) if float64 else tensor
+            can_have_gradient = gradients and (tensor.is_floating_point() or tensor.is_complex())
+            return tensor.detach().requires_grad_() if can_have_gradient else tensor
+
+        self._subject, self._arguments = subject, self.call.map(given)
+        return partial(subject, *self._arguments.args, **self._arguments.kwargs)
+
+    def take(self, returned: Any, gradients: bool) -> None:
+        """Keep the returned value, with a copy; compute gradients."""
+        self.returned = returned
+        self.outputs = map_tensors(_copied, returned)
         if gradients:
-            self.gradients = dict(_gradients(self.returned, arguments, subject))
+            self.gradients = dict(_gradients(returned, self._arguments, self._subject))
+        self._subject = None
 
     def reply(self, state: Mapping[str, Any]) -> dict[str, Any]:
         if self.error:
@@ -415,6 +453,12 @@ def _memory_of(tensor: torch.Tensor) -> int:
         return tensor.untyped_storage().data_ptr()
     except Exception:  # tensor subclasses may have no storage
         return 0
+
+
+def _doubled(tensor: torch.Tensor) -> torch.Tensor:
+    if tensor.is_complex():
+        return tensor.to(torch.complex128)
+    return tensor.double() if tensor.is_floating_point() else tensor
 
 
 def _copied(tensor: torch.Tensor) -> torch.Tensor:

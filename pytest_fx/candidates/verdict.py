@@ -28,10 +28,18 @@ class Verdict:
     """The evidence of it: the worst element, or the error; or the reason why nothing was judged."""
     inputs: str = ""
     """The smallest inputs that show it: their description and shapes."""
+    intermediate: str = ""
+    """The first wrong value of a submodule or node that the reference has, too; empty if none is known."""
+    test: str = ""
+    """The path of a test file that fails alone, for a wrong candidate; empty if there is none."""
+    why_no_test: str = ""
+    """The reason why no test file of a wrong candidate was written; empty if it was, or was not asked for."""
     laws: tuple[str, ...] = ()
     """The laws that were checked."""
     input_sets: int = 0
     """The number of input sets that both were called with."""
+    most_elements: int = 0
+    """The most elements of an input for which outputs were compared; of larger inputs nothing is known."""
     refused: tuple[str, ...] = ()
     """Input sets that the reference refuses; the candidate is not called with them."""
     detection_limit: float | None = None
@@ -54,10 +62,16 @@ class Verdict:
         if self.law:
             lines[0] += f", law {self.law!r}"
         if self.inputs:
-            lines.append(f"  inputs {self.inputs}")
+            lines.append(f"  on     {self.inputs}")
         lines += [f"  {line}" for line in self.evidence.splitlines()]
+        if self.intermediate:
+            lines.append(f"    first wrong intermediate value  {self.intermediate}")
+        if self.test or self.why_no_test:
+            lines.append(f"  a test of it alone: {self.test}" if self.test else f"  no test: {self.why_no_test}")
         if self.verdict == RIGHT:
             lines.append(f"  {self.input_sets} input sets, {len(self.laws)} laws: {', '.join(self.laws)}")
+            if self.most_elements:
+                lines.append(f"  inputs of up to {self.most_elements:,} elements were compared")
             if self.detection_limit is not None:
                 lines.append(f"  outputs off by {self.detection_limit:.1e} would have been caught")
         if self.speedup is not None and self.interval is not None:

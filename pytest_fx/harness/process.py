@@ -13,6 +13,7 @@ import os
 import random
 import sys
 import threading
+import time
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -34,7 +35,7 @@ from fx.frames import clear_interrupted
 from pytest_fx.harness.switches import SWITCHES
 
 _MODULES = (
-    *(builtins, math, operator, torch, torch.functional, torch.linalg, torch.fft, torch.special, torch.backends),
+    *(builtins, math, operator, time, torch, torch.functional, torch.linalg, torch.fft, torch.special, torch.backends),
     *(nn, nn.functional, nn.init, torch_module, torch_fx, torch_symbolic_trace, fx, passes),
 )
 """Modules whose attributes are watched, since programs and passes call them."""

@@ -96,9 +96,11 @@ def _with_floats(change: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[Ar
     return variant
 
 
-def _one_changed(tensor: torch.Tensor) -> torch.Tensor:
+def with_one_changed(tensor: torch.Tensor, place: float = 0.5) -> torch.Tensor:
+    """Return a copy with another element at a relative position in a tensor, 0 for the first and 1 for the last."""
     flat = tensor.clone(memory_format=torch.contiguous_format).flatten()
-    flat[len(flat) // 2] = 1 - flat[len(flat) // 2]
+    index = round(place * (len(flat) - 1))
+    flat[index] = 1 - flat[index]
     return flat.reshape(tensor.shape)
 
 
@@ -127,7 +129,7 @@ OTHER_VALUES: dict[str, Callable[[Arguments], Arguments | None]] = {
     "inputs of opposite signs": _with_floats(torch.neg),
     LARGER: _with_floats(lambda tensor: tensor * 10),
     "inputs of zeros": _with_floats(torch.zeros_like),
-    ONE_CHANGED: _with_floats(_one_changed),
+    ONE_CHANGED: _with_floats(with_one_changed),
 }
 """Functions that make inputs with values that example inputs seldom have, by the names of the variants."""
 VARIANTS: dict[str, Callable[[Arguments], Arguments | None]] = {

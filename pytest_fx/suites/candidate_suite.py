@@ -12,6 +12,7 @@ from pytest_fx.candidates.judge import Judge
 from pytest_fx.candidates.verdict import RefusedCandidate
 from pytest_fx.loading import chosen_contract, load_inputs
 from pytest_fx.options import OPTIONS
+from pytest_fx.records.running import FOLDER
 from pytest_fx.report.summary import record_check
 
 
@@ -26,6 +27,7 @@ def judge_of_run(request: pytest.FixtureRequest) -> Generator[Judge]:
         forward_only=options.inference,
         timing=options.timing,
         seed=options.seed,
+        folder=request.config.rootpath / FOLDER,
     ) as judge:
         yield judge
 

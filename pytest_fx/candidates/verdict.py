@@ -66,8 +66,8 @@ class Verdict:
         lines += [f"  {line}" for line in self.evidence.splitlines()]
         if self.intermediate:
             lines.append(f"    first wrong intermediate value  {self.intermediate}")
-        if self.test or self.why_no_test:
-            lines.append(f"  a test of it alone: {self.test}" if self.test else f"  no test: {self.why_no_test}")
+        if self.test:
+            lines.append(f"  a test of it alone: {self.test}")
         if self.verdict == RIGHT:
             lines.append(f"  {self.input_sets} input sets, {len(self.laws)} laws: {', '.join(self.laws)}")
             if self.most_elements:

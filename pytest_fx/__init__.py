@@ -19,7 +19,8 @@ from pytest_fx.lazy import load
 if TYPE_CHECKING:
     from pytest_fx.candidates.judge import Judge, judge
     from pytest_fx.candidates.verdict import Verdict
-    from pytest_fx.errors import LawViolation, NothingJudged
+    from pytest_fx.checks.eager_equality import assert_equal_to_eager
+    from pytest_fx.errors import ConversionError, LawViolation, NothingJudged
     from pytest_fx.generation import Program, programs, shapes, tensors
     from pytest_fx.search.check_report import CheckReport
     from pytest_fx.search.mutation import MutationReport, mutate_pass
@@ -27,12 +28,14 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CheckReport",
+    "ConversionError",
     "Judge",
     "LawViolation",
     "MutationReport",
     "NothingJudged",
     "Program",
     "Verdict",
+    "assert_equal_to_eager",
     "check_pass",
     "check_program",
     "judge",
@@ -47,12 +50,14 @@ __version__ = "0.2.0"
 
 _HOMES = {
     "CheckReport": "pytest_fx.search.check_report",
+    "ConversionError": "pytest_fx.errors",
     "Judge": "pytest_fx.candidates.judge",
     "LawViolation": "pytest_fx.errors",
     "MutationReport": "pytest_fx.search.mutation",
     "NothingJudged": "pytest_fx.errors",
     "Program": "pytest_fx.generation",
     "Verdict": "pytest_fx.candidates.verdict",
+    "assert_equal_to_eager": "pytest_fx.checks.eager_equality",
     "check_pass": "pytest_fx.search.pass_check",
     "check_program": "pytest_fx.search.pass_check",
     "judge": "pytest_fx.candidates.judge",

@@ -151,6 +151,13 @@ class CannotLoadError(FxError, LookupError):
     """Raised for a name on the command line without a model or pass. The message lists the nearest names."""
 
 
+class ConversionError(FxError, ValueError):
+    """Raised for a converted model that cannot be loaded or run here, or that is converted from another model.
+
+    The message has the file, the reason, and both sides' inputs or outputs if these differ.
+    """
+
+
 class InputError(FxError, LookupError):
     """Raised when a model has no example inputs, or cannot be called with them, so that no pass can be judged on it.
 

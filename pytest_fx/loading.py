@@ -35,7 +35,7 @@ from fx.passes.pass_options import make_pass
 from fx.passes.pipeline import PassPipeline
 from fx.passes.registered_passes import pass_as_written
 from pytest_fx.errors import CannotLoadError
-from pytest_fx.forms import FormedPass, form_called, form_names, recognized
+from pytest_fx.forms import MODULE, FormedPass, form_called, form_names, recognized
 from pytest_fx.harness.pass_run import parts_of
 from pytest_fx.named_objects import (
     import_attribute,
@@ -48,6 +48,7 @@ from pytest_fx.named_objects import (
 from pytest_fx.option_table import TABLE, as_factory
 from pytest_fx.options import OPTIONS, Options, origin_of
 from pytest_fx.processes.child import Channel, Child, ChildEnded, Limits, unavailable
+from pytest_fx.runtimes import ShippedModel, runtime_of
 from pytest_fx.tracebacks import users_line
 
 REGISTERED = pytest.StashKey[bool]()
@@ -240,9 +241,14 @@ def load_pass(name: Any, form: str = "auto") -> Pass:
 
     ``name`` may be a pass itself, or a class, which is called without arguments. A pass written for ``torch.fx`` is
     adapted, also in a pipeline. A pass that is not in a pipeline gets programs in the form that it is written in
-    (:mod:`pytest_fx.forms`), or in ``form``. Raises :class:`~fx.errors.FxError`, which lists the nearest names, if the
-    pass does not exist.
+    (:mod:`pytest_fx.forms`), or in ``form``. A converted model, or the path of one, is a pass that returns it.
+
+    Raises :class:`~fx.errors.FxError`, which lists the nearest names, if the pass does not exist.
     """
+    if (runtime := runtime_of(name)) is not None:
+        if isinstance(name, (str, Path)) and not Path(name).is_file():
+            raise CannotLoadError(f"there is no file {name}", why=f"{Path(name).suffix} is a suffix of {runtime.name}")
+        return FormedPass(ShippedModel(name), MODULE)
     if not isinstance(name, str):
         return in_form(_instance(name) if isinstance(name, type) else name, form)
     written = parse_text(name)

@@ -32,6 +32,19 @@ def is_nearly_path(name: Any) -> bool:
     return isinstance(name, str) and (is_path(name) or re.search(r"\w[./\\]\w", name) is not None)
 
 
+def class_called(path: str) -> type[Any] | None:
+    """Return the class ``module:name``; None if its module is not imported, so that it has no instances."""
+    module, _, name = path.partition(":")
+    value = getattr(sys.modules.get(module), name, None)
+    return value if isinstance(value, type) else None
+
+
+def is_one_of(value: Any, *paths: str) -> bool:
+    """Return whether a value is an instance of one of the classes ``module:name``, none of which is imported."""
+    classes = tuple(kind for path in paths if (kind := class_called(path)) is not None)
+    return isinstance(value, classes)
+
+
 def import_from(folder: Path) -> None:
     """Add ``folder`` to the import path."""
     if str(folder) not in sys.path:

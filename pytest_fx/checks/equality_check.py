@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -20,7 +20,7 @@ from pytest_fx.checks.failure_facts import failure_facts, reason_of
 from pytest_fx.checks.match_counts import require_changes, require_no_less, row_of
 from pytest_fx.checks.training_mode import computes_otherwise, makes_difference, why_not_in_training
 from pytest_fx.collection import keywords_of_model, label_of
-from pytest_fx.errors import CoarseVerdict, ContractViolation, InputError, MemoryLayoutWarning
+from pytest_fx.errors import CoarseVerdict, ContractViolation, ConversionError, InputError, MemoryLayoutWarning
 from pytest_fx.failures.details import shortened
 from pytest_fx.failures.explanation import FailureExplanation, locate_in
 from pytest_fx.failures.failure import Failure
@@ -53,6 +53,7 @@ from pytest_fx.options import options_of
 from pytest_fx.records.running import FOLDER, announce
 from pytest_fx.report.recording import note_row, record_failure, record_row
 from pytest_fx.report.rows import NOT_JUDGED, WRONG, SummaryRow
+from pytest_fx.runtimes import loaded, runtime_of
 
 WITHOUT_LEAVES = ", no leaf modules"
 """Suffix in the summary for a program that was captured in functions only."""
@@ -69,6 +70,8 @@ class EqualityCheck:
         self._subject = subject
         self._item = item
         self._options = options_of(item)
+        self._changes: frozenset[str] = frozenset()
+        """Properties that may change, beside those that the pass declares."""
 
     def __call__(
         self,
@@ -81,6 +84,7 @@ class EqualityCheck:
         unless_reported: bool = False,
         small_test: bool = True,
         form: str | None = None,
+        changes: Iterable[str] = (),
     ) -> Comparison:
         """Raise :class:`~pytest_fx.LawViolation` if ``transform`` breaks its contract, or another law.
 
@@ -89,7 +93,8 @@ class EqualityCheck:
         the model.
 
         Args:
-            transform: a program, or a value that ``--fx-pass`` accepts: a pass, or its name.
+            transform: a program, a converted model (:mod:`pytest_fx.runtimes`) or the path of its file, or a value that
+                ``--fx-pass`` accepts: a pass, or its name.
             contract: a contract, or its text. It replaces the contract of the command line or the pass, or ``close``
                 for a program.
             label: name of the program in the summary.
@@ -100,21 +105,32 @@ class EqualityCheck:
                 the model.
             small_test: True if a test that reproduces the failure of a pass alone is cut out of the model.
             form: the form of a pass, as ``--fx-form`` takes it.
+            changes: properties that may change, as in the ``may_change`` of a pass, of a program above all.
 
         Raises:
+            ConversionError: a converted model cannot be loaded here, or is converted from another model.
             InputError: the model has no example inputs.
         """
         __tracebackhide__ = True
+        self._changes = frozenset(changes)
         contract = None if contract is None else load_contract(contract)
         require_inputs(self._subject)
+        if runtime_of(transform) is not None:
+            transform = loaded(transform)
         if not isinstance(transform, nn.Module):
             transform = chosen_pass(self._item.config, transform, form or self._options.form)
         self._require_working_model(captured=not isinstance(transform, (nn.Module, FormedPass)))
         with threads(self._subject.threads):  # also while a failure is localized
             if isinstance(transform, nn.Module):
-                check = EqualityCheck(self._subject_like(transform), self._item)
+                check = self._on(self._subject_like(transform))
                 return check._of_program(transform, contract, label, leaves, input_sets)
             return self._of_pass_in_modes(transform, contract, label, leaves, input_sets, unless_reported, small_test)
+
+    def _on(self, subject: Subject) -> EqualityCheck:
+        """Return the same check on another subject."""
+        check = EqualityCheck(subject, self._item)
+        check._changes = self._changes
+        return check
 
     def _subject_like(self, program: nn.Module) -> Subject:
         """Return the model in training mode if the program is in it, and the model's factory returns the model so."""
@@ -134,7 +150,7 @@ class EqualityCheck:
         violations = self._broken(pass_run)
         if violations:
             self._record_wrong(pass_run, violations)
-            wrong, lines = locate_in(pass_run, violations[0].law)
+            wrong, lines = locate_in(pass_run, violations[0].law, violations[0].inputs)
             violation = violations[0].with_others(violations[1:])
             raise with_cause(violations, self._reported(pass_run, comparison, violation, wrong, lines))
         self._require_compared(pass_run)
@@ -151,7 +167,7 @@ class EqualityCheck:
         except pytest.skip.Exception as refused:  # the pass may refuse only this mode
             skipped = refused
         if (in_training := self._subject.in_training) is not None:
-            EqualityCheck(in_training, self._item)._in_training(self._subject, pass_, *options)
+            self._on(in_training)._in_training(self._subject, pass_, *options)
         if comparison is None:
             assert skipped is not None
             raise skipped
@@ -205,6 +221,11 @@ class EqualityCheck:
         wrong_run, broken = broken_at_levels(self._laws_for, pass_run)
         pass_run, broken = wrong_run, self._due(wrong_run, broken)
         violations = self._not_waived(pass_run, broken)
+        if violations and pass_run.is_converted:
+            self._record_wrong(pass_run, violations)
+            violation = with_ways_out(violations[0], violations[1:], pass_, pass_run.mode)
+            lines = [*form_lines(pass_run), *locate_in(pass_run, violations[0].law, violations[0].inputs)[1]]
+            raise with_cause(violations, self._reported(pass_run, comparison, violation, None, lines))
         if violations:
             if row.outcome is None:
                 self._record_wrong(pass_run, violations)
@@ -222,8 +243,14 @@ class EqualityCheck:
         return comparison
 
     def _require_readable(self, pass_run: PassRun) -> None:
-        """Skip the test of a pass that got no program, or whose result cannot be called; fail it if strict."""
+        """Skip the test of a pass that got no program, or whose result cannot be called; fail it if strict.
+
+        Raises :class:`ConversionError` if its result is a converted model that cannot be loaded, or of another model.
+        """
         __tracebackhide__ = True
+        if isinstance(pass_run.error, ConversionError):
+            self._record_outcome(pass_run, f"{NOT_JUDGED}: {_first_line(pass_run.error)}")
+            raise pass_run.error
         if pass_run.not_judged is None:
             return
         self._record_outcome(pass_run, f"{NOT_JUDGED}: {pass_run.not_judged.partition(chr(10))[0]}")
@@ -246,7 +273,7 @@ class EqualityCheck:
     def _laws_for(self, pass_run: PassRun) -> list[Law]:
         """Return the affordable laws."""
         pass_ = pass_run.pass_
-        excused = may_change(pass_) if pass_ else set[str]()
+        excused = {*self._changes, *(may_change(pass_) if pass_ else ())}
         if self._options.inference:
             excused.add("gradients")
             pass_run.leave_out("gradients", "the run is for inference (--fx-inference)")

@@ -17,6 +17,8 @@ from fx import GraphModule
 from fx.errors import FxError
 from fx.passes import Approximate, Close, Exact, RewritingPass
 from fx.passes.pipeline import PassPipeline
+from pytest_fx.failures.converted_localization import locate_in_converted
+from pytest_fx.failures.cut_localization import locate_by_cuts
 from pytest_fx.failures.details import describe_failure
 from pytest_fx.failures.failure import Failure
 from pytest_fx.failures.formed_programs import change_around, formed_programs
@@ -31,8 +33,10 @@ from pytest_fx.harness.equality import Leaf, Mismatch, pair_leaves
 from pytest_fx.harness.evaluation import default_dtype
 from pytest_fx.harness.pass_run import PassRun
 from pytest_fx.harness.structure import leaves
+from pytest_fx.harness.subject import Inputs
 from pytest_fx.laws import law_called
 from pytest_fx.records.journal import ignore_in_git
+from pytest_fx.runtimes import ConvertedProgram
 
 OF_NODES = ("values", "kinds")
 """The subjects of laws (see :class:`~pytest_fx.laws.Law`) that are compared node by node in a run of the program."""
@@ -42,12 +46,37 @@ DETAILS = "failure.md"
 """The file beside the reproducing test, with everything that is known about the failure."""
 
 
-def locate_in(pass_run: PassRun, law: str) -> tuple[NodeError | None, list[str]]:
-    """Return the first wrong node of a captured program made elsewhere, if there is one, and lines that describe it.
+def _lines_on_converted(pass_run: PassRun, law: str, inputs: Inputs) -> list[str]:
+    """Return lines on where a program without a graph of ours goes wrong: a converted model, by values or by cuts."""
+    if not pass_run.is_converted or law_called(law).judges != "values":
+        return []
+    subject = pass_run.subject.at(inputs) if inputs else pass_run.subject
+    program = pass_run.program
+    assert isinstance(program, ConvertedProgram)
+    try:
+        if program.session.inner_values():
+            return locate_in_converted(pass_run, subject)
+        if not pass_run.is_given:
+            return locate_by_cuts(pass_run, subject)
+        runtime = program.session.runtime
+        return [f"{runtime} shows no values inside of {program.name}, so the first wrong one is unknown"]
+    except Exception as error:  # the failure itself must not be lost
+        return [f"where it goes wrong inside could not be found: {type(error).__name__}: {_first_line(error)}"]
 
-    The program runs in its own dtype; its reference is the model in float64.
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0]
+
+
+def locate_in(pass_run: PassRun, law: str, inputs: Inputs = 0) -> tuple[NodeError | None, list[str]]:
+    """Return the first wrong node of a program made elsewhere, if there is one, and lines that describe it.
+
+    The program runs in its own dtype; its reference is the model in float64. Of a converted model there are lines only.
+    ``inputs`` are those on which the law is broken.
     """
     program, subject = pass_run.program, pass_run.subject
+    if pass_run.is_converted:
+        return None, _lines_on_converted(pass_run, law, inputs)
     if law_called(law).judges not in OF_NODES or not isinstance(program, GraphModule) or subject.capture_error:
         return None, []
     captured = subject.capture()

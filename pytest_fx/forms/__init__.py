@@ -15,6 +15,7 @@ from pytest_fx.forms.form import (
     called_as_module,
     unwrapped,
 )
+from pytest_fx.forms.module import MODULE
 from pytest_fx.forms.table import (
     ATEN,
     CAPTURED,
@@ -31,6 +32,7 @@ from pytest_fx.forms.table import (
 __all__ = [
     "ATEN",
     "CAPTURED",
+    "MODULE",
     "TABLE",
     "TO_TRY",
     "CalledAsModule",

@@ -16,6 +16,7 @@ from fx.interop import AdaptedPass
 from fx.passes import Contract, contract_of, pass_name
 from pytest_fx.forms.exported_source import ExportedSource, Level, tensors_in
 from pytest_fx.forms.recognition import uses_patterns
+from pytest_fx.runtimes import loaded, runtime_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,13 +267,16 @@ class UnreadableResultError(PassError):
 
 
 def called_as_module(returned: Any) -> nn.Module:
-    """Return a module that calls ``returned``, or ``returned`` itself if it is a module.
+    """Return a module that calls ``returned``, or runs it if it is a converted model; a module itself is returned.
 
     Raises:
+        ConversionError: ``returned`` is a converted model that cannot be loaded here.
         UnreadableResultError: ``returned`` cannot be called.
     """
     if isinstance(returned, nn.Module):
         return returned
+    if runtime_of(returned) is not None:
+        return loaded(returned)
     if callable(returned) and not isinstance(returned, type):
         return CalledAsModule(returned)
     raise UnreadableResultError(

@@ -8,7 +8,8 @@ import torch.fx
 
 from pytest_fx.forms.exported_source import ExportedSource, Level
 from pytest_fx.forms.form import Form, FormResult, Snapshot, result_of_exported, with_names_of_graph
-from pytest_fx.forms.recognition import first_annotation, is_one_of
+from pytest_fx.forms.recognition import first_annotation
+from pytest_fx.named_objects import is_one_of
 
 _CUSTOM = "torch._inductor.custom_graph_pass:CustomGraphPass"
 

@@ -7,7 +7,8 @@ from typing import Any
 
 from pytest_fx.forms.exported_source import ExportedSource, Level
 from pytest_fx.forms.form import Form, FormResult, Snapshot, result_of_exported, with_names_of_graph
-from pytest_fx.forms.recognition import PATTERN_MATCHERS, is_one_of
+from pytest_fx.forms.recognition import PATTERN_MATCHERS
+from pytest_fx.named_objects import is_one_of
 
 
 class _NoPatterns:

@@ -10,7 +10,8 @@ import torch
 from fx.passes import Approximate
 from pytest_fx.forms.exported_source import ExportedSource, Level
 from pytest_fx.forms.form import Form, FormResult, Snapshot, called_as_module
-from pytest_fx.forms.recognition import QUANTIZERS, class_called, is_one_of
+from pytest_fx.forms.recognition import QUANTIZERS
+from pytest_fx.named_objects import class_called, is_one_of
 
 LEAST_SQNR = 20.0
 """Contract in decibels for quantizers that declare none, met by 8-bit integers."""

@@ -7,7 +7,6 @@ has imported its module.
 from __future__ import annotations
 
 import inspect
-import sys
 from functools import cache
 from typing import Any
 
@@ -15,19 +14,7 @@ import torch.fx
 
 from fx.capture.parameters import annotations_of
 from fx.interop.pass_library import form_of, mentions_of
-
-
-def class_called(path: str) -> type[Any] | None:
-    """Return the class ``module:name``; None if its module is not imported, so that it has no instances."""
-    module, _, name = path.partition(":")
-    value = getattr(sys.modules.get(module), name, None)
-    return value if isinstance(value, type) else None
-
-
-def is_one_of(value: Any, *paths: str) -> bool:
-    """Return whether a value is an instance of one of the classes ``module:name``."""
-    classes = tuple(kind for path in paths if (kind := class_called(path)) is not None)
-    return isinstance(value, classes)
+from pytest_fx.named_objects import class_called, is_one_of
 
 
 def called(pass_: Any) -> Any:

@@ -60,6 +60,7 @@ from pytest_fx.harness.snapshot import (
 )
 from pytest_fx.harness.subject import Inputs, Subject
 from pytest_fx.processes.deadline import TookTooLong, Watchdog
+from pytest_fx.runtimes import ConvertedProgram, ShippedModel, runtime_of
 
 MARK = "kept by passes"
 """A key of ``node.meta`` that every node has before the pass, as if an analysis had written it."""
@@ -183,7 +184,16 @@ class PassRun:
         pass_run = cls.__new__(cls)
         pass_run._prepare(subject, label or type(program).__name__, contract, input_set_count)
         pass_run.result = program
+        pass_run._arrange(program)
         return pass_run
+
+    def _arrange(self, program: nn.Module) -> None:
+        """Let a converted model return outputs of the structure of eager's, and check that it is one of this model."""
+        if isinstance(program, ConvertedProgram):
+            arguments, eager = self.subject.arguments(), self.subject.eager()
+            if eager.error is None:
+                forward = self.subject.shared_copy().forward
+                program.arrange_like(forward, arguments.args, arguments.kwargs, eager.output)
 
     def _prepare(self, subject: Subject, name: str, contract: Contract, input_set_count: int | None) -> None:
         self.subject = subject
@@ -280,8 +290,9 @@ class PassRun:
 
     def _take_of_form(self, pass_: FormedPass, source: ExportedSource, level: Level) -> None:
         with self._recording():
-            self.form_result = pass_.applied(source, level)
-        self.result = self.form_result.program
+            result = pass_.applied(source, level)
+        self._arrange(result.program)
+        self.form_result, self.result = result, result.program
 
     @property
     def changed_in_form(self) -> bool:
@@ -343,10 +354,12 @@ class PassRun:
     def _take(self, result: Any) -> None:
         """Record the result of a pass. A callable that is no program of ours is judged by its outputs."""
         self.result = result
-        if isinstance(result, (GraphModule, type)) or _is_data(result):
+        if isinstance(result, (GraphModule, type)) or (_is_data(result) and runtime_of(result) is None):
             return
         try:
-            self.form_result = FormResult(called_as_module(result))
+            program = called_as_module(result)
+            self._arrange(program)
+            self.form_result = FormResult(program)
             self._held, self.before = ({} if self.before is None else self.before.module.tensors), None
         except UnreadableResultError as error:
             self.not_judged = str(error)
@@ -422,9 +435,19 @@ class PassRun:
         return self.pass_ is None
 
     @property
+    def is_made_elsewhere(self) -> bool:
+        """True if no pass of this run made the program: it is given, or a file in the place of a pass."""
+        return self.is_given or (isinstance(self.pass_, FormedPass) and isinstance(self.pass_.pass_, ShippedModel))
+
+    @property
     def is_in_form(self) -> bool:
         """True if the pass takes or makes programs of another form than ours."""
         return self.form_result is not None or isinstance(self.pass_, FormedPass)
+
+    @property
+    def is_converted(self) -> bool:
+        """True if the program is run by another runtime, in memory of its own and without gradients."""
+        return isinstance(self.program, ConvertedProgram)
 
     @property
     def program(self) -> nn.Module | None:
@@ -546,7 +569,7 @@ class PassRun:
     def has_float64(self) -> bool:
         """True if the module runs in float64 as well, and the pass makes a program of it there."""
         is_formed = isinstance(self.pass_, FormedPass)
-        if self.subject.is_float64 or (self.before is None and not is_formed):
+        if self.subject.is_float64 or self.is_converted or (self.before is None and not is_formed):
             return False
         if self.subject.eager(0, True).error is not None or (is_formed and not self.subject.computes_in_float64):
             return False
@@ -558,7 +581,9 @@ class PassRun:
 
         For a large model it is freed when another float64 model is needed, and made again on the next use.
         """
-        if self.subject.is_float64 or (self.before is None and not isinstance(self.pass_, FormedPass)):
+        if self.subject.is_float64 or self.is_converted:
+            return None
+        if self.before is None and not isinstance(self.pass_, FormedPass):
             return None
         return self._once_in_float64("after in float64", self._transformed_in_float64)
 

@@ -237,6 +237,8 @@ def why_not_asked(law: Law, pass_run: PassRun) -> str | None:
     reasons = {
         f"it is about {law.of}": law.of not in _ABOUT[_kind(pass_run)],
         "the form of the pass has no such law": law.of == "forms" and not _is_of_form(law, pass_run),
+        "its runtime computes no gradients": pass_run.is_converted and law.judges == "gradients",
+        "its runtime has memory of its own": pass_run.is_converted and law.name == "aliasing",
         "nothing is changed": not law.when_unchanged and not pass_run.changed,
         "the contract is approximate": law.unless_approximate and isinstance(pass_run.contract, Approximate),
         "the caller chose the number of input sets": law.more_inputs and is_given and pass_run.has_chosen_input_sets,

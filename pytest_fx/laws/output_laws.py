@@ -328,7 +328,7 @@ def _require_on(pass_run: PassRun, law: str, inputs: Inputs, beside: tuple[Input
         return
     if pass_run.actual(inputs).error is None:
         require_kept(law, pass_run, (*beside, inputs), _output)
-    elif pass_run.is_given:
+    elif pass_run.is_made_elsewhere:
         pass_run.leave_out(law, f"the program refuses {inputs}")
     elif pass_run.with_nothing_changed().actual(inputs).error is not None:
         pass_run.leave_out(law, f"the capture refuses {inputs}")

@@ -22,7 +22,7 @@ from pytest_fx.errors import CannotLoadError, InputError
 from pytest_fx.harness.capture import Tracing
 from pytest_fx.harness.evaluation import Arguments
 from pytest_fx.harness.structure import describe
-from pytest_fx.harness.subject import Subject, is_training
+from pytest_fx.harness.subject import Subject, devices_of, is_training
 from pytest_fx.laws.precision import mixed_dtypes
 from pytest_fx.loading import check_device, load_dtype, load_factory, zoo_model
 from pytest_fx.named_objects import import_attribute, is_path, place_of, require_call
@@ -57,6 +57,14 @@ def load_subject(case: ModelCase, tracer: Any = None, capture: str | None = None
     try:
         model = factory() if factory is not None else zoo_model(name)
         subject = _subject(case, model)
+        if subject.is_placed and case.device != "cpu":
+            devices = ", ".join(map(str, devices_of(subject.shared_copy())))
+            raise CannotLoadError(
+                f"{case.label} is not moved to one device",
+                where=f"--fx-device {case.device}",
+                why=f"its factory has put its parts on {devices}",
+                remedy="leave out --fx-device: the model and its inputs stay where they are",
+            )
         subject.tracing = _tracing(case, subject.shared_copy(), tracer, capture)
         if subject.has_inputs:
             require_callable(subject, subject.arguments())  # a ZooModel makes its inputs only now

@@ -216,14 +216,18 @@ def threads(count: int | None) -> Generator[None]:
 
 
 @contextmanager
-def same_random_numbers(arguments: Arguments | None = None) -> Generator[Callable[[], bool]]:
+def same_random_numbers(
+    arguments: Arguments | None = None, devices: Iterable[torch.device] = ()
+) -> Generator[Callable[[], bool]]:
     """Seed random numbers inside the block, on the CPU and the devices of ``arguments``; restore the state afterwards.
+
+    ``devices`` are further ones: a model with parts on several devices draws on those.
 
     Yield a function that returns whether any number was drawn so far. ``torch.manual_seed`` would seed the generators
     of all devices, which takes longer than a run of a small program.
     """
     tensors = [] if arguments is None else arguments.tensors
-    cuda = {tensor.device for tensor in tensors if tensor.device.type == "cuda"}
+    cuda = {device for device in (*(tensor.device for tensor in tensors), *devices) if device.type == "cuda"}
     generators = [torch.default_generator, *(torch.cuda.default_generators[device.index] for device in cuda)]
     states = [generator.get_state() for generator in generators]
     for generator in generators:

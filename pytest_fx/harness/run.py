@@ -79,6 +79,7 @@ class Runner:
         self._threads = thread_count
         copied = kept or {}
         tensors = tensors_of(program)
+        self._devices = {tensor.device for tensor in tensors.values()}
         new = {id(tensor) for tensor in tensors.values() if id(tensor) not in copied}
         # Finding the written tensors takes an analysis of the program, which is worth it only to save a large copy.
         if any(tensor.numel() > FEW_ELEMENTS and id(tensor) in new for tensor in tensors.values()):
@@ -139,7 +140,7 @@ class Runner:
         with (
             torch.no_grad(),
             default_dtype(dtype),
-            same_random_numbers(copies) as has_drawn,
+            same_random_numbers(copies, self._devices) as has_drawn,
             threads(self._threads),
             warnings.catch_warnings(),
         ):

@@ -26,6 +26,7 @@ from pytest_fx.harness.layouts import uncompiled
 from pytest_fx.harness.run import Run, Runner
 from pytest_fx.harness.shared_draws import SharedDraws
 from pytest_fx.harness.shared_weights import FULL_SIZE, SharedWeights, in_dtype, release
+from pytest_fx.harness.snapshot import tensors_of
 from pytest_fx.harness.structure import leaves
 from pytest_fx.harness.variants import (
     AFTERWARDS,
@@ -123,7 +124,8 @@ class Subject:
             inputs: makes the n-th input set, the same one for the same n.
             batch: number of samples in them, if it can be chosen.
             threads: number of threads that PyTorch computes with; None for the present number.
-            device: the device that it runs on.
+            device: the device that it runs on, unless its tensors are on several: it then stays as it is placed, and so
+                do its inputs.
             working_dtype: the dtype of its floating-point tensors; None for its own.
             input_set_count: number of input sets that it is called with; None for as many as its outputs need.
             other_inputs: makes arguments with a given number of samples; None to derive them from ``inputs``.
@@ -136,12 +138,17 @@ class Subject:
         self.name = name
         self.batch = batch
         self.threads = threads
-        self.device = torch.device(device)
+        placed = devices_of(module)
+        self.is_placed = len(placed) > 1
+        """True if the user has put the parts of the model on several devices."""
+        accelerators = [each for each in placed if each.type != "cpu"] if self.is_placed else []
+        self.device = next(iter(accelerators), torch.device(device))
+        """The device that it runs on; of several, the first that is no CPU, whose work a clock must wait for."""
         self.source = source
         self.inlines = inlines
         self.tracing = tracing
         self._keeps_dtypes = keeps_dtypes
-        own = copy.deepcopy(module).to(self.device)
+        own = copy.deepcopy(module) if self.is_placed else copy.deepcopy(module).to(self.device)
         if mode == "eval" or not is_training(own):
             own.train(mode == "train")
         self.mode = "train" if own.training else "eval"
@@ -332,13 +339,13 @@ class Subject:
         self._weights.claim_float64(forget)
 
     def _made(self, inputs: Inputs) -> Arguments:
-        """Return the arguments in their original dtypes, on the device."""
+        """Return the arguments in their original dtypes, on the device, or where the user placed them."""
         if self._inputs is None:
             raise LookupError(f"{self.name} has no example inputs: its factory should return (module, inputs)")
         arguments = self._find(inputs)
         if arguments is None:
             raise LookupError(f"{self.name} has no {inputs}")
-        return arguments.map(lambda tensor: tensor.to(self.device))
+        return arguments if self.is_placed else arguments.map(lambda tensor: tensor.to(self.device))
 
     def _find(self, inputs: Inputs) -> Arguments | None:
         assert self._inputs is not None
@@ -555,6 +562,15 @@ class Subject:
         run = self._run_eager(inputs, float64=True)
         self._float64_casts.needed = run.error is None
         return None if run.error is not None else run
+
+
+def devices_of(module: nn.Module) -> list[torch.device]:
+    """Return the devices of a module's parameters and buffers, in their order.
+
+    >>> devices_of(nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2, device="meta")))
+    [device(type='cpu'), device(type='meta')]
+    """
+    return list(dict.fromkeys(tensor.device for tensor in tensors_of(module).values()))
 
 
 def is_training(module: nn.Module) -> bool:

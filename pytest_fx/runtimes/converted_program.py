@@ -66,8 +66,7 @@ class ConvertedProgram(nn.Module):
         for port, tensor in zip(self.session.inputs, inputs, strict=True):
             if port.dtype not in (None, tensor.dtype):
                 raise ConversionError(f"{self.name} does not take these inputs: {port.why_unfit(tensor)}")
-        device = inputs[0].device if inputs else torch.device("cpu")
-        outputs = [output.to(device) for output in self.session.run(inputs)]
+        outputs = self.session.run(inputs)
         if self._template is None:
             return outputs[0] if len(outputs) == 1 else tuple(outputs)
         return _filled(self._template, self._in_order(outputs))
@@ -140,6 +139,8 @@ def _filled(template: Any, outputs: Sequence[torch.Tensor]) -> Any:
         if value is None:
             return None
         output = next(remaining)
-        return output if isinstance(value, torch.Tensor) or output.dim() else output.item()
+        if isinstance(value, torch.Tensor):
+            return output.to(value.device)
+        return output if output.dim() else output.item()
 
     return fill(template)

@@ -186,6 +186,7 @@ def test_saved_file_equals_eager(
     request: pytest.FixtureRequest, fx_model: Subject, fx_equal: EqualityCheck, tmp_path: Path
 ) -> None:
     """The program loaded from a data-only file computes the same bits, and has the same code."""
+    skip_if_placed(fx_model, "a data-only file is loaded on one")
     path = tmp_path / "program.safetensors"
     skip_if_refused(lambda: save(fx_model.captured, path), "it holds what a data-only file cannot")
     program = load(path, device=fx_model.device)
@@ -195,6 +196,7 @@ def test_saved_file_equals_eager(
 
 def test_folder_equals_eager(fx_model: Subject, fx_equal: EqualityCheck, tmp_path: Path) -> None:
     """The package that is written from the program computes the same."""
+    skip_if_placed(fx_model, "a package is loaded on one")
     name = f"fx_{uuid.uuid4().hex}"
     skip_if_refused(
         lambda: fx_model.captured.to_folder(tmp_path / name, "Program"), "it cannot be written as a package"
@@ -344,6 +346,12 @@ def skip_if_exported(model: Subject, why: str) -> None:
     """Skip a test of symbolic tracing for a model that is captured by ``torch.export``."""
     if model.is_exported:
         pytest.skip(f"{model.name} is captured by torch.export: {why}")
+
+
+def skip_if_placed(model: Subject, why: str) -> None:
+    """Skip a test that would move a model whose parts the user has put on several devices."""
+    if model.is_placed:
+        pytest.skip(f"the parts of {model.name} are on several devices: {why}")
 
 
 def skip_unless_captured_without_leaves(model: Subject) -> None:

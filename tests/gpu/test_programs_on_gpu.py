@@ -44,3 +44,26 @@ def test_an_estimate_is_reported_beside_the_time_on_the_gpu():
     row = next(row for row in table.rows(Scale(rounds=5)) if row.name == "resnet50, GPU, batch 32")
     numbers = table.numbers(row.measure())
     assert 0.1 < numbers["roofline_ratio"] < 10
+
+
+PLACED = """
+import torch
+from torch import nn
+
+class Placed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(8, 8), nn.Linear(8, 4).cuda()
+
+    def forward(self, x):
+        return self.second(torch.relu(self.first(x)).cuda())
+
+def net():
+    return Placed().eval(), torch.ones(5, 8)
+"""
+
+
+def test_a_model_with_parts_on_the_cpu_and_the_gpu_stays_as_it_is_placed(pytester):
+    pytester.makepyfile(placed=PLACED)
+    result = pytester.runpytest_subprocess("--fx-model", "placed:net", "--fx-no-timing", "-p", "no:cacheprovider")
+    assert result.ret == 0, result.parseoutcomes()

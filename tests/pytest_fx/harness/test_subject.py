@@ -163,3 +163,41 @@ def test_a_copy_in_another_dtype_shares_no_memory_with_parameters_that_are_in_it
         for parameter in subject.fresh(torch.float64).parameters():
             parameter.zero_()
     assert all(parameter.any() for parameter in subject.fresh(torch.float64).parameters())
+
+
+class TwoDevices(nn.Module):
+    """A model whose second part lies on another device. Only the first part is called, as there is one device here."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.elsewhere = nn.Linear(4, 4), nn.Linear(4, 4, device="meta")
+
+    def forward(self, x):
+        return torch.relu(self.first(x))
+
+
+def test_a_model_with_parts_on_several_devices_stays_as_it_is_placed(monkeypatch):
+    moved = []
+    to = nn.Module.to
+    monkeypatch.setattr(
+        nn.Module, "to", lambda module, *args, **kwargs: moved.append(args) or to(module, *args, **kwargs)
+    )
+    inputs = Arguments((torch.ones(2, 4),))
+    subject = Subject("own", TwoDevices(), lambda input_set: inputs)
+    assert subject.is_placed and not moved
+    for copied in (subject.fresh(), subject.shared_copy(), subject.fresh(torch.float64)):
+        assert [parameter.device.type for parameter in copied.parameters()] == ["cpu", "cpu", "meta", "meta"]
+    assert subject.arguments().args[0].device.type == "cpu"
+    assert subject._made(0) is inputs, "the inputs are not touched"
+    assert not Subject("own", nn.Linear(2, 2), None).is_placed and moved
+
+
+def test_the_clock_of_a_placed_model_waits_for_the_part_that_is_no_cpu():
+    assert Subject("own", TwoDevices(), None).device.type == "meta"
+    assert Subject("own", nn.Linear(2, 2), None).device.type == "cpu"
+
+
+def test_a_placed_model_is_captured_and_called(tmp_path):
+    subject = Subject("own", TwoDevices(), lambda input_set: Arguments((torch.ones(2, 4),)))
+    assert subject.eager().error is None and subject.capture_error is None
+    assert torch.equal(subject.captured(*subject.arguments()), subject.eager().output)

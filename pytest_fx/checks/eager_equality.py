@@ -99,8 +99,8 @@ def _judged(pass_run: PassRun, changes: Iterable[str]) -> Comparison:
     if pass_run.not_judged is not None or (pass_run.changed and not pass_run.compared):
         why = pass_run.not_judged or "no output is a finite number, or the program takes none of the inputs"
         raise CoarseVerdict(f"{pass_run.name} is not judged on {subject.name}", why=why, remedy="give other inputs")
-    taken = both_take(pass_run, range(pass_run.input_set_count))
-    return compared(pass_run, taken, lambda run: run.output)
+    input_sets = both_take(pass_run, range(pass_run.input_set_count))
+    return compared(pass_run, input_sets, lambda run: run.output)
 
 
 def _with_lines(violation: LawViolation, lines: list[str]) -> LawViolation:

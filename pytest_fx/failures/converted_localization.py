@@ -1,4 +1,4 @@
-"""Where a converted model differs inside: its values beside those of the captured model, matched by value.
+"""The first wrong value inside of a converted model, found by its values beside those of the captured model.
 
 The values become further outputs of the converted model, a few in each run, and wait in a file. The captured model then
 runs once in float64 and once in the working dtype, and each value is compared when it is computed. So neither side is
@@ -230,7 +230,7 @@ def _is_right(expected: Any, eager: Any, actual: torch.Tensor, contract: Contrac
 
 
 def _between(ends: Iterable[T], is_right: Callable[[T], bool], inputs: Callable[[T], Iterable[T]]) -> set[T]:
-    """Return what is computed between right values and ``ends``, if these are wrong."""
+    """Return the wrong ``ends``, and all wrong values from which they are computed."""
     part: set[T] = set()
     pending = list(ends)
     while pending:

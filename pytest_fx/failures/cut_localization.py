@@ -1,4 +1,4 @@
-"""Where a transform of programs goes wrong, by cuts: it is applied to the first part of the model alone.
+"""The first node that a transform gets wrong, found by cuts: it is applied to the first part of the model alone.
 
 Any transform takes a part of the model as it takes the model, so this needs nothing of the result but its output. Each
 trial converts the nodes up to a cut and compares the last value. Halving finds the first cut whose value is wrong.

@@ -143,7 +143,7 @@ class Subject:
         """True if the user has put the parts of the model on several devices."""
         accelerators = [each for each in placed if each.type != "cpu"] if self.is_placed else []
         self.device = next(iter(accelerators), torch.device(device))
-        """The device that it runs on; of several, the first that is no CPU, whose work a clock must wait for."""
+        """The device of its work; of several, the first other than a CPU. Clocks wait for it."""
         self.source = source
         self.inlines = inlines
         self.tracing = tracing

@@ -1,7 +1,7 @@
 """Runtimes of converted models: how each recognizes what it runs, loads it, and calls it with tensors of torch.
 
 A transform may return its result in the form that ships: a file of ONNX, a model of OpenVINO, an exported program.
-:func:`loaded` makes a module of it, which is judged beside the model like any program that was made elsewhere.
+:func:`loaded` makes a module of it. The module is judged like any program that was made elsewhere.
 """
 
 from pytest_fx.runtimes.converted_program import ConvertedProgram

@@ -84,8 +84,8 @@ class ConvertedProgram(nn.Module):
         for leaves in (tensors, numbers_too):
             if len(leaves) == len(ports):
                 return [_tensor(leaf, port) for leaf, port in zip(leaves, ports, strict=True)]
-        taken = ", ".join(map(str, ports)) or "nothing"
-        raise self._of_another_model(f"it takes {taken}, and the model is called with {len(tensors)} tensor(s)")
+        inputs = ", ".join(map(str, ports)) or "nothing"
+        raise self._of_another_model(f"it takes {inputs}, and the model is called with {len(tensors)} tensor(s)")
 
     def _named(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Iterator[tuple[str, Any]]:
         """Yield the leaves of all arguments, in the order of the parameters, with names such as ``pair[0]``."""

@@ -1,4 +1,4 @@
-"""A runtime: what it runs, how that is recognized, and how it is loaded."""
+"""The record of a runtime: the models that it runs, their recognition, and their loading."""
 
 from __future__ import annotations
 

@@ -40,8 +40,8 @@ def loaded(value: Any) -> nn.Module:
     """
     runtime = runtime_of(value)
     if runtime is None:
-        taken = "; ".join(runtime.takes for runtime in TABLE)
-        raise ConversionError(f"no runtime takes {value!r}", remedy=f"give a torch.nn.Module, or {taken}")
+        kinds = "; ".join(runtime.takes for runtime in TABLE)
+        raise ConversionError(f"no runtime takes {value!r}", remedy=f"give a torch.nn.Module, or {kinds}")
     name = type(value).__name__
     if isinstance(value, (str, Path)):
         value = Path(value)

@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any
 from pytest_fx.lazy import load
 
 if TYPE_CHECKING:
+    from pytest_fx.answers.comparison import assert_equal_to_answers
+    from pytest_fx.answers.recording import save_answers
     from pytest_fx.candidates.judge import Judge, judge
     from pytest_fx.candidates.verdict import Verdict
     from pytest_fx.checks.eager_equality import assert_equal_to_eager
@@ -35,12 +37,14 @@ __all__ = [
     "NothingJudged",
     "Program",
     "Verdict",
+    "assert_equal_to_answers",
     "assert_equal_to_eager",
     "check_pass",
     "check_program",
     "judge",
     "mutate_pass",
     "programs",
+    "save_answers",
     "shapes",
     "tensors",
 ]
@@ -57,12 +61,14 @@ _HOMES = {
     "NothingJudged": "pytest_fx.errors",
     "Program": "pytest_fx.generation",
     "Verdict": "pytest_fx.candidates.verdict",
+    "assert_equal_to_answers": "pytest_fx.answers.comparison",
     "assert_equal_to_eager": "pytest_fx.checks.eager_equality",
     "check_pass": "pytest_fx.search.pass_check",
     "check_program": "pytest_fx.search.pass_check",
     "judge": "pytest_fx.candidates.judge",
     "mutate_pass": "pytest_fx.search.mutation",
     "programs": "pytest_fx.generation",
+    "save_answers": "pytest_fx.answers.recording",
     "shapes": "pytest_fx.generation",
     "tensors": "pytest_fx.generation",
 }

@@ -23,12 +23,16 @@ SUITE_NAME = "pytest_fx.suites.model_suite"
 TABLES_NAME = "pytest_fx.suites.table_suite"
 LAWS_NAME = "pytest_fx.suites.law_suite"
 CANDIDATES_NAME = "pytest_fx.suites.candidate_suite"
+SAVING_NAME = "pytest_fx.suites.saving_suite"
+ANSWERS_NAME = "pytest_fx.suites.answer_suite"
 _SUITES = Path(__file__).with_name("suites")
 SUITES = {
     _SUITES / "model_suite.py": SUITE_NAME,
     _SUITES / "table_suite.py": TABLES_NAME,
     _SUITES / "law_suite.py": LAWS_NAME,
     _SUITES / "candidate_suite.py": CANDIDATES_NAME,
+    _SUITES / "saving_suite.py": SAVING_NAME,
+    _SUITES / "answer_suite.py": ANSWERS_NAME,
 }
 """The plugin's own test modules, by file."""
 TRAINING = ", training mode"
@@ -240,7 +244,7 @@ def parametrize_from_options(metafunc: pytest.Metafunc) -> None:
         _parametrize(metafunc, "fx_model", cases, _label_of_case, "the test needs a model: pytest --fx-model NAME")
     if "fx_pass" in wanted:
         passes = options.passes
-        if options.models and not passes:
+        if options.models and not passes and options.answers is None:
             if changing := options.explicit.intersection(("min-changes", "require-change")):
                 raise pytest.Collector.CollectError(
                     f"--fx-{min(changing)} is about passes that are named, and most of those that are registered find "

@@ -158,6 +158,17 @@ class ConversionError(FxError, ValueError):
     """
 
 
+class AnswerError(FxError, ValueError):
+    """Raised for a file of saved answers that is damaged, or holds answers of another model, weights or inputs."""
+
+
+class AnswerViolation(FxError, AssertionError):
+    """Raised when a model or a program does not give the saved answers of another machine, release or device.
+
+    The message has the output, both machines, and the first saved layer that differs.
+    """
+
+
 class InputError(FxError, LookupError):
     """Raised when a model has no example inputs, or cannot be called with them, so that no pass can be judged on it.
 

@@ -76,6 +76,10 @@ def _has_tolerances(config: pytest.Config, options: Options) -> Problem | None:
     return f"it is a tolerance of close, and --fx-contract is {contract}", "leave out one of the two"
 
 
+def _saves_answers(config: pytest.Config, options: Options) -> Problem | None:
+    return None if options.save_answers is not None else ("the run saves no answers", "--fx-save-answers FILE")
+
+
 _SUITE = "--fx-model NAME, which runs the built-in suite"
 _MODEL = OptionEffect(("fx_model",), f"{_SUITE}, or a test that asks for fx_model")
 _SCALE = replace(_MODEL, fixtures=("fx_model", "table"))
@@ -92,7 +96,14 @@ EFFECTS = {
     **dict.fromkeys(("dtype", "batch", "mode", "capture", "leaf", "tracer"), _MODEL),
     "size": _SCALE,
     "seed": replace(_SCALE, fixtures=(*_SCALE.fixtures, "fx_candidate")),
-    **dict.fromkeys(("candidate", "reference", "inputs"), _CANDIDATE),
+    **dict.fromkeys(("candidate", "inputs"), _CANDIDATE),
+    "reference": replace(
+        _CANDIDATE,
+        fixtures=("fx_candidate", "saved_answers"),
+        remedy=f"{_CANDIDATE.remedy}; or --fx-model NAME with a file of --fx-save-answers",
+    ),
+    "save-answers": OptionEffect(("answer_file",), "--fx-model NAME, without files and folders"),
+    "layer": OptionEffect(("fx_model",), "--fx-save-answers FILE", _saves_answers),
     **dict.fromkeys(("rtol", "atol", "error-factor"), replace(_CONTRACT, need=_has_tolerances)),
     **dict.fromkeys(("baseline", "strict"), OptionEffect(("fx_equal", "fx_timing"), _SUITE)),
     "model": OptionEffect(

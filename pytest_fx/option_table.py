@@ -216,9 +216,22 @@ TABLE = (
         "candidates", repeatable=True,
     ),
     PluginOption(
-        "reference", None, str, "NAME",
-        "The module or function that every --fx-candidate is compared with: package.module:attribute. "
+        "reference", None, str, "NAME|FILE",
+        "The module or function that every --fx-candidate is compared with: package.module:attribute. Without a "
+        "candidate, a file of --fx-save-answers, with which every --fx-model is compared, and every --fx-pass on it. "
         "Example: --fx-reference torch.nn.functional:gelu",
+    ),
+    PluginOption(
+        "save-answers", None, str, "FILE",
+        "Save inputs, outputs, float64 outputs and outputs of layers of every --fx-model to this file, and judge "
+        "nothing. On another machine, --fx-reference FILE compares with them. "
+        "Example: --fx-model mymodels:net --fx-save-answers net.safetensors",
+    ),
+    PluginOption(
+        "layer", (), str, "PATH|CLASS",
+        "Save the outputs of these layers with --fx-save-answers: a path, a pattern of paths (layer3.*), or the name "
+        "of a class (default: the direct parts of the model). Repeatable. Example: --fx-layer 'encoder.layers.*'",
+        "layers", repeatable=True,
     ),
     PluginOption(
         "inputs", None, str, "NAME",
@@ -374,7 +387,7 @@ SWITCHES = {
     "tables-afresh": "Let --fx-tables measure every row again.",
 }
 """Flags without a value, with their help; true or false in the ini file."""
-OF_RUNS = ("annotate", "baseline", "draw", "isolate", "report", "tables", "tables-afresh")
+OF_RUNS = (*("annotate", "baseline", "draw", "isolate", "layer", "report", "save-answers", "tables", "tables-afresh"),)
 """Flags that apply to a whole run, so that no marker can have them."""
 FLAGS = {
     **{option.keyword: option.flag for option in TABLE},

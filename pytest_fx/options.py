@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -75,7 +76,11 @@ class Options:
     candidates: tuple[Any, ...] = ()
     """Candidates to judge in the place of ``reference``: ``package.module:attribute``, or modules and functions."""
     reference: Any | None = None
-    """The reference of all candidates, named likewise."""
+    """The reference of all candidates, named likewise, or the path of a file of answers."""
+    save_answers: str | None = None
+    """File to which the answers of models are saved, as typed by the user; None for none."""
+    layers: tuple[str, ...] = ()
+    """Layers whose outputs are saved: paths, patterns of paths, or names of classes."""
     inputs: Any | None = None
     """Inputs of the reference: ``package.module:attribute``, an example, or a function of a seed."""
     baseline: str | None = None
@@ -116,6 +121,12 @@ class Options:
         return bool(self.models or self.passes or self.checks or self.candidates)
 
     @property
+    def answers(self) -> str | None:
+        """The file of answers that models are compared with; None if there is none, or candidates have a reference."""
+        is_file = isinstance(self.reference, str) and not self.candidates and is_answer_file(self.reference)
+        return self.reference if is_file else None
+
+    @property
     def reports(self) -> bool:
         """True if failures are recorded in more detail than the terminal shows."""
         return self.report is not None or self.annotate
@@ -124,6 +135,11 @@ class Options:
     def longest(self) -> float | None:
         """Seconds that a test of a pass or a model may run; None for any time."""
         return LONGEST_ISOLATED if self.timeout is None and self.isolate else self.timeout
+
+
+def is_answer_file(path: str) -> bool:
+    """Return whether ``path`` is an existing file, or has the suffix of a file of answers: no name has."""
+    return Path(path).is_file() or Path(path).suffix == ".safetensors"
 
 
 OPTIONS = pytest.StashKey[Options]()

@@ -28,8 +28,10 @@ import pytest
 
 from pytest_fx import hooks
 from pytest_fx.collection import (
+    ANSWERS_NAME,
     CANDIDATES_NAME,
     LAWS_NAME,
+    SAVING_NAME,
     SUITE_NAME,
     TABLES_NAME,
     add_suites,
@@ -130,7 +132,7 @@ def _choose_suites(config: pytest.Config) -> None:
     arguments: argparse.Namespace = config.option
     options = config.stash[OPTIONS]
     values = {
-        SUITE_NAME: arguments.fx_model,
+        suite_of_models(options): arguments.fx_model,
         LAWS_NAME: arguments.fx_check,
         CANDIDATES_NAME: arguments.fx_candidate,
         TABLES_NAME: arguments.fx_tables,
@@ -140,7 +142,7 @@ def _choose_suites(config: pytest.Config) -> None:
     if not by_options and not has_paths(config):
         arguments.fx_tables = config.getini("fx_tables") or None
         settings = {
-            SUITE_NAME: options.models,
+            suite_of_models(options): options.models,
             LAWS_NAME: options.checks,
             CANDIDATES_NAME: options.candidates,
             TABLES_NAME: arguments.fx_tables,
@@ -156,6 +158,13 @@ def _choose_suites(config: pytest.Config) -> None:
     if by_options:
         choose_suites(config, by_options)
     config.stash[ADDED] = by_settings
+
+
+def suite_of_models(options: Options) -> str:
+    """Return the suite that runs on models: that of passes, or one that saves answers or compares with them."""
+    if options.save_answers is not None:
+        return SAVING_NAME
+    return SUITE_NAME if options.answers is None else ANSWERS_NAME
 
 
 @pytest.hookimpl(tryfirst=True)

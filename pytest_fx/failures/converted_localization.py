@@ -40,8 +40,8 @@ class InnerDifference:
     """Nodes of the model that the part reads and whose values are right in the converted model."""
     part: tuple[Node, ...]
     """Nodes of the model between these and the wrong outputs; the first is where values begin to differ."""
-    converted: tuple[InnerValue, ...]
-    """The corresponding values of the converted model."""
+    converted: InnerValue | None
+    """The first value of the corresponding part of the converted model."""
     count: int
     """The number of values of the converted model that were compared."""
 
@@ -54,8 +54,8 @@ class InnerDifference:
         if len(self.part) > 1:
             last = self.part[-1]
             text.append(f"           and on, to the output, through {describe(last)}")
-        if self.converted:
-            first = self.converted[0]
+        if self.converted is not None:
+            first = self.converted
             text.append(f"  in it    from {first.name!r} on, of the operation {first.operation}")
         return text
 
@@ -157,11 +157,14 @@ def _difference(
         lambda name: name in right_inside or name not in inside,
         lambda name: inside[name].inputs,
     )
+    part_inside = [value for value in inside.values() if value.name in own]
+    # Values computed from constants alone belong to the part, too, and are not where it begins.
+    begins = (value for value in part_inside if not right_inside.isdisjoint(value.inputs))
     read = {used for node in wrong for used in node.all_input_nodes if used.name in right}
     return InnerDifference(
         tuple(node for node in exact.graph.nodes if node in read),
         tuple(wrong),
-        tuple(value for value in inside.values() if value.name in own),
+        next(begins, next(iter(part_inside), None)),
         len(exposed.values),
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import gc
-from collections.abc import Callable, Container, Generator, Mapping
+from collections.abc import Callable, Container, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
@@ -124,8 +124,7 @@ class Subject:
             inputs: makes the n-th input set, the same one for the same n.
             batch: number of samples in them, if it can be chosen.
             threads: number of threads that PyTorch computes with; None for the present number.
-            device: the device that it runs on, unless its tensors are on several: it then stays as it is placed, and so
-                do its inputs.
+            device: the device that it runs on. A model with tensors on several is not moved, nor are its inputs.
             working_dtype: the dtype of its floating-point tensors; None for its own.
             input_set_count: number of input sets that it is called with; None for as many as its outputs need.
             other_inputs: makes arguments with a given number of samples; None to derive them from ``inputs``.
@@ -210,6 +209,12 @@ class Subject:
             None,
         )
         other._runs, other.findings, other._sources = {}, {}, {}
+        return other
+
+    def called_with(self, inputs: Sequence[Arguments]) -> Subject:
+        """Return the same module, called with these input sets only."""
+        other = self.at(0)
+        other._inputs, other._input_set_count = inputs.__getitem__, len(inputs)
         return other
 
     @property

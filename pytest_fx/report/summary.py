@@ -207,6 +207,6 @@ def write_checks(reporter: pytest.TerminalReporter) -> None:
         if name == CHECK
     ]
     if sentences:
-        reporter.section("fx: passes on random programs")
+        reporter.section("fx: checks")
         for sentence in sentences:
             reporter.write_line(fit(sentence, terminal_width()))

@@ -11,7 +11,8 @@ import torch
 import fx
 from fx.quantize import report
 from model_zoo import get_model
-from pytest_fx import LawViolation, check_pass
+from pytest_fx import LawViolation, assert_equal_to_answers, assert_equal_to_eager, check_pass
+from pytest_fx.errors import AnswerViolation
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
@@ -93,3 +94,41 @@ def test_a_model_of_hugging_face_is_captured_and_rewritten():
     assert program.code.count("approximate = 'tanh'") == 2
     with torch.no_grad():
         torch.testing.assert_close(program(**inputs)[0], model(**inputs)[0], rtol=1e-2, atol=1e-2)
+
+
+def test_a_converted_model_is_right_rough_or_wrong_at_a_line():
+    pytest.importorskip("openvino")
+    names = runpy.run_path(str(EXAMPLES / "converted_model.py"))
+    model, images = names["classifier"]()
+    assert assert_equal_to_eager(model, names["to_openvino"], images).largest_error() < 1e-6
+    with pytest.raises(LawViolation, match=r"differs  %gelu[\s\S]*features = nn.functional.gelu"):
+        assert_equal_to_eager(model, names["another_model"](), images)
+
+
+@pytest.mark.thorough
+def test_a_conversion_in_half_precision_breaks_the_contract_of_rounding():
+    pytest.importorskip("openvino")
+    names = runpy.run_path(str(EXAMPLES / "converted_model.py"))
+    model, images = names["classifier"]()
+    with pytest.raises(LawViolation, match="law 'contract'"):
+        assert_equal_to_eager(model, names["to_openvino_roughly"], images)
+
+
+def test_answers_of_another_process_are_compared_by_output_and_layer(tmp_path, capsys):
+    path = str(tmp_path / "answers.safetensors")
+    command = [sys.executable, str(EXAMPLES / "saved_answers.py"), "save", path]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
+    assert run.stdout == f"saved in {path}\n", run.stderr
+    names = runpy.run_path(str(EXAMPLES / "saved_answers.py"))
+    names["main"]("compare", path)
+    assert "the same: largest error" in capsys.readouterr().out
+    model, inputs = names["decoder"]()
+    model.steps[2].register_forward_hook(lambda module, args, output: output + 1e-3)
+    with pytest.raises(AnswerViolation, match=r"layer  steps.2 \(Linear\) is the first of 4 saved that differs"):
+        assert_equal_to_answers(model, inputs, path)
+
+
+def test_a_pass_is_judged_on_a_model_on_two_devices(pytester):
+    command = ("--fx-model", "two_devices:ranker", "--fx-pass", "fuse-conv-bn", "--fx-no-timing", "-k", "contract")
+    (pytester.path / "two_devices.py").write_text((EXAMPLES / "two_devices.py").read_text("utf-8"), "utf-8")
+    pytester.runpytest(*command).assert_outcomes(passed=1, skipped=1)

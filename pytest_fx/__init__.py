@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from pytest_fx.checks.eager_equality import assert_equal_to_eager
     from pytest_fx.errors import ConversionError, LawViolation, NothingJudged
     from pytest_fx.generation import Program, programs, shapes, tensors
+    from pytest_fx.harness.domains import ascending, between, integers, right_padded, sums_to_one
+    from pytest_fx.harness.input_sets import InputSets
     from pytest_fx.search.check_report import CheckReport
     from pytest_fx.search.mutation import MutationReport, mutate_pass
     from pytest_fx.search.pass_check import check_pass, check_program
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
 __all__ = [
     "CheckReport",
     "ConversionError",
+    "InputSets",
     "Judge",
     "LawViolation",
     "MutationReport",
@@ -39,13 +42,18 @@ __all__ = [
     "Verdict",
     "assert_equal_to_answers",
     "assert_equal_to_eager",
+    "ascending",
+    "between",
     "check_pass",
     "check_program",
+    "integers",
     "judge",
     "mutate_pass",
     "programs",
     "save_answers",
+    "right_padded",
     "shapes",
+    "sums_to_one",
     "tensors",
 ]
 
@@ -55,6 +63,7 @@ __version__ = "0.2.0"
 _HOMES = {
     "CheckReport": "pytest_fx.search.check_report",
     "ConversionError": "pytest_fx.errors",
+    "InputSets": "pytest_fx.harness.input_sets",
     "Judge": "pytest_fx.candidates.judge",
     "LawViolation": "pytest_fx.errors",
     "MutationReport": "pytest_fx.search.mutation",
@@ -63,13 +72,18 @@ _HOMES = {
     "Verdict": "pytest_fx.candidates.verdict",
     "assert_equal_to_answers": "pytest_fx.answers.comparison",
     "assert_equal_to_eager": "pytest_fx.checks.eager_equality",
+    "ascending": "pytest_fx.harness.domains",
+    "between": "pytest_fx.harness.domains",
     "check_pass": "pytest_fx.search.pass_check",
     "check_program": "pytest_fx.search.pass_check",
+    "integers": "pytest_fx.harness.domains",
     "judge": "pytest_fx.candidates.judge",
     "mutate_pass": "pytest_fx.search.mutation",
     "programs": "pytest_fx.generation",
     "save_answers": "pytest_fx.answers.recording",
+    "right_padded": "pytest_fx.harness.domains",
     "shapes": "pytest_fx.generation",
+    "sums_to_one": "pytest_fx.harness.domains",
     "tensors": "pytest_fx.generation",
 }
 """The module that defines each public name, imported when the name is first used."""

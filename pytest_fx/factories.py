@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import importlib
 import inspect
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any, cast
@@ -21,6 +22,7 @@ from pytest_fx.collection import ModelCase
 from pytest_fx.errors import CannotLoadError, InputError
 from pytest_fx.harness.capture import Tracing
 from pytest_fx.harness.evaluation import Arguments
+from pytest_fx.harness.input_sets import InputSets, as_arguments
 from pytest_fx.harness.structure import describe
 from pytest_fx.harness.subject import Subject, devices_of, is_training
 from pytest_fx.laws.precision import mixed_dtypes
@@ -35,7 +37,8 @@ def load_subject(case: ModelCase, tracer: Any = None, capture: str | None = None
 
     A factory takes no arguments and returns a :class:`~model_zoo.ZooModel`, a module, or a pair of a module and its
     example inputs; a module, or such a pair, may replace the factory. A tuple of inputs is positional arguments, a dict
-    keyword arguments, anything else the only argument. Inputs keep their dtypes unless the case has a dtype. An error
+    keyword arguments, :class:`~pytest_fx.InputSets` several of them with their domain, anything else the only argument.
+    Inputs keep their dtypes unless the case has a dtype. An error
     of the factory gets a note with the user's line.
 
     Args:
@@ -151,27 +154,60 @@ def _subject(case: ModelCase, model: Any) -> Subject:
         inputs = partial(_zoo_arguments, model, batch, case.seed)
         others = partial(_zoo_arguments, model, seed=case.seed, input_set=0)
         return subject(model.build(), inputs, batch=batch, other_inputs=others, inlines=not model.needs_leaves)
+    if isinstance(model, tuple) and len(cast("tuple[Any, ...]", model)) == 2 and isinstance(model[1], InputSets):
+        return _with_input_sets(case, model[0], model[1], subject)
     if case.is_seeded:
-        raise CannotLoadError(
-            f"the inputs of {case.label!r} are not drawn from a seed",
-            where=f"--fx-seed {case.seed}",
-            why="its factory returns them itself, if any",
-            remedy="leave out --fx-seed, or return a ZooModel, whose example_inputs takes a seed",
-        )
+        raise _not_seeded(case)
     if isinstance(model, nn.Module):
         if case.batch is not None:
             raise _no_batch(case, "it has no example inputs")
         return subject(model, None)
     if isinstance(model, tuple) and len(cast("tuple[Any, ...]", model)) == 2 and isinstance(model[0], nn.Module):
-        arguments = _as_arguments(model[1])
+        arguments = as_arguments(model[1])
         if case.batch is not None:
             require_callable(subject(model[0], partial(_fixed_arguments, arguments)), arguments)
             arguments = _resized(case, model[0], arguments, case.batch)
         return subject(model[0], partial(_fixed_arguments, arguments), batch=case.batch)
-    raise CannotLoadError(
+    raise _no_model(case, model)
+
+
+def _no_model(case: ModelCase, returned: Any) -> CannotLoadError:
+    return CannotLoadError(
         f"the factory {case.label!r} returned no model",
-        value=repr(cast("object", model))[:80],
+        value=repr(cast("object", returned))[:80],
         why="a factory returns an nn.Module, a pair (nn.Module, example inputs) or a ZooModel",
+    )
+
+
+def _not_seeded(case: ModelCase) -> CannotLoadError:
+    return CannotLoadError(
+        f"the inputs of {case.label!r} are not drawn from a seed",
+        where=f"--fx-seed {case.seed}",
+        why="its factory returns them itself, if any",
+        remedy="leave out --fx-seed, or return InputSets of a function, which takes a seed",
+    )
+
+
+def _with_input_sets(case: ModelCase, module: Any, sets: InputSets, subject: Callable[..., Subject]) -> Subject:
+    """Return a model with several input sets. Raises ``InputError`` if one is outside of its own domain."""
+    if not isinstance(module, nn.Module):
+        raise _no_model(case, module)
+    if case.is_seeded and not sets.draws:
+        raise _not_seeded(case)
+    is_function = sets.count is None
+    if case.batch is not None and not is_function:
+        raise _no_batch(case, "they are enumerated by InputSets")
+    size = (case.batch or 1) if is_function else None
+    examples = [sets.arguments(number, case.seed, size) for number in range(sets.count or 1)]
+    for example in examples:
+        sets.domain.require(example, case.label)
+    return subject(
+        module,
+        partial(sets.arguments, seed=case.seed, size=size),
+        batch=size,
+        other_inputs=(lambda other: sets.arguments(0, case.seed, other)) if is_function else None,
+        input_set_count=sets.count if len(examples) > 1 else None,
+        domain=sets.domain,
     )
 
 
@@ -314,11 +350,3 @@ def _zoo_arguments(model: model_zoo.ZooModel, batch: int, seed: int, input_set: 
 def _fixed_arguments(arguments: Arguments, input_set: int) -> Arguments:
     """Return the user's example inputs, or for later input sets others derived from them."""
     return arguments.shrunk(seed=input_set) if input_set else arguments
-
-
-def _as_arguments(inputs: Any) -> Arguments:
-    if isinstance(inputs, tuple) and not hasattr(cast("object", inputs), "_fields"):
-        return Arguments(args=cast("tuple[Any, ...]", inputs))
-    if isinstance(inputs, dict) and all(isinstance(key, str) for key in cast("dict[Any, Any]", inputs)):
-        return Arguments(kwargs=cast("dict[str, Any]", inputs))
-    return Arguments(args=(cast("object", inputs),))

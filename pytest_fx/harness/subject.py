@@ -20,6 +20,7 @@ from fx.interop.capturing import CaptureRecord
 from fx.modules.kept_tensors import KeptTensor
 from pytest_fx.forms import ExportedSource
 from pytest_fx.harness.capture import USUAL, Captures, Tracing, capture_without_leaves, leave_out_caches
+from pytest_fx.harness.domains import InputDomain
 from pytest_fx.harness.evaluation import Arguments, converted, default_dtype, same_random_numbers, threads
 from pytest_fx.harness.float64_casts import Float64Casts
 from pytest_fx.harness.layouts import uncompiled
@@ -31,7 +32,10 @@ from pytest_fx.harness.structure import leaves
 from pytest_fx.harness.variants import (
     AFTERWARDS,
     AGAIN,
+    NON_FINITE,
+    OF_SAME_VALUES,
     ONE_CHANGED,
+    OTHER_VALUES,
     VARIANTS,
     batch_of,
     of_batch,
@@ -115,6 +119,7 @@ class Subject:
         source: str = "",
         inlines: bool = False,
         tracing: Tracing = USUAL,
+        domain: InputDomain | None = None,
     ) -> None:
         """Take a copy of ``module``.
 
@@ -133,6 +138,7 @@ class Subject:
             source: text that defines it, if it is a random program.
             inlines: whether it is known that it can be captured in functions only.
             tracing: options of its capture.
+            domain: the domain of its inputs; variants outside of it do not exist. None for all values.
         """
         self.name = name
         self.batch = batch
@@ -160,6 +166,7 @@ class Subject:
         self._default_dtype = torch.get_default_dtype()
         self._input_set_count = input_set_count
         self._other_inputs = other_inputs
+        self._domain = domain
         self._runs: dict[tuple[Inputs, bool], Run] = {}
         self.findings: dict[Any, Any] = {}
         """Results about the model that others cache with it, by keys of their choice."""
@@ -353,6 +360,17 @@ class Subject:
         return arguments if self.is_placed else arguments.map(lambda tensor: tensor.to(self.device))
 
     def _find(self, inputs: Inputs) -> Arguments | None:
+        """Return the inputs; None if the model has none of this name, or if they are outside of its domain."""
+        arguments = self._of_any_value(inputs)
+        if arguments is None or self._domain is None or inputs in OF_SAME_VALUES or isinstance(inputs, int):
+            return arguments
+        if inputs != ONE_CHANGED and (
+            inputs in OTHER_VALUES or inputs == NON_FINITE
+        ):  # another value would not be the one in the name
+            return arguments if self._domain.violation(arguments) is None else None
+        return self._domain.mended(arguments)
+
+    def _of_any_value(self, inputs: Inputs) -> Arguments | None:
         assert self._inputs is not None
         with default_dtype(self._default_dtype):  # with another one, random inputs would have other values
             if isinstance(inputs, int):
@@ -365,6 +383,10 @@ class Subject:
             if self._other_inputs is not None:
                 return None if size == self.batch else self._other_inputs(size)
             return with_batch(self._inputs(0), size)
+
+    def is_outside(self, inputs: Inputs) -> bool:
+        """Return whether the model has no such inputs because they are outside of its declared domain."""
+        return self._domain is not None and not self.has(inputs) and self._of_any_value(inputs) is not None
 
     def has(self, inputs: Inputs) -> bool:
         """Return whether the model has such inputs."""

@@ -139,6 +139,8 @@ VARIANTS: dict[str, Callable[[Arguments], Arguments | None]] = {
     **OTHER_VALUES,
 }
 """Functions that make the variants of the same size, by name; they return None for inputs without such a variant."""
+OF_SAME_VALUES = (NON_CONTIGUOUS, PART_OF_LARGER)
+"""Variants whose values are those of the example."""
 AGAIN, AFTERWARDS = "inputs given a second time", "other inputs in a third call"
 """The calls of a row after the first; the state is not reset between them."""
 _BATCH = "inputs of batch size "

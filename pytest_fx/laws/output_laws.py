@@ -255,7 +255,7 @@ def other_sizes(pass_run: PassRun) -> None:
     # A longer sequence may index positions out of range; only on a CPU can that error be caught.
     longer = subject.device.type == "cpu" and not subject.is_full_size
     names = variants.other_sizes(subject.arguments(), longer=longer)
-    accepted = (name for name in reversed(names) if pass_run.eager(name).error is None)
+    accepted = (name for name in reversed(names) if subject.has(name) and pass_run.eager(name).error is None)
     most = SIZES_OF_LARGE if subject.is_full_size or subject.source else SIZES
     for inputs in reversed(list(itertools.islice(accepted, most))):
         _require_on(pass_run, "other sizes", inputs)
@@ -324,6 +324,8 @@ def _require_on(pass_run: PassRun, law: str, inputs: Inputs, beside: tuple[Input
 
     A program that was made elsewhere, for one size of inputs for instance, may refuse others, and so may a capture.
     """
+    if pass_run.program is not None and pass_run.subject.is_outside(inputs):
+        pass_run.leave_out(law, f"{inputs} are outside of the declared domain")
     if pass_run.program is None or not pass_run.subject.has(inputs) or pass_run.eager(inputs).error is not None:
         return
     if pass_run.actual(inputs).error is None:

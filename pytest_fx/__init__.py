@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from pytest_fx.generation import Program, programs, shapes, tensors
     from pytest_fx.harness.domains import ascending, between, integers, right_padded, sums_to_one
     from pytest_fx.harness.input_sets import InputSets
+    from pytest_fx.harness.metrics import MetricDrop, mean_iou, measure_drop, measured, perplexity, top_1
+    from pytest_fx.harness.output_contracts import flipped, masked, matched_boxes, same_distribution, same_set, top_k
     from pytest_fx.search.check_report import CheckReport
     from pytest_fx.search.mutation import MutationReport, mutate_pass
     from pytest_fx.search.pass_check import check_pass, check_program
@@ -36,6 +38,7 @@ __all__ = [
     "InputSets",
     "Judge",
     "LawViolation",
+    "MetricDrop",
     "MutationReport",
     "NothingJudged",
     "Program",
@@ -46,15 +49,26 @@ __all__ = [
     "between",
     "check_pass",
     "check_program",
+    "flipped",
     "integers",
     "judge",
+    "masked",
+    "matched_boxes",
+    "mean_iou",
+    "measure_drop",
+    "measured",
     "mutate_pass",
+    "perplexity",
     "programs",
     "save_answers",
     "right_padded",
+    "same_distribution",
+    "same_set",
     "shapes",
     "sums_to_one",
     "tensors",
+    "top_1",
+    "top_k",
 ]
 
 __version__ = "0.2.0"
@@ -66,6 +80,7 @@ _HOMES = {
     "InputSets": "pytest_fx.harness.input_sets",
     "Judge": "pytest_fx.candidates.judge",
     "LawViolation": "pytest_fx.errors",
+    "MetricDrop": "pytest_fx.harness.metrics",
     "MutationReport": "pytest_fx.search.mutation",
     "NothingJudged": "pytest_fx.errors",
     "Program": "pytest_fx.generation",
@@ -76,15 +91,26 @@ _HOMES = {
     "between": "pytest_fx.harness.domains",
     "check_pass": "pytest_fx.search.pass_check",
     "check_program": "pytest_fx.search.pass_check",
+    "flipped": "pytest_fx.harness.output_contracts",
     "integers": "pytest_fx.harness.domains",
     "judge": "pytest_fx.candidates.judge",
+    "masked": "pytest_fx.harness.output_contracts",
+    "matched_boxes": "pytest_fx.harness.output_contracts",
+    "mean_iou": "pytest_fx.harness.metrics",
+    "measure_drop": "pytest_fx.harness.metrics",
+    "measured": "pytest_fx.harness.metrics",
     "mutate_pass": "pytest_fx.search.mutation",
+    "perplexity": "pytest_fx.harness.metrics",
     "programs": "pytest_fx.generation",
     "save_answers": "pytest_fx.answers.recording",
     "right_padded": "pytest_fx.harness.domains",
+    "same_distribution": "pytest_fx.harness.output_contracts",
+    "same_set": "pytest_fx.harness.output_contracts",
     "shapes": "pytest_fx.generation",
     "sums_to_one": "pytest_fx.harness.domains",
     "tensors": "pytest_fx.generation",
+    "top_1": "pytest_fx.harness.metrics",
+    "top_k": "pytest_fx.harness.output_contracts",
 }
 """The module that defines each public name, imported when the name is first used."""
 

@@ -176,6 +176,10 @@ class InputError(FxError, LookupError):
     """
 
 
+class MetricError(FxError, ValueError):
+    """Raised when a metric raises on outputs and labels, or returns no number. The message has the samples and why."""
+
+
 class TimingRegression(FxError, AssertionError):
     """Raised when a program's slowdown, against eager or the run of ``--fx-baseline``, exceeds ``--fx-fail-slower``.
 

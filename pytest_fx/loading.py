@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -36,6 +36,7 @@ from fx.passes.pipeline import PassPipeline
 from fx.passes.registered_passes import pass_as_written
 from pytest_fx.errors import CannotLoadError
 from pytest_fx.forms import MODULE, FormedPass, form_called, form_names, recognized
+from pytest_fx.harness.output_contracts import flipped, per_output
 from pytest_fx.harness.pass_run import parts_of
 from pytest_fx.named_objects import (
     import_attribute,
@@ -55,7 +56,7 @@ REGISTERED = pytest.StashKey[bool]()
 """True once models and passes of hooks are registered."""
 CHECKED = pytest.StashKey[list[Options]]()
 """The options that :func:`check_options` has already accepted."""
-_CONTRACTS = "exact, close or approximate(DECIBELS), e.g. approximate(30)"
+_CONTRACTS = "exact, close, approximate(DECIBELS), flipped(SHARE), or package.module:attribute"
 
 
 def check_names(config: pytest.Config) -> None:
@@ -446,22 +447,44 @@ def with_tolerances(options: Options, contract: Contract) -> Contract:
 
 
 def load_contract(text: Any) -> Contract:
-    """Return the contract of a text; a contract itself is returned. Raises ``CannotLoadError`` for anything else."""
+    """Return the contract of a text; a contract itself is returned, and a dict is the contracts of single outputs.
+
+    ``package.module:attribute`` names a contract, a dict, or a function that returns one.
+
+    Raises ``CannotLoadError`` for anything else.
+    """
     if isinstance(text, Contract):
         return text
-    named = {"exact": exact, "close": close}
+    if isinstance(text, Mapping):
+        return per_output(cast("Mapping[Any, Any]", text), load_contract)
     if not isinstance(text, str):
         raise CannotLoadError(f"{type_in_words(text)} is not a contract", value=shown(text), remedy=f"use {_CONTRACTS}")
+    if is_path(text):
+        value = import_attribute(text, "contract", lambda _: True)
+        return load_contract(value() if callable(value) else value)
+    contract = _contract_of_text(text)
+    if contract is None:
+        raise CannotLoadError(f"there is no contract {text!r}", remedy=f"use {_CONTRACTS}")
+    return contract
+
+
+def has_text(contract: Contract) -> bool:
+    """Return whether the text of a contract is one that :func:`load_contract` takes."""
+    return _contract_of_text(str(contract)) == contract
+
+
+def _contract_of_text(text: str) -> Contract | None:
+    named = {"exact": exact, "close": close}
     if text in named:
         return named[text]
     number = r"([-+.\de]+)"
     tolerances = re.fullmatch(rf"close\(rtol={number}, atol={number}(?:, error_factor={number})?\)", text)
     if tolerances is not None:
         return Close(*(float(each) for each in tolerances.groups() if each is not None))
-    match = re.fullmatch(r"approximate\((?:sqnr_db=)?([-+.\d]+)\)", str(text))
+    match = re.fullmatch(r"(approximate|flipped)\((?:sqnr_db=)?([-+.\de]+)\)", text)
     if match is None:
-        raise CannotLoadError(f"there is no contract {text!r}", remedy=f"use {_CONTRACTS}")
-    return Approximate(float(match[1]))
+        return None
+    return Approximate(float(match[2])) if match[1] == "approximate" else flipped(float(match[2]))
 
 
 def check_device(device: str) -> None:

@@ -263,7 +263,8 @@ TABLE = (
     ),
     PluginOption(
         "contract", None, str, "TEXT",
-        "Hold every pass to this contract instead of its own: exact, close or approximate(DECIBELS). "
+        "Hold every pass to this contract instead of its own: exact, close, approximate(DECIBELS), flipped(SHARE), or "
+        "package.module:attribute for a contract, such as a metric, or a dict of contracts by output. "
         "Example: --fx-contract exact",
     ),
     PluginOption(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import importlib
 import warnings
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
@@ -15,12 +15,19 @@ from torch import nn
 
 from fx import GraphModule
 from fx.interop import AdaptedPass
-from fx.passes import Approximate, Close, Contract, Pass, close, contract_of
+from fx.passes import Close, Contract, Pass, close, contract_of
 from pytest_fx.checks.failure_facts import failure_facts, reason_of
 from pytest_fx.checks.match_counts import require_changes, require_no_less, row_of
 from pytest_fx.checks.training_mode import computes_otherwise, makes_difference, why_not_in_training
 from pytest_fx.collection import keywords_of_model, label_of
-from pytest_fx.errors import CoarseVerdict, ContractViolation, ConversionError, InputError, MemoryLayoutWarning
+from pytest_fx.errors import (
+    CoarseVerdict,
+    ContractViolation,
+    ConversionError,
+    InputError,
+    MemoryLayoutWarning,
+    MetricError,
+)
 from pytest_fx.failures.details import shortened
 from pytest_fx.failures.explanation import FailureExplanation, locate_in
 from pytest_fx.failures.failure import Failure
@@ -30,6 +37,8 @@ from pytest_fx.forms import FormedPass
 from pytest_fx.harness.contracts import Comparison
 from pytest_fx.harness.detection import DetectionLimit, detection_limit
 from pytest_fx.harness.evaluation import threads
+from pytest_fx.harness.metrics import Measured, is_approximate
+from pytest_fx.harness.output_contracts import PerOutput
 from pytest_fx.harness.pass_run import PassRun, applied, may_change, parts_of
 from pytest_fx.harness.run import layout_notes
 from pytest_fx.harness.structure import leaves
@@ -76,7 +85,7 @@ class EqualityCheck:
     def __call__(
         self,
         transform: str | Pass | nn.Module,
-        contract: Contract | str | None = None,
+        contract: Contract | str | Mapping[Any, Any] | None = None,
         label: str | None = None,
         *,
         leaves: bool = True,
@@ -95,8 +104,8 @@ class EqualityCheck:
         Args:
             transform: a program, a converted model (:mod:`pytest_fx.runtimes`) or the path of its file, or a value that
                 ``--fx-pass`` accepts: a pass, or its name.
-            contract: a contract, or its text. It replaces the contract of the command line or the pass, or ``close``
-                for a program.
+            contract: a contract, its text, or a dict of contracts by the paths of outputs. It replaces the contract of
+                the command line or the pass, or ``close`` for a program.
             label: name of the program in the summary.
             leaves: False if a pass is applied to a capture in functions only.
             input_sets: number of input sets on which a program is compared; it is then called with no other inputs,
@@ -110,6 +119,7 @@ class EqualityCheck:
         Raises:
             ConversionError: a converted model cannot be loaded here, or is converted from another model.
             InputError: the model has no example inputs.
+            CannotLoadError: the contract names an output that the model does not return.
         """
         __tracebackhide__ = True
         self._changes = frozenset(changes)
@@ -144,6 +154,7 @@ class EqualityCheck:
     ) -> Comparison:
         __tracebackhide__ = True
         promise = contract or with_tolerances(self._options, close)
+        _require_paths(promise, self._subject)
         pass_run = PassRun.given(self._subject, program, promise, label or self._item.name, input_sets)
         nodes = len(program.graph.nodes) if isinstance(program, GraphModule) else None
         comparison = self._recorded(pass_run, SummaryRow(self._subject.name, pass_run.name, nodes_after=nodes))
@@ -208,6 +219,7 @@ class EqualityCheck:
         name = label or label_of(self._item, pass_) + ("" if leaves else WITHOUT_LEAVES)
         announce(self._item.config, f"{name} on {self._subject.name}")
         promise = contract or self._contract_for(pass_)
+        _require_paths(promise, self._subject)
         pass_run = applied(self._subject, pass_, leaves=leaves)  # applied once for all tests
         pass_run.contract, pass_run._input_set_count, pass_run.name = promise, input_sets, name
         pass_run.make_room()
@@ -218,7 +230,8 @@ class EqualityCheck:
         if pass_run.refusal is not None:
             pytest.skip(f"{pass_run.name} refuses {self._subject.name}: {_first_line(pass_run.refusal)}")
         self._require_readable(pass_run)
-        wrong_run, broken = broken_at_levels(self._laws_for, pass_run)
+        with self._metric_recorded(pass_run):
+            wrong_run, broken = broken_at_levels(self._laws_for, pass_run)
         pass_run, broken = wrong_run, self._due(wrong_run, broken)
         violations = self._not_waived(pass_run, broken)
         if violations and pass_run.is_converted:
@@ -268,7 +281,20 @@ class EqualityCheck:
 
     def _broken(self, pass_run: PassRun) -> list[LawViolation]:
         """Return the violations of affordable laws that the capture itself keeps."""
-        return self._due(pass_run, broken_laws(self._laws_for(pass_run), pass_run))
+        with self._metric_recorded(pass_run):
+            return self._due(pass_run, broken_laws(self._laws_for(pass_run), pass_run))
+
+    @contextmanager
+    def _metric_recorded(self, pass_run: PassRun) -> Iterator[None]:
+        """Record the metric that the laws measure, also if it raises."""
+        try:
+            yield
+        except (MetricError, InputError) as error:  # of the labelled data, or a mask: the program is not at fault
+            self._record_outcome(pass_run, f"{NOT_JUDGED}: {_first_line(error)}")
+            raise
+        finally:
+            if pass_run.metric_drop is not None:
+                record_row(self._item, SummaryRow(self._subject.name, pass_run.name).with_metric(pass_run.metric_drop))
 
     def _laws_for(self, pass_run: PassRun) -> list[Law]:
         """Return the affordable laws."""
@@ -335,7 +361,7 @@ class EqualityCheck:
         )
         if (limit := detection_limit(comparison, contract)) is not None:
             limits = (limit.all_elements, limit.largest_element, limit.median_element)
-            is_coarse = limit.all_elements > COARSE and not isinstance(contract, Approximate)
+            is_coarse = limit.all_elements > COARSE and not is_approximate(contract)
             row = row.with_detection(limits, is_coarse=is_coarse)
         record_row(self._item, row)
         return comparison
@@ -485,6 +511,13 @@ def _why_nothing_was_compared(pass_run: PassRun) -> str:
     if not any(tensor.numel() for tensor in tensors):
         return "all outputs are empty" if tensors else "it returns nothing"
     return "no output is a finite number"
+
+
+def _require_paths(contract: Contract, subject: Subject) -> None:
+    """Raise ``CannotLoadError`` if a contract names an output that the model does not return."""
+    whole = contract.values if isinstance(contract, Measured) else contract
+    if isinstance(whole, PerOutput):
+        whole.require_paths(subject.eager().output, subject.name)
 
 
 def _called(dtype: Any) -> str:

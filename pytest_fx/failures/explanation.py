@@ -35,6 +35,7 @@ from pytest_fx.harness.pass_run import PassRun
 from pytest_fx.harness.structure import leaves
 from pytest_fx.harness.subject import Inputs
 from pytest_fx.laws import law_called
+from pytest_fx.loading import has_text
 from pytest_fx.records.journal import ignore_in_git
 from pytest_fx.runtimes import ConvertedProgram
 
@@ -77,6 +78,8 @@ def locate_in(pass_run: PassRun, law: str, inputs: Inputs = 0) -> tuple[NodeErro
     program, subject = pass_run.program, pass_run.subject
     if pass_run.is_converted:
         return None, _lines_on_converted(pass_run, law, inputs)
+    if not isinstance(pass_run.contract, (Exact, Close, Approximate)):  # no limit of a node follows from the others
+        return None, []
     if law_called(law).judges not in OF_NODES or not isinstance(program, GraphModule) or subject.capture_error:
         return None, []
     captured = subject.capture()
@@ -158,10 +161,10 @@ class FailureExplanation:
     def find_edit(self) -> None:
         """Name the first edit that makes the program wrong, for passes that report their edits.
 
-        An approximate pass goes a little wrong with each edit, so none is named.
+        An approximate pass goes a little wrong with each edit, so none is named. Other contracts are about outputs.
         """
         subject, pass_, contract = self.subject, self.failure.pass_, self.failure.contract
-        if not isinstance(pass_, (RewritingPass, PassPipeline)) or isinstance(contract, Approximate):
+        if not isinstance(pass_, (RewritingPass, PassPipeline)) or not isinstance(contract, (Exact, Close)):
             return
         float64 = isinstance(contract, Close) or self.judged == "gradients"
         if self.judged == "gradients":
@@ -281,7 +284,7 @@ class FailureExplanation:
         if isinstance(after_float64, GraphModule):
             complete(after_float64, captured64)
             yield IN_FLOAT64, captured64, after_float64, captured, lambda leaf, eager: self.limits(leaf)
-        limit = any_error if isinstance(contract, Approximate) else partial(rounding_limit, contract=contract)
+        limit = partial(rounding_limit, contract=contract) if isinstance(contract, Close) else any_error
         pass_run.let_go_of_float64()
         yield f"{dtype} beside float64", captured64, after, captured, limit
 
@@ -309,6 +312,9 @@ class FailureExplanation:
         """Write a test file to ``folder``, which will be moved to ``target``, and add a line that says where it is."""
         if self.failure.pass_name is None:
             self.lines.append("no test file was made of it: the pass cannot be imported by name")
+            return
+        if not has_text(self.failure.contract):
+            self.lines.append("no test file was made of it: its contract is about the whole model")
             return
         origins = frozenset[str]() if self.wrong is None else self.wrong.origins
         input_set = 0 if self.failure.error.inputs else self.input_set

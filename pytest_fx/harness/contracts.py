@@ -11,6 +11,7 @@ import torch
 from fx.passes import Approximate, Close, Contract, Exact, close
 from pytest_fx.errors import ContractViolation
 from pytest_fx.harness.equality import Difference, Leaf, Mismatch, decibels, pair_leaves, worst_difference
+from pytest_fx.harness.output_contracts import SELECTED, OutputContract
 from pytest_fx.harness.snapshot import same_tensor
 from pytest_fx.harness.tolerances import ERROR_FLOOR_ULPS, FAR_OUTSIDE
 
@@ -63,7 +64,8 @@ class Comparison:
     actual64: Sequence[Any] | None = None
     """The program's outputs in float64 for the same input sets; None if it has no float64 version."""
     whose: str = "output"
-    """The kind of the compared tensors: ``output``, or ``input`` or ``buffer`` for those that were written to."""
+    """The kind of the compared tensors: ``output``, ``selected output`` for some of them in a dict by their paths, or
+    ``input`` or ``buffer`` for those that were written to."""
     deviations: Callable[[bool], Sequence[torch.Tensor]] | None = None
     """A function that returns how far each element of eager's outputs moves when eager's values are perturbed in their
     last bits, in float64 if its argument is True; None if that is unknown (:mod:`pytest_fx.laws.conditioning`)."""
@@ -77,6 +79,24 @@ class Comparison:
             self.require_close(contract)
         elif isinstance(contract, Approximate):
             self.require_sqnr(contract.sqnr_db)
+        elif isinstance(contract, OutputContract):
+            self.require_output_contract(contract)
+
+    def require_output_contract(self, contract: OutputContract) -> None:
+        """Raise :class:`ContractViolation` unless the tensors at each place of the output keep ``contract``."""
+        __tracebackhide__ = True
+        by_path: dict[str, list[Leaf]] = {}
+        for leaf in self._leaves(self.eager, self.actual):
+            by_path.setdefault(leaf.path, []).append(leaf)
+        for path, pairs in by_path.items():
+            if (difference := contract.broken(pairs)) is not None:
+                raise ContractViolation(
+                    f"{self.program} changes {self._what} by more than it promises",
+                    where=self._place(path),
+                    value=difference,
+                    why=f"its contract is {contract}",
+                    kind=f"{type(contract).__name__} of {self.whose}",
+                )
 
     def require_exact(self) -> None:
         """Raise :class:`ContractViolation` unless the outputs in the working dtype are bitwise equal."""
@@ -271,12 +291,15 @@ class Comparison:
 
     @property
     def _what(self) -> str:
-        return f"what {self.model} {'computes' if self.whose == 'output' else f'writes to its {self.whose}s'}"
+        is_output = self.whose in ("output", SELECTED)
+        return f"what {self.model} {'computes' if is_output else f'writes to its {self.whose}s'}"
 
     def _place(self, path: str) -> str:
         """Return words for the tensor at ``path``. Written inputs and buffers are in a dict by place or name."""
         if self.whose == "output":
             return f"output{path}"
+        if self.whose == SELECTED:
+            return f"output{path[2:-2]}"
         return f"input{path[2:-2]}" if self.whose == "input" else f"buffer {path[2:-2]}"
 
     def _against_float64(self, outputs: Sequence[Any]) -> list[Leaf]:
@@ -303,7 +326,7 @@ class Comparison:
         for reference, output in zip(expected, actual, strict=True):
             pairing = pair_leaves(reference, output, same_dtype, self._place)
             if isinstance(pairing, Mismatch):
-                changed = f"what {self.model} returns" if self.whose == "output" else self._what
+                changed = f"what {self.model} returns" if self.whose in ("output", SELECTED) else self._what
                 raise ContractViolation(
                     f"{self.program} changes {changed}", why=f"{how}{pairing.text}", kind=f"result's {pairing.kind}"
                 )

@@ -44,11 +44,9 @@ class InputSets:
         """Take the source of the inputs.
 
         Args:
-            source: one of
-                a list of pairs ``(args, kwargs)``, a tuple and a dict;
-                a list of shapes, each a tuple of sizes, a tuple of such tuples for several inputs, or a dict by name;
-                a function of a seed and a number of samples that returns inputs;
-                an iterable of batches, such as a data loader, of which the first ones are read.
+            source: a list of pairs ``(args, kwargs)``, or a list of shapes. Or a function of a seed and a number of
+                samples that returns inputs. Or an iterable of batches, such as a data loader. A shape is a tuple of
+                sizes; several inputs have a tuple of shapes, or a dict by name.
             domain: the domain of a tensor by the position or name of the argument, or by its place (``"[0]['ids']"``).
                 Inputs of which only the shape is given are drawn from it; without a domain, from a normal distribution.
             accepts: a function of the model's arguments that returns whether they are in the domain.
@@ -66,7 +64,6 @@ class InputSets:
         self._domains: Mapping[int | str, Domain] = domain or {}
         self._listed: list[Any] = []
         self._function: Callable[[int, int | None], Any] | None = None
-        self._take = take
         if isinstance(source, torch.Tensor | Mapping | str) or not (callable(source) or isinstance(source, Iterable)):
             what = "InputSets takes several inputs, or a source of them"
             raise refusal(what, source, error=InputError, remedy=_SOURCES)
@@ -77,9 +74,8 @@ class InputSets:
         elif isinstance(source, Sequence) and all(map(_is_shape, source)) and len(source):
             self._listed, self.draws = list(source), True
         else:
-            taken = take or (lambda batch: batch)
             batches = itertools.islice(cast("Iterable[Any]", source), MOST_BATCHES)
-            self._listed = [as_arguments(taken(batch)) for batch in batches]
+            self._listed = [as_arguments(batch if take is None else take(batch)) for batch in batches]
         if self._function is None:
             self.count = len(self._listed)
             if not self._listed:

@@ -46,6 +46,8 @@ from pytest_fx.forms import (
 )
 from pytest_fx.harness.evaluation import Arguments, default_dtype, same_random_numbers, threads
 from pytest_fx.harness.layouts import compiled_anew, uncompiled
+from pytest_fx.harness.metrics import Measured, MetricDrop
+from pytest_fx.harness.output_contracts import OutputContract
 from pytest_fx.harness.process import ProcessState, count_forks, has_children
 from pytest_fx.harness.run import Run, Runner, hidden
 from pytest_fx.harness.shared_weights import release
@@ -208,6 +210,8 @@ class PassRun:
         """Laws that could not be checked, wholly or on some inputs, each with the reason."""
         self.compared = 0
         """Number of elements compared with eager's so far; at 0 a verdict has no meaning."""
+        self.metric_drop: MetricDrop | None = None
+        """The drop of the metric, if the contract has one and it was measured."""
         self._cache: dict[Any, Any] = {}
 
     def _apply_to_capture(self) -> None:
@@ -335,7 +339,7 @@ class PassRun:
         with subject.set_aside():
             for each in inputs:
                 subject.eager(each, float64=True)
-            if not isinstance(self.contract, Approximate) and self.has_float64:
+            if not isinstance(self.contract, (Approximate, OutputContract, Measured)) and self.has_float64:
                 for each in inputs:
                     self.actual(each, float64=True)
             subject.claim_float64(None)
@@ -496,6 +500,15 @@ class PassRun:
         """Record the reason for accepting a difference beyond the contract."""
         if reason not in self.waivers:
             self.waivers.append(reason)
+
+    @contextmanager
+    def promising(self, contract: Contract) -> Generator[None]:
+        """Judge by ``contract`` inside the block."""
+        before, self.contract = self.contract, contract
+        try:
+            yield
+        finally:
+            self.contract = before
 
     def leave_out(self, law: str, reason: str) -> None:
         """Record the reason for not checking a law, wholly or on some inputs."""

@@ -422,6 +422,11 @@ class Subject:
             return own.map(lambda tensor: converted(tensor, torch.float64))
         return own if self._keeps_dtypes else own.map(lambda tensor: converted(tensor, self.dtype))
 
+    def on_device(self, arguments: Arguments) -> Arguments:
+        """Return ``arguments`` on the device and in the dtype with which the model is called."""
+        moved = arguments.map(lambda tensor: tensor.to(self.device))
+        return moved if self._keeps_dtypes else moved.map(lambda tensor: converted(tensor, self.dtype))
+
     def data(self, dtype: torch.dtype) -> list[Arguments]:
         """Return data for a pass: arguments on which no outputs are compared, or the only ones that the program has."""
         if not self.has_inputs:

@@ -17,10 +17,10 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from fx.arguments import expect, expect_all
-from fx.passes import Approximate
 from fx.registry import Registry
 from pytest_fx.errors import CannotLoadError, LawViolation
 from pytest_fx.forms import FormedPass
+from pytest_fx.harness.metrics import is_approximate
 from pytest_fx.harness.pass_run import PassRun, may_change
 from pytest_fx.laws import form, form_results, gradient_law, output_laws, repetition
 from pytest_fx.laws.law import Check, Law
@@ -240,7 +240,7 @@ def why_not_asked(law: Law, pass_run: PassRun) -> str | None:
         "its runtime computes no gradients": pass_run.is_converted and law.judges == "gradients",
         "its runtime has memory of its own": pass_run.is_converted and law.name == "aliasing",
         "nothing is changed": not law.when_unchanged and not pass_run.changed,
-        "the contract is approximate": law.unless_approximate and isinstance(pass_run.contract, Approximate),
+        "the contract is approximate": law.unless_approximate and is_approximate(pass_run.contract),
         "the caller chose the number of input sets": law.more_inputs and is_given and pass_run.has_chosen_input_sets,
         "it costs too much on a model of full size": subject.is_full_size and is_costly,
         "it is checked with leaf modules only": subject.is_full_size and law.leaves_only and not pass_run.leaves,

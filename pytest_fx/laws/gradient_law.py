@@ -13,9 +13,10 @@ from fx import GraphModule, Interpreter, Node
 from fx.operators.effects import effect_of
 from fx.operators.families import CASTS
 from fx.operators.sharing import find_sharing, module_sharing
-from fx.passes import Approximate, Close
+from fx.passes import Close
 from pytest_fx.harness.equality import Leaf, worst_difference
 from pytest_fx.harness.evaluation import Arguments
+from pytest_fx.harness.metrics import is_approximate
 from pytest_fx.harness.pass_run import PassRun
 from pytest_fx.harness.run import Runner, by
 from pytest_fx.harness.snapshot import in_pieces, is_finite, is_strided
@@ -57,7 +58,7 @@ def gradients(pass_run: PassRun) -> None:
     it has. It may have frozen the other parameters, or hold them as constants.
     """
     before, program = pass_run.before, pass_run.program
-    if program is None or isinstance(pass_run.contract, Approximate) or not pass_run.changed:
+    if program is None or is_approximate(pass_run.contract) or not pass_run.changed:
         return
     require_roles(pass_run, counterparts(pass_run))
     if pass_run.eager().error is not None:

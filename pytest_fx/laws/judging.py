@@ -15,11 +15,13 @@ from fx.errors import note_lines
 from fx.operators.effects import effect_of
 from fx.operators.tensor_queries import names_of
 from fx.passes import Approximate, Close, Contract, Exact, close, pass_name
-from pytest_fx.errors import ContractViolation, LawViolation
+from pytest_fx.errors import ContractViolation, InputError, LawViolation
 from pytest_fx.harness.contracts import Comparison, near
 from pytest_fx.harness.equality import Mismatch, pair_leaves
 from pytest_fx.harness.evaluation import Arguments, converted, places
 from pytest_fx.harness.layouts import LayoutIndependent, Unchanged
+from pytest_fx.harness.metrics import Measured, measure
+from pytest_fx.harness.output_contracts import OutputContract, is_split, split
 from pytest_fx.harness.pass_run import PassRun, parts_of
 from pytest_fx.harness.run import Run
 from pytest_fx.harness.snapshot import dense, is_finite, is_plain, is_strided, same_tensor, tensors_of
@@ -70,6 +72,16 @@ def require_kept(law: str, pass_run: PassRun, inputs: Sequence[Inputs], part: Pa
     ``round(x)`` at 0.5 does (:mod:`pytest_fx.laws.conditioning`).
     """
 
+    if isinstance(pass_run.contract, Measured):
+        _require_measured(law, pass_run, inputs, part, whose)
+        return
+    if is_split(pass_run.contract):
+        output = part(pass_run.eager(inputs[0]))
+        for contract, own_part, own_whose in split(pass_run.contract, part, whose, output):
+            with pass_run.promising(contract):
+                require_kept(law, pass_run, inputs, own_part, own_whose)
+        return
+
     def judge() -> None:
         accepted = _inputs_taken(law, pass_run, inputs)
         normals = _require_kept(law, pass_run, accepted, part, whose) if accepted else []
@@ -79,6 +91,65 @@ def require_kept(law: str, pass_run: PassRun, inputs: Sequence[Inputs], part: Pa
             pass_run.compared += _count_compared(written, normal)
 
     wherever_values_lie(pass_run, judge)
+
+
+def _require_measured(law: str, pass_run: PassRun, inputs: Sequence[Inputs], part: Part, whose: str) -> None:
+    """Raise :class:`LawViolation` if a metric drops by more than allowed, or the values of outputs break a contract.
+
+    The metric is measured once, for the law on the contract.
+    """
+    promise = pass_run.contract
+    assert isinstance(promise, Measured)
+    if law == "contract":
+        _inputs_taken(law, pass_run, inputs)
+        pass_run.metric_drop = measure(promise, *_runs_of_batches(law, pass_run))
+    if promise.values is not None:
+        with pass_run.promising(promise.values):
+            require_kept(law, pass_run, inputs, part, whose)
+    elif law != "contract":
+        pass_run.leave_out(law, "outputs are judged by a metric")
+    drop = pass_run.metric_drop
+    if law != "contract" or drop is None:
+        return
+    pass_run.compared += drop.samples
+    if not drop.right:
+        interval = "" if drop.interval is None else f"; 95 % interval {drop.interval[0]:.4g} to {drop.interval[1]:.4g}"
+        raise LawViolation(
+            law,
+            f"{pass_run.name} lowers the {drop.metric} of {pass_run.subject.name} by more than it promises",
+            value=f"{drop.reference:.4g} -> {drop.candidate:.4g} on {drop.samples:,} {drop.unit}{interval}",
+            where=drop.changes or None,
+            why=f"a drop of {drop.drop:.4g} exceeds max_drop={drop.max_drop:g}",
+            kind="metric",
+        )
+    if drop.open_end is not None:
+        pass_run.waive(f"the interval of the drop of {drop.metric} reaches {drop.open_end:.4g}: more samples decide")
+
+
+def _runs_of_batches(law: str, pass_run: PassRun) -> tuple[Callable[[Arguments], Any], Callable[[Arguments], Any]]:
+    """Return functions that run eager and the program on the inputs of a batch of labelled data."""
+    subject = pass_run.subject
+    runners = subject.eager_runner(), pass_run.runner()
+
+    def eager(arguments: Arguments) -> Any:
+        run = runners[0](subject.on_device(arguments), subject.dtype)
+        if run.error is not None:
+            raise InputError(
+                f"{subject.name} cannot be called with its labelled data",
+                why=f"{type(run.error).__name__}: {str(run.error).partition(chr(10))[0]}",
+                remedy="let the data give (inputs, labels), inputs a tuple (positional), a dict (keywords) or the only "
+                "argument",
+            ) from run.error
+        return run.output
+
+    def actual(arguments: Arguments) -> Any:
+        with pass_run.watched(calls=True):
+            run = runners[1](subject.on_device(arguments), subject.dtype)
+        if run.error is not None:
+            _raises(law, pass_run, 0, run.error)
+        return run.output
+
+    return eager, actual
 
 
 def both_take(pass_run: PassRun, inputs: Iterable[Inputs]) -> list[Inputs]:
@@ -190,7 +261,7 @@ def _require_kept(law: str, pass_run: PassRun, inputs: Sequence[Inputs], part: P
         return everything
     # 3. The contract itself, in the working dtype and in float64.
     violation = _violation(compared(pass_run, inputs, part, whose), pass_run.contract)
-    if violation is not None and not pass_run.looks_twice:
+    if violation is not None and (not pass_run.looks_twice or isinstance(pass_run.contract, OutputContract)):
         raise LawViolation.of(law, violation, _variant_of(inputs))
     # 4. If the capture without the pass already differs from eager in float64, float64 proves nothing about the pass.
     # Example: `c = x.half(); c *= x`, where a write keeps the dtype, and a capture as `c * x` promotes it.
@@ -268,7 +339,7 @@ def _is_as_near_as_on_input_sets(pass_run: PassRun, inputs: Sequence[Inputs], pa
     The contract law has computed the input sets in float64, so that no more calls in float64 are needed.
     """
     subject = pass_run.subject
-    if not subject.is_full_size or subject.is_float64 or isinstance(pass_run.contract, Exact):
+    if not subject.is_full_size or subject.is_float64 or isinstance(pass_run.contract, (Exact, OutputContract)):
         return False
     input_sets = range(subject.float64_input_set_count)
     if not set(input_sets).isdisjoint(inputs) or any(
@@ -388,7 +459,7 @@ def _beside_float64(
         runs.append(expected)
     eager = [normal(part(run)) for normal, run in zip(normals, runs, strict=False)]
     # A program that is approximate by design, such as a quantized one, need not exist in float64.
-    if isinstance(pass_run.contract, Approximate) or not pass_run.has_float64:
+    if isinstance(pass_run.contract, (Approximate, OutputContract)) or not pass_run.has_float64:
         return in_working_dtype(eager)
     actual_runs = [pass_run.actual(each, float64=True) for each in inputs[: len(runs)]]
     if any(run.error is not None for run in actual_runs):  # a pass that is right in one dtype need not take the other

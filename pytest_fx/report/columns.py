@@ -130,6 +130,14 @@ def _errors(row: SummaryRow) -> str:
     return f"{error}, {shown_error(row.allowed_error)} allowed" + (f"; {row.waiver}" if row.waiver else "")
 
 
+def _short_metric(row: SummaryRow) -> str:
+    if row.metric is None:
+        return "-"
+    interval = "" if row.metric_drop_low is None else f" ({row.metric_drop_low:+.4f} to {row.metric_drop_high:+.4f})"
+    changed = "" if row.samples_changed is None else f", {row.samples_changed:,} of {row.samples:,} changed"
+    return f"{row.metric} {row.program_metric:.4f}, drop {row.metric_drop:.4f}{interval}{changed}"
+
+
 def _colour_of_speedup(row: SummaryRow) -> Markup:
     if not _has_speedup(row) or row.verdict not in ("faster", "slower"):
         return _PLAIN
@@ -204,6 +212,7 @@ COLUMNS = (
     SummaryColumn(
         "error (by rounding)", _errors, narrowest=WIDE, short=lambda row: _pair(row.error, row.eager_error, shown_error)
     ),
+    SummaryColumn("metric, drop (95 % interval)", lambda row: row.metric_sentence or "-", True, short=_short_metric),
     SummaryColumn("detects", lambda row: shown_error(row.detects), True, None),
     SummaryColumn("eager", lambda row: _milliseconds(row.eager_seconds), narrowest=None),
     SummaryColumn("transformed", lambda row: _milliseconds(row.seconds), narrowest=None),

@@ -11,6 +11,7 @@ from pytest_fx.options import TOO_NOISY
 from pytest_fx.records.baseline import Change
 
 if TYPE_CHECKING:
+    from pytest_fx.harness.metrics import MetricDrop
     from pytest_fx.timing.paired import PairedTiming
 
 PROPERTY = "fx"
@@ -79,6 +80,28 @@ class SummaryRow:
     """The reason why a difference beyond the contract is accepted."""
     not_asked: Mapping[str, str] | None = None
     """The reason for each law that was not checked."""
+    metric: str | None = None
+    """The name of the metric on labelled data that decides."""
+    reference_metric: float | None = None
+    """The metric of the model."""
+    program_metric: float | None = None
+    """The metric of the program."""
+    metric_drop: float | None = None
+    """The loss of quality, in units of the metric."""
+    metric_drop_low: float | None = None
+    """Lower end of the 95 % interval of the drop over samples."""
+    metric_drop_high: float | None = None
+    """Upper end of this interval."""
+    max_drop: float | None = None
+    """The largest allowed drop."""
+    samples: int | None = None
+    """Number of labelled samples."""
+    samples_changed: int | None = None
+    """Number of samples whose prediction changed."""
+    changed_samples: Sequence[int] | None = None
+    """The numbers of the first of these samples."""
+    metric_sentence: str | None = None
+    """The result of the metric in words."""
     detects: float | None = None
     """Detection limit: the smallest relative change of all outputs that would have broken the contract."""
     detects_largest: float | None = None
@@ -144,6 +167,24 @@ class SummaryRow:
         """Return the row with its detection limits: for all outputs, the largest element, and a median one."""
         everywhere, largest, median = limits
         return replace(self, detects=everywhere, detects_largest=largest, detects_median=median, is_coarse=is_coarse)
+
+    def with_metric(self, drop: MetricDrop) -> SummaryRow:
+        """Return the row with the result of a metric on labelled data."""
+        low, high = drop.interval or (None, None)
+        return replace(
+            self,
+            metric=drop.metric,
+            reference_metric=drop.reference,
+            program_metric=drop.candidate,
+            metric_drop=drop.drop,
+            metric_drop_low=low,
+            metric_drop_high=high,
+            max_drop=drop.max_drop,
+            samples=drop.samples,
+            samples_changed=drop.changed,
+            changed_samples=drop.changed_samples,
+            metric_sentence=str(drop),
+        )
 
     def with_timing(self, timing: PairedTiming) -> SummaryRow:
         """Return the row with the results of a timing."""

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from pytest_fx.harness.input_sets import InputSets
     from pytest_fx.harness.metrics import MetricDrop, mean_iou, measure_drop, measured, perplexity, top_1
     from pytest_fx.harness.output_contracts import flipped, masked, matched_boxes, same_distribution, same_set, top_k
+    from pytest_fx.harness.training import compare_training, training_steps
     from pytest_fx.search.check_report import CheckReport
     from pytest_fx.search.mutation import MutationReport, mutate_pass
     from pytest_fx.search.pass_check import check_pass, check_program
@@ -49,6 +50,7 @@ __all__ = [
     "between",
     "check_pass",
     "check_program",
+    "compare_training",
     "flipped",
     "integers",
     "judge",
@@ -69,6 +71,7 @@ __all__ = [
     "tensors",
     "top_1",
     "top_k",
+    "training_steps",
 ]
 
 __version__ = "0.2.0"
@@ -91,6 +94,7 @@ _HOMES = {
     "between": "pytest_fx.harness.domains",
     "check_pass": "pytest_fx.search.pass_check",
     "check_program": "pytest_fx.search.pass_check",
+    "compare_training": "pytest_fx.harness.training",
     "flipped": "pytest_fx.harness.output_contracts",
     "integers": "pytest_fx.harness.domains",
     "judge": "pytest_fx.candidates.judge",
@@ -111,6 +115,7 @@ _HOMES = {
     "tensors": "pytest_fx.generation",
     "top_1": "pytest_fx.harness.metrics",
     "top_k": "pytest_fx.harness.output_contracts",
+    "training_steps": "pytest_fx.harness.training",
 }
 """The module that defines each public name, imported when the name is first used."""
 

@@ -44,6 +44,7 @@ from pytest_fx.harness.run import layout_notes
 from pytest_fx.harness.structure import leaves
 from pytest_fx.harness.subject import Inputs, Subject
 from pytest_fx.harness.tolerances import COARSE
+from pytest_fx.harness.training import TrainingComparison, TrainingSteps, compare_training, require_trained
 from pytest_fx.laws import (
     Law,
     LawViolation,
@@ -141,6 +142,52 @@ class EqualityCheck:
         check = EqualityCheck(subject, self._item)
         check._changes = self._changes
         return check
+
+    def training(
+        self, transform: str | Pass | nn.Module, steps: TrainingSteps, label: str | None = None
+    ) -> TrainingComparison:
+        """Raise :class:`~pytest_fx.LawViolation` unless ``transform`` is trained as eager is, up to rounding.
+
+        Losses, parameters and buffers after the steps are compared (:mod:`pytest_fx.harness.training`). The model must
+        be in training mode: its factory returns it so, or the run has ``--fx-mode train``.
+
+        Args:
+            transform: a program with the model's parameters, or a pass, or its name.
+            steps: loss, optimizer and batches, from :func:`pytest_fx.training_steps`.
+            label: name of the program in the summary.
+
+        Raises:
+            InputError: the model is in evaluation mode, or eager itself cannot be trained.
+        """
+        __tracebackhide__ = True
+        subject = self._subject.in_training or self._subject
+        if subject.mode != "train":
+            raise InputError(
+                f"{subject.name} is in evaluation mode, in which nothing is trained",
+                remedy="return model.train() from the factory, or give --fx-mode train",
+            )
+        if isinstance(transform, nn.Module):
+            program, name = transform, label or self._item.name
+        else:
+            pass_ = chosen_pass(self._item.config, transform, self._options.form)
+            pass_run, name = applied(subject, pass_, leaves=True), label or label_of(self._item, pass_)
+            if pass_run.refusal is not None:
+                pytest.skip(f"{name} refuses {subject.name}: {_first_line(pass_run.refusal)}")
+            if pass_run.program is None:
+                raise pass_run.error or TypeError(f"{name} returned no program")
+            program = pass_run.program
+        row = SummaryRow(subject.name, name)
+        try:
+            with threads(subject.threads):
+                comparison = compare_training(subject.fresh(), program, steps)
+            record_row(self._item, replace(row, training=str(comparison), changed=True))
+            require_trained(comparison, name, subject.name)
+        except LawViolation as violation:
+            record_row(self._item, replace(row, outcome=f"{WRONG}: {violation.law}"))
+            self._subject.wrong[name] = violation.law
+            raise
+        note_row(self._item, replace(row, kept=True))
+        return comparison
 
     def _subject_like(self, program: nn.Module) -> Subject:
         """Return the model in training mode if the program is in it, and the model's factory returns the model so."""

@@ -139,9 +139,8 @@ def measured(
     """Return the promise that a metric on labelled data drops by at most ``max_drop``.
 
     Args:
-        metric: a function of outputs and labels that returns one value for each sample, as a tensor with one dimension,
-            or one number for all of them; or an object with ``update``, ``compute`` and ``reset``, as those of
-            ``torchmetrics``.
+        metric: a function of outputs and labels. It returns a tensor with a value for each sample, or a number for all.
+            Or an object with ``update``, ``compute`` and ``reset``, as those of ``torchmetrics``.
         data: batches ``(inputs, labels)``: a list, a data loader, or a function that returns batches. Inputs are a
             tuple (positional), a dict (keywords) or the only argument.
         max_drop: the largest allowed drop, in units of the metric.
@@ -308,8 +307,8 @@ class _Piece:
     def without_outputs(self, contract: Measured) -> _Piece:
         """Return the piece with predictions in the place of outputs, which take memory."""
         predict = contract.prediction
-        kept = [None if predict is None else _predicted(contract, predict, each, self) for each in self.outputs]
-        return _Piece(kept[0], kept[1], None, self.first, self.count)
+        values = [None if predict is None else _predicted(contract, predict, each, self) for each in self.outputs]
+        return _Piece(values[0], values[1], None, self.first, self.count)
 
     @property
     def outputs(self) -> tuple[Any, Any]:
@@ -453,7 +452,7 @@ def _changed(
 def _differ(first: Any, second: Any, count: int) -> torch.Tensor:
     if isinstance(first, torch.Tensor) and isinstance(second, torch.Tensor):
         return (first != second.to(first.device)).reshape(count, -1).any(1).cpu()
-    return torch.tensor([one != other for one, other in zip(first, second, strict=True)])
+    return torch.tensor([before != after for before, after in zip(first, second, strict=True)])
 
 
 def _is_binary(sides: tuple[torch.Tensor, torch.Tensor]) -> bool:
@@ -463,8 +462,8 @@ def _is_binary(sides: tuple[torch.Tensor, torch.Tensor]) -> bool:
 def _of_samples(contract: Measured, by_sample: _BySample) -> tuple[list[float], tuple[float, float] | None]:
     """Return the means of a metric with a value for each sample, and the interval of the drop.
 
-    If samples are right or wrong, half a sample that became right, half a sample that became wrong and one without a
-    change are added (Agresti and Min 2005): no change among the samples does not prove that there is none elsewhere.
+    If samples are right or wrong, two are added as Agresti and Min (2005) do: half of one became right, and half of one
+    became wrong. The interval of samples without a change is then not empty.
     """
     sides = by_sample.together()
     drops = [contract.loss(*pair) for pair in zip(*(side.tolist() for side in sides), strict=True)]

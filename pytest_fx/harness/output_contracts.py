@@ -69,7 +69,7 @@ class SameDistribution(OutputContract):
     """
 
     level: float
-    """The probability that equal distributions are told apart by chance."""
+    """The probability of a false alarm for equal distributions."""
 
     def __post_init__(self) -> None:
         """Refuse a level that is no probability."""

@@ -213,6 +213,7 @@ COLUMNS = (
         "error (by rounding)", _errors, narrowest=WIDE, short=lambda row: _pair(row.error, row.eager_error, shown_error)
     ),
     SummaryColumn("metric, drop (95 % interval)", lambda row: row.metric_sentence or "-", True, short=_short_metric),
+    SummaryColumn("training", lambda row: row.training or "-", True, WIDE),
     SummaryColumn("detects", lambda row: shown_error(row.detects), True, None),
     SummaryColumn("eager", lambda row: _milliseconds(row.eager_seconds), narrowest=None),
     SummaryColumn("transformed", lambda row: _milliseconds(row.seconds), narrowest=None),

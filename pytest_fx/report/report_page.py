@@ -36,7 +36,7 @@ _NUMBERS = (
 )
 _TEXTS = (
     *("model", "program", "outcome", "reason", "dtype", "verdict", "waiver", "way", "batch", "note", "kernels"),
-    *("change_verdict", "metric_sentence"),
+    *("change_verdict", "metric_sentence", "training"),
 )
 _LEAST_URGENT = "first those that are right or change nothing"
 

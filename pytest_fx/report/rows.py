@@ -102,6 +102,8 @@ class SummaryRow:
     """The numbers of the first of these samples."""
     metric_sentence: str | None = None
     """The result of the metric in words."""
+    training: str | None = None
+    """The result of training steps in words: the largest error of a parameter or loss, and the allowed one."""
     detects: float | None = None
     """Detection limit: the smallest relative change of all outputs that would have broken the contract."""
     detects_largest: float | None = None

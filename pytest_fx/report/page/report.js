@@ -46,7 +46,7 @@ function rowFacts(row) {
     ["kept for backward", row.kept_bytes === null ? null : `${bytes(row.kept_bytes_before)} before, ${bytes(row.kept_bytes)} after`],
     ["dtype", row.dtype], ["float64 error", error(row.float64_error)], ["error", error(row.error)],
     ["eager’s own error", error(row.eager_error)], ["allowed", error(row.allowed_error)], ["detects", error(row.detects)],
-    ["metric", row.metric_sentence],
+    ["metric", row.metric_sentence], ["training", row.training],
     ["not held against it", row.waiver],
     ["eager", seconds(row.eager_seconds)], ["transformed", seconds(row.seconds)], ["speed-up", isTimed(row) ? row.verdict : null],
     ["pairs", row.pairs],

@@ -1,18 +1,32 @@
 """The examples run and print the promised output."""
 
+import copy
 import runpy
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import pytest
 import torch
 
 import fx
+from fx.passes import approximate, close
 from fx.quantize import report
 from model_zoo import get_model
-from pytest_fx import LawViolation, assert_equal_to_answers, assert_equal_to_eager, check_pass
+from pytest_fx import (
+    LawViolation,
+    assert_equal_to_answers,
+    assert_equal_to_eager,
+    check_pass,
+    compare_training,
+    measure_drop,
+)
 from pytest_fx.errors import AnswerViolation
+from pytest_fx.harness.pass_run import PassRun
+from pytest_fx.laws.output_laws import contract
+from pytest_fx.loading import load_contract
+from pytest_fx.search.seed_models import load_models
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
@@ -132,3 +146,56 @@ def test_a_pass_is_judged_on_a_model_on_two_devices(pytester):
     command = ("--fx-model", "two_devices:ranker", "--fx-pass", "fuse-conv-bn", "--fx-no-timing", "-k", "contract")
     (pytester.path / "two_devices.py").write_text((EXAMPLES / "two_devices.py").read_text("utf-8"), "utf-8")
     pytester.runpytest(*command).assert_outcomes(passed=1, skipped=1)
+
+
+def made_up_digits(count):
+    """Return images in which a bright row says the class."""
+    labels = torch.arange(count) % 10
+    images = torch.rand(count, 1, 28, 28, generator=torch.Generator().manual_seed(0)) / 2
+    images[torch.arange(count), 0, 2 * labels + 3] += 0.5
+    return images, labels
+
+
+def test_a_model_in_8_bits_is_accepted_by_its_accuracy_and_one_that_lost_a_class_is_not():
+    names = runpy.run_path(str(EXAMPLES / "acceptance.py"))
+    images, labels = made_up_digits(640)
+    trained = names["train"](images, labels, epochs=2)
+    promise = names["promise"](images, labels, max_drop=0.02)
+    drop = measure_drop(trained, names["in_8_bits"](trained, images[:200]), promise)
+    assert drop.reference > 0.9 and drop.right and drop.samples == 640
+    lost = measure_drop(trained, lambda x: trained(x) - 99 * torch.eye(10)[3], promise)
+    assert not lost.right and set(lost.changed_samples) >= {3, 13, 23} and "digits changed class" in lost.changes
+
+
+@pytest.mark.thorough
+def test_a_file_of_onnx_runtime_in_8_bits_is_accepted_by_its_accuracy(tmp_path):
+    for package in ("onnx", "onnxscript", "onnxruntime"):
+        pytest.importorskip(package, reason="the example converts by ONNX Runtime")
+    names = runpy.run_path(str(EXAMPLES / "acceptance.py"))
+    images, labels = made_up_digits(640)
+    trained = names["train"](images, labels, epochs=2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the exporter
+        session = names["in_onnx_runtime"](trained, images[:200], tmp_path)
+    assert measure_drop(trained, session, names["promise"](images, labels, max_drop=0.02)).right
+
+
+def test_a_detector_in_half_precision_keeps_a_contract_for_each_output_and_none_for_all():
+    names = runpy.run_path(str(EXAMPLES / "detector.py"))
+    (subject,) = load_models(names["model"](), ["eval"])
+    program = names["InHalfPrecision"](subject.fresh())
+    contract(PassRun.given(subject, program, load_contract(names["CONTRACT"])))
+    for other in (close, approximate(30), load_contract({**names["CONTRACT"], "features": approximate(30)})):
+        with pytest.raises(LawViolation, match="law 'contract'"):
+            contract(PassRun.given(subject, program, other))
+
+
+def test_a_pass_that_keeps_training_is_right_and_one_with_equal_outputs_alone_is_not():
+    names = runpy.run_path(str(EXAMPLES / "train_steps.py"))
+    model, x = names["model"]()
+    silu, detached = (
+        names[name](fx.symbolic_trace(copy.deepcopy(model))) for name in ("use_silu", "use_detached_gate")
+    )
+    torch.testing.assert_close(detached(x), model(x))
+    assert compare_training(model, silu, names["steps"]()).right
+    assert not compare_training(model, detached, names["steps"]()).right

@@ -253,12 +253,17 @@ class PerOutput(Contract):
         paths = [path for path, _ in leaves(output)]
         for named, _ in self.contracts:
             if not any(_leads_to(named, path) for path in paths):
-                near = difflib.get_close_matches(named, paths, n=2, cutoff=0.5)
+                near = [path for path in paths if difflib.get_close_matches(_bare(named), [_bare(path)])]
                 raise CannotLoadError(
                     f"the contract is for output{named}, which {model} does not return",
                     value=f"it returns {', '.join(f'output{path}' for path in paths) or 'nothing'}",
                     remedy=f"did you mean output{' or output'.join(near)}?" if near else "name one of these",
                 )
+
+
+def _bare(path: str) -> str:
+    """Return a path without brackets and quotes, which make different names look alike."""
+    return path.translate(str.maketrans("", "", "[]'\".")) or path
 
 
 def _leads_to(named: str, path: str) -> bool:

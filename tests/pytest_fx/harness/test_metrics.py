@@ -95,9 +95,7 @@ def test_perplexity_falls_and_overlap_rises_with_quality():
 def test_lists_of_text_are_outputs_and_labels_too():
     def word_errors(texts, labels):
         words = [(text.split(), label.split()) for text, label in zip(texts, labels, strict=True)]
-        return sum(a != b for pair in words for a, b in zip(*pair, strict=True)) / sum(
-            len(b) for _, b in words
-        )
+        return sum(a != b for pair in words for a, b in zip(*pair, strict=True)) / sum(len(b) for _, b in words)
 
     labels = ["a b c", "d e"] * 10
     data = [(torch.tensor([0]), labels[:8]), (torch.tensor([1]), labels[8:])]

@@ -189,7 +189,7 @@ def test_a_contract_for_an_output_that_does_not_exist_names_those_that_do(pytest
     assert told(
         result,
         "the contract is for output['logit'], which test_output_contracts:detector does not return",
-        "did you mean output['logits'] or output['labels']?",
+        "did you mean output['logits']?",
         "the mask input['masks'] of a contract does not exist",
         "the mask of output['labels'] does not fit",
     )

@@ -481,7 +481,7 @@ def _contract_of_text(text: str) -> Contract | None:
     tolerances = re.fullmatch(rf"close\(rtol={number}, atol={number}(?:, error_factor={number})?\)", text)
     if tolerances is not None:
         return Close(*(float(each) for each in tolerances.groups() if each is not None))
-    match = re.fullmatch(r"(approximate|flipped)\((?:sqnr_db=)?([-+.\de]+)\)", text)
+    match = re.fullmatch(r"(approximate|flipped)\((?:sqnr_db=)?([-+]?\d*\.?\d+(?:e[-+]?\d+)?)\)", text)
     if match is None:
         return None
     return Approximate(float(match[2])) if match[1] == "approximate" else flipped(float(match[2]))

@@ -89,7 +89,7 @@ def test_the_text_of_a_contract_is_the_contract(contract):
 
 @pytest.mark.parametrize("text", ["exactly", "approximate", "approximate()", "approximate(x)"])
 def test_a_contract_that_there_is_not_lists_those_there_are(text):
-    with pytest.raises(CannotLoadError, match=r"there is no contract '.*'\n  try    use exact, close or approximate"):
+    with pytest.raises(CannotLoadError, match=r"there is no contract '.*'\n  try    use exact, close, approximate"):
         chosen_contract(options(contract=text), close)
 
 

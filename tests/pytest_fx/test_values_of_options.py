@@ -40,7 +40,7 @@ def test_a_value_that_makes_no_sense_is_refused(pytester, option, texts, wanted)
         (("--fx-batch=1,,2",), ["*--fx-batch: must be an integer from 1 on, not ''"]),
         (
             ("--fx-model=mlp", "--fx-contract=precise"),
-            ["ERROR: there is no contract 'precise'", "*use exact, close or approximate(DECIBELS)*"],
+            ["ERROR: there is no contract 'precise'", "*use exact, close, approximate(DECIBELS), flipped(SHARE)*"],
         ),
         (
             ("--fx-model=mlp", "--fx-dtype=flaot32"),

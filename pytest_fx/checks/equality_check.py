@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any
@@ -332,7 +332,7 @@ class EqualityCheck:
             return self._due(pass_run, broken_laws(self._laws_for(pass_run), pass_run))
 
     @contextmanager
-    def _metric_recorded(self, pass_run: PassRun) -> Iterator[None]:
+    def _metric_recorded(self, pass_run: PassRun) -> Generator[None]:
         """Record the metric that the laws measure, also if it raises."""
         try:
             yield

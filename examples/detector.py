@@ -1,8 +1,8 @@
 """Judge a detector output by output: ``pytest examples/detector.py --fx-model detector:model``.
 
 Inputs are drawn from their domain. The detector returns boxes, scores and labels of proposals, and features, of which
-padded ones mean nothing. Its program in bfloat16 is near enough for each of them by a contract of its own. No contract
-for all of them could say so.
+padded ones mean nothing. Its program in bfloat16 is near enough for each of them by a contract of its own. No single
+contract fits all of them.
 """
 
 import copy

@@ -65,7 +65,7 @@ def _values_of_nodes(program: Any, arguments: Arguments) -> dict[str, Any]:
 
 
 def _keep(values: dict[str, Any], name: str, value: Any) -> None:
-    number = 1 + sum(known.partition(" (call ")[0] == name for known in values)
+    number = 1 + sum(key.partition(" (call ")[0] == name for key in values)
     copied = map_tensors(lambda tensor: tensor.detach().clone(), value)
     values[name if number == 1 else f"{name} (call {number})"] = copied
 

@@ -14,12 +14,19 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from types import FrameType
 from typing import Any, TypeVar
+
+import torch
 
 from pytest_fx.harness.process import ProcessState, has_children
 
 _LISTINGS = frozenset({"gc.get_objects", "gc.get_referrers", "gc.get_referents", "sys._current_frames"})
 """Audit events of functions that return objects of the rest of the process, such as those of the judge."""
+_STARTS_OF_THREADS = frozenset({"_thread.start_new_thread", "_thread.start_joinable_thread"})
+_STARTS_OF_PROCESSES = frozenset({"subprocess.Popen", "os.posix_spawn", "os.spawn", "os.fork", "os.forkpty"})
+"""Audit events of the functions that start processes."""
+_TORCH = os.path.join(os.path.dirname(torch.__file__), "")
 _OF_TESTS = frozenset({"pytest_fx", "pytest", "_pytest"})
 """Packages whose presence among the imported modules is a sign of a test."""
 Result = TypeVar("Result")
@@ -55,18 +62,28 @@ class Caller:
 
 
 class ProcessWatch:
-    """The changes of a process since a moment, and the use of functions that list the objects of others."""
+    """The changes of a process since a moment, and the use of functions that list the objects of others.
+
+    Threads and processes that torch itself starts are no changes: a compiler of torch starts its workers at first use.
+    """
 
     def __init__(self) -> None:
         """Begin to watch, in the calling thread."""
         self._state, self._threads = ProcessState.now(), _thread._count()
         self._listings: dict[str, None] = {}
+        self._threads_of_torch = self._processes_of_torch = self._other_processes = 0
         self._is_calling = False
         sys.addaudithook(self._note)
 
     def _note(self, event: str, _: Any) -> None:
         if self._is_calling and event in _LISTINGS:
             self._listings[event] = None
+        elif event in _STARTS_OF_THREADS:
+            self._threads_of_torch += _is_called_by_torch(sys._getframe(1))
+        elif event in _STARTS_OF_PROCESSES:
+            is_of_torch = _is_called_by_torch(sys._getframe(1))
+            self._processes_of_torch += is_of_torch
+            self._other_processes += not is_of_torch
 
     @contextlib.contextmanager
     def calling(self) -> Generator[None]:
@@ -81,11 +98,19 @@ class ProcessWatch:
         """Return a sentence on each change."""
         sentences = self._state.changes()
         sentences += [f"it calls {name}, which returns objects of the judge" for name in self._listings]
-        if _thread._count() > self._threads:  # those started below `threading`, too, but none of native code
+        # those started below `threading`, too, but none of native code
+        if _thread._count() > self._threads + self._threads_of_torch:
             sentences.append("a thread is still running")
-        if has_children():
+        if has_children() and (self._other_processes or not self._processes_of_torch):
             sentences.append("a process that it started is still there")
         return sentences
+
+
+def _is_called_by_torch(frame: FrameType | None) -> bool:
+    """Return whether the innermost caller outside of the standard library is code of torch."""
+    while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] in sys.stdlib_module_names:
+        frame = frame.f_back
+    return frame is not None and frame.f_code.co_filename.startswith(_TORCH)
 
 
 @contextlib.contextmanager

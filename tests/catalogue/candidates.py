@@ -82,7 +82,7 @@ def right_if_judged_by_stack() -> Any:
 
 
 def right_if_judged_by_environment() -> Any:
-    """Return GELU that is right only where the environment or the imported modules tell of a test."""
+    """Return GELU, right only if the environment or the imported modules are those of a test."""
 
     def gelu(x: torch.Tensor) -> torch.Tensor:
         is_judged = "PYTEST_CURRENT_TEST" in os.environ or "pytest" in sys.modules

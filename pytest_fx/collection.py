@@ -22,6 +22,7 @@ from pytest_fx.parallel.distribution import plain_name
 SUITE_NAME = "pytest_fx.suites.model_suite"
 TABLES_NAME = "pytest_fx.suites.table_suite"
 LAWS_NAME = "pytest_fx.suites.law_suite"
+HUNTS_NAME = "pytest_fx.suites.hunt_suite"
 CANDIDATES_NAME = "pytest_fx.suites.candidate_suite"
 SAVING_NAME = "pytest_fx.suites.saving_suite"
 ANSWERS_NAME = "pytest_fx.suites.answer_suite"
@@ -30,6 +31,7 @@ SUITES = {
     _SUITES / "model_suite.py": SUITE_NAME,
     _SUITES / "table_suite.py": TABLES_NAME,
     _SUITES / "law_suite.py": LAWS_NAME,
+    _SUITES / "hunt_suite.py": HUNTS_NAME,
     _SUITES / "candidate_suite.py": CANDIDATES_NAME,
     _SUITES / "saving_suite.py": SAVING_NAME,
     _SUITES / "answer_suite.py": ANSWERS_NAME,
@@ -257,6 +259,9 @@ def parametrize_from_options(metafunc: pytest.Metafunc) -> None:
     if "fx_checked_pass" in wanted:
         reason = "the test needs a pass: pytest --fx-check NAME"
         _parametrize(metafunc, "fx_checked_pass", options.checks, _name_of_asked, reason)
+    if "fx_hunted_pass" in wanted:
+        reason = "the test needs a compiler: pytest --fx-hunt NAME"
+        _parametrize(metafunc, "fx_hunted_pass", options.hunts, _name_of_asked, reason)
     if "fx_candidate" in wanted:
         reason = "the test needs a candidate: pytest --fx-candidate NAME --fx-reference NAME --fx-inputs NAME"
         _parametrize(metafunc, "fx_candidate", options.candidates, _name_of, reason)

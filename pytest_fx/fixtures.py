@@ -211,3 +211,9 @@ def fx_candidate(request: pytest.FixtureRequest) -> Any:
 def fx_checked_pass(request: pytest.FixtureRequest) -> Any:
     """The pass under test, each ``--fx-check``: ``fx_check_pass(fx_checked_pass)``."""
     return request.param
+
+
+@pytest.fixture(scope="session")
+def fx_hunted_pass(request: pytest.FixtureRequest) -> Any:
+    """The compiler or pass whose faults are searched for, each ``--fx-hunt``."""
+    return request.param

@@ -17,7 +17,7 @@ from pytest_fx.option_table import FLAGS
 from pytest_fx.options import OPTIONS, Options, options_of
 from pytest_fx.parallel.distribution import is_worker, reason_not_to_time
 
-PARAMETERS = ("fx_model", "fx_pass", "fx_checked_pass", "fx_candidate")
+PARAMETERS = ("fx_model", "fx_pass", "fx_checked_pass", "fx_hunted_pass", "fx_candidate")
 """Fixtures that get their parameters from options; a test without parameters is skipped."""
 
 Problem = tuple[str, str]
@@ -89,7 +89,7 @@ _CANDIDATE = OptionEffect(
     ("fx_candidate",), "--fx-candidate NAME without files and folders, or ask for fx_candidate in a test"
 )
 _ANY = OptionEffect(
-    ("fx_model", "fx_pass", "fx_check_pass", "fx_checked_pass", "fx_candidate", "fx_device"),
+    ("fx_model", "fx_pass", "fx_check_pass", "fx_checked_pass", "fx_hunted_pass", "fx_candidate", "fx_device"),
     f"{_SUITE}, or --fx-check NAME",
 )
 EFFECTS = {
@@ -112,6 +112,8 @@ EFFECTS = {
     "timeout": _ANY,
     "pass": OptionEffect(("fx_pass",), f"{_SUITE}, or a test that asks for fx_pass"),
     "check": OptionEffect(("fx_checked_pass",), "leave out files and folders, or ask for fx_checked_pass in a test"),
+    "hunt": OptionEffect(("fx_hunted_pass",), "leave out files and folders, or ask for fx_hunted_pass in a test"),
+    **dict.fromkeys(("minutes", "known"), OptionEffect(("fx_hunted_pass",), "--fx-hunt NAME")),
     **dict.fromkeys(
         ("examples", "mutate"),
         OptionEffect(("fx_check_pass",), "--fx-check NAME, or a test that asks for fx_check_pass"),

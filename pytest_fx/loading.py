@@ -34,6 +34,7 @@ from fx.passes.option_text import PassText, parse_text, refuse
 from fx.passes.pass_options import make_pass
 from fx.passes.pipeline import PassPipeline
 from fx.passes.registered_passes import pass_as_written
+from pytest_fx.compilers import compiler_called
 from pytest_fx.errors import CannotLoadError
 from pytest_fx.forms import MODULE, FormedPass, form_called, form_names, recognized
 from pytest_fx.harness.output_contracts import flipped, per_output
@@ -151,6 +152,7 @@ _CHECKS: dict[str, Callable[[pytest.Config, Options], object]] = {
     "models": _check_models,
     "passes": lambda config, options: list(map(load_pass, options.passes)),
     "checks": lambda config, options: list(map(load_pass, options.checks)),
+    "hunts": lambda config, options: list(map(load_pass, options.hunts)),
     "candidates": _check_candidates,
     "tracer": lambda config, options: isinstance(options.tracer, str) and import_attribute(options.tracer, "tracer"),
     "dtype": lambda config, options: options.dtype is None or load_dtype(options.dtype),
@@ -176,7 +178,7 @@ def expand(options: Options, folder: Path) -> list[Any]:
     Names of the form ``package.module:attribute`` are also looked up from ``folder``. Raises
     :class:`~fx.errors.FxError` for a tag of no model.
     """
-    names = (*options.models, *options.passes, *options.checks, options.tracer)
+    names = (*options.models, *options.passes, *options.checks, *options.hunts, options.tracer)
     if any(map(is_nearly_path, names)):
         import_from(folder)
     named: list[Any] = []
@@ -289,6 +291,9 @@ def modules_in(name: str) -> list[str]:
 
 def _named_pass(written: PassText) -> Any:
     """Return the pass or class that a part of a text names; a class is called if the text has options."""
+    compiler = compiler_called(written.name)
+    if compiler is not None:
+        return make_pass(compiler, written)
     if not is_path(written.name):
         if is_nearly_path(written.name) and written.name not in list_passes():
             refuse_without_colon(written.name, "pass", list_passes())

@@ -16,7 +16,7 @@ CAPTURES = ("auto", "symbolic", "guided", "export")
 MODES = ("train", "eval", "both")
 FORMS = (
     *("auto", "fx", "torch.fx", "functional", "aten", "exported-program", "export-pass", "graph", "pattern-matcher"),
-    *("quantizer", "partitioner", "backend", "module", "joint", "joint-partitioner"),
+    *("quantizer", "partitioner", "backend", "compiler", "module", "joint", "joint-partitioner"),
 )
 Number = TypeVar("Number", int, float)
 
@@ -46,6 +46,10 @@ def _tolerance(text: str) -> float:
 
 def _seconds(text: str) -> float:
     return _number(text, float, lambda number: 0 < number < math.inf, "a number of seconds above 0")
+
+
+def _minutes(text: str) -> float:
+    return _number(text, float, lambda number: 0 < number < math.inf, "a number of minutes above 0")
 
 
 def _budget(text: str) -> float:
@@ -199,6 +203,21 @@ TABLE = (
         "checks", repeatable=True,
     ),
     PluginOption(
+        "hunt", (), str, "NAME",
+        "Search for faults of this compiler or pass until the time of --fx-minutes is over: a fault does not end the "
+        "search. Faults go to .pytest_fx/hunts/NAME, where a later run continues. Repeatable. "
+        "Example: --fx-hunt inductor --fx-minutes 30",
+        "hunts", repeatable=True,
+    ),
+    PluginOption(
+        "minutes", 10.0, _minutes, "N", "Minutes for each --fx-hunt (default: 10). Example: --fx-minutes 30"
+    ),
+    PluginOption(
+        "known", None, str, "FILE",
+        "Skip these faults under --fx-hunt: their keys, one a line, as the report prints them. "
+        "Example: --fx-known known_faults.txt",
+    ),
+    PluginOption(
         "examples", None, _positive, "N",
         "Random programs for each --fx-check (default: that of Hypothesis's profile). Example: --fx-examples 500",
     ),
@@ -306,8 +325,8 @@ TABLE = (
     PluginOption(
         "form", "auto", _one_of(FORMS), "auto|FORM",
         "Give passes the model in this form: fx, torch.fx, functional, aten, exported-program, export-pass, graph, "
-        "pattern-matcher, quantizer, partitioner, backend, module, joint or joint-partitioner; or in the form that is "
-        "recognized from each pass (default: auto). Example: --fx-form aten",
+        "pattern-matcher, quantizer, partitioner, backend, compiler, module, joint or joint-partitioner; or in the form "
+        "that is recognized from each pass (default: auto). Example: --fx-form aten",
     ),
     PluginOption(
         "min-changes", 0, _natural, "N",

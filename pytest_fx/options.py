@@ -69,6 +69,12 @@ class Options:
     """The form in which passes get programs, as ``--fx-form`` takes it; ``"auto"`` for the recognized form."""
     checks: tuple[Any, ...] = ()
     """Passes to try on random programs, named as in ``passes``."""
+    hunts: tuple[Any, ...] = ()
+    """Compilers and passes whose faults are searched for, as ``load_pass`` takes them."""
+    minutes: float = 10.0
+    """Minutes for each of ``hunts``."""
+    known: str | None = None
+    """File with the keys of faults that ``hunts`` skip; None for none."""
     examples: int | None = None
     """Number of random programs for each of ``checks``; None for that of Hypothesis's settings."""
     mutate: int | None = None
@@ -118,7 +124,7 @@ class Options:
     @property
     def used(self) -> bool:
         """True if a model, pass or candidate was named, so that the import of torch is worth its seconds."""
-        return bool(self.models or self.passes or self.checks or self.candidates)
+        return bool(self.models or self.passes or self.checks or self.hunts or self.candidates)
 
     @property
     def answers(self) -> str | None:

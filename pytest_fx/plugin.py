@@ -30,6 +30,7 @@ from pytest_fx import hooks
 from pytest_fx.collection import (
     ANSWERS_NAME,
     CANDIDATES_NAME,
+    HUNTS_NAME,
     LAWS_NAME,
     SAVING_NAME,
     SUITE_NAME,
@@ -48,6 +49,7 @@ from pytest_fx.fixtures import (
     fx_checked_pass,
     fx_device,
     fx_equal,
+    fx_hunted_pass,
     fx_inputs,
     fx_judge,
     fx_model,
@@ -82,6 +84,7 @@ __all__ = [
     "fx_checked_pass",
     "fx_device",
     "fx_equal",
+    "fx_hunted_pass",
     "fx_inputs",
     "fx_judge",
     "fx_model",
@@ -134,6 +137,7 @@ def _choose_suites(config: pytest.Config) -> None:
     values = {
         suite_of_models(options): arguments.fx_model,
         LAWS_NAME: arguments.fx_check,
+        HUNTS_NAME: arguments.fx_hunt,
         CANDIDATES_NAME: arguments.fx_candidate,
         TABLES_NAME: arguments.fx_tables,
     }
@@ -144,6 +148,7 @@ def _choose_suites(config: pytest.Config) -> None:
         settings = {
             suite_of_models(options): options.models,
             LAWS_NAME: options.checks,
+            HUNTS_NAME: options.hunts,
             CANDIDATES_NAME: options.candidates,
             TABLES_NAME: arguments.fx_tables,
         }

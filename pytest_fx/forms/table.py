@@ -9,6 +9,7 @@ from fx.interop import AdaptedPass
 from fx.interop.pass_library import form_of
 from pytest_fx.forms.aten import ATEN
 from pytest_fx.forms.backend import BACKEND
+from pytest_fx.forms.compiler import COMPILER
 from pytest_fx.forms.export_pass import EXPORT_PASS
 from pytest_fx.forms.exported_program import EXPORTED_PROGRAM
 from pytest_fx.forms.form import Form, FormedPass
@@ -30,6 +31,7 @@ TABLE: tuple[Form, ...] = (
     GRAPH,
     ATEN,
     BACKEND,
+    COMPILER,
     MODULE,
     JOINT,
 )

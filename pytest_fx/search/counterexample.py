@@ -28,7 +28,7 @@ from pytest_fx.named_objects import home_of
 
 FOLDER = Path(".pytest_fx")
 """The folder of test files, below the working directory."""
-_ALIKE = re.compile(
+ALIKE = re.compile(
     r"\A(?:(?:import|from) .*\n|\n)+|"
     r"^def build\(\):\n    torch\.default_generator\.manual_seed\(\d+\)\n    return Program\(\)\.\w+\(\)\n+",
     re.MULTILINE,
@@ -62,7 +62,7 @@ def describe(example: PassRun, violation: LawViolation, folder: Path, *, isolate
     mode = "training" if example.mode == "train" else "evaluation"
     try:
         path = write_test(example, violation, folder, isolate=isolate)
-        test, source = f"a test of it alone: {path}", _ALIKE.sub("", example.subject.source)
+        test, source = f"a test of it alone: {path}", ALIKE.sub("", example.subject.source)
     except (FxError, OSError) as error:
         test, source = f"no test file was made of it: {error}", example.subject.source
     parts = [f"the smallest program found, in {mode} mode:\n{_indented(source)}"]

@@ -56,8 +56,8 @@ def isolation_limits(isolate: bool, timeout: float | None, memory: int | None) -
 def judge_isolated(judge: Callable[[], list[LawViolation]], name: str, limits: Limits) -> list[LawViolation]:
     """Return the findings of ``judge`` in a child process, or a violation if the pass called ``name`` ended it."""
     try:
-        with Child(partial(_answer, judge)) as child:
-            return _received(child, limits)[1]
+        with Child(partial(answer_by, judge)) as child:
+            return received_from(child, limits)[1]
     except ChildEnded as ended:
         return [_violation(name, ended.ending)]
 
@@ -73,16 +73,16 @@ def search_isolated(
 
     def announcing(channel: Channel) -> None:
         """Search, in the child."""
-        search.announce = lambda program, mode: _send(channel, "trying", program.source, mode, search.progress)
-        search.on_program = lambda number, count: _send(channel, "at", number, count)
-        _answer(lambda: (find(), search.progress), channel)
+        search.announce = lambda program, mode: send_to(channel, "trying", program.source, mode, search.progress)
+        search.on_program = lambda number, count: send_to(channel, "at", number, count)
+        answer_by(lambda: (find(), search.progress), channel)
 
     skipped = 0
     while True:
         source = mode = ""
         try:
             with Child(announcing) as child:
-                while (message := _received(child, limits))[0] != "done":
+                while (message := received_from(child, limits))[0] != "done":
                     if message[0] == "at":
                         search.on_program(*message[1:])
                         continue
@@ -96,7 +96,7 @@ def search_isolated(
         if not mode:
             raise ending.error(f"the search for programs for {search.name}")
         search.counts = search.counts.plus(programs=1)  # it was announced before it was tried
-        crash = _Crash(search, ending, limits, source, mode)
+        crash = Crash(search, ending, limits, source, mode)
         if crash.needs_the_pass():
             if shrink and source:
                 crash.shrink()
@@ -108,7 +108,7 @@ def search_isolated(
         search.counts = Counts(programs=skipped, unjudged=skipped)  # the others are tried again
 
 
-class _Crash:
+class Crash:
     """A program on which a pass has ended the process."""
 
     def __init__(self, search: Search, ending: Ending, limits: Limits, source: str, mode: str) -> None:
@@ -116,24 +116,24 @@ class _Crash:
         self.source = source
         self._search = search
         self._limits = limits
-        self._mode = mode
+        self.mode = mode
         self._is_repeated = True
 
     def needs_the_pass(self) -> bool:
         """Return whether the process goes on if the pass does nothing."""
-        return not self.source or self._ending(self.source, self._mode, leave_alone) is None
+        return not self.source or self._ending(self.source, self.mode, leave_alone) is None
 
     def shrink(self) -> None:
         """Make the program smaller while the process ends in the same way, in evaluation mode if it ends so there."""
         if self.ending.kind == "time":  # each try takes the whole limit
             seconds = min(self._limits.seconds or LONGEST, 3 * SHORT)
             self._limits = Limits(seconds, self._limits.memory)
-        self._is_repeated = self._shows(self.source, self._mode)
+        self._is_repeated = self._shows(self.source, self.mode)
         if self._is_repeated:
-            if self._mode != "eval":
+            if self.mode != "eval":
                 self._shows(self.source, "eval")
             self._search.on_program(self._search.counts.programs, None)
-            reduced(self.source, lambda text: self._shows(text, self._mode), SHRINKING)
+            reduced(self.source, lambda text: self._shows(text, self.mode), SHRINKING)
 
     def explained(self, folder: Path) -> LawViolation:
         """Return the violation, with the program."""
@@ -143,9 +143,9 @@ class _Crash:
             details.append("on a program that has no text, such as a whole model of models=")
         if not self._is_repeated:
             details.append("it was not made smaller: tried once more, it did not end in this way")
-        program = running(self.source, self._mode) if self.source else None
+        program = running(self.source, self.mode) if self.source else None
         if program is not None:
-            details.append(describe(search.untouched(program, self._mode), violation, folder, isolate=True))
+            details.append(describe(search.untouched(program, self.mode), violation, folder, isolate=True))
         return violation.with_details("\n".join(details))
 
     def _shows(self, text: str, mode: str) -> bool:
@@ -153,7 +153,7 @@ class _Crash:
         ending = self._ending(text, mode, None)
         if ending is None or ending.kind != self.ending.kind:
             return False
-        self.ending, self.source, self._mode = ending, text, mode
+        self.ending, self.source, self.mode = ending, text, mode
         return True
 
     def _ending(self, text: str, mode: str, pass_: Any) -> Ending | None:
@@ -161,7 +161,7 @@ class _Crash:
         runs = False
         try:
             with Child(lambda channel: self._judge(channel, text, mode, pass_)) as child:
-                while (kind := _received(child, self._limits)[0]) == "runs":
+                while (kind := received_from(child, self._limits)[0]) == "runs":
                     runs = True
         except ChildEnded as ended:
             return ended.ending if runs or pass_ is not None else None
@@ -172,13 +172,13 @@ class _Crash:
         def judge() -> None:
             program = running(text, mode)
             if program is not None:
-                _send(channel, "runs")
+                send_to(channel, "runs")
                 self._search.judge(program, mode, pass_)
 
-        _answer(judge, channel)
+        answer_by(judge, channel)
 
 
-def _answer(work: Callable[[], Any], channel: Channel) -> None:
+def answer_by(work: Callable[[], Any], channel: Channel) -> None:
     """Send the result or the exception of ``work``."""
     torch.set_num_threads(1)  # further threads are not in a forked process, and waiting for them would hang
     try:
@@ -186,12 +186,12 @@ def _answer(work: Callable[[], Any], channel: Channel) -> None:
             warnings.simplefilter("ignore")  # as in the search: warnings of programs do not matter
             answer = work()
     except Exception as error:
-        _send(channel, "raised", _sendable(error))
+        send_to(channel, "raised", _sendable(error))
     except BaseException as error:
-        _send(channel, "ended", type(error).__name__)
+        send_to(channel, "ended", type(error).__name__)
     else:
         sys.stdout.flush()
-        _send(channel, "done", answer)
+        send_to(channel, "done", answer)
 
 
 def _sendable(error: Exception) -> Exception:
@@ -205,11 +205,12 @@ def _sendable(error: Exception) -> Exception:
     return error
 
 
-def _send(channel: Channel, *message: Any) -> None:
+def send_to(channel: Channel, *message: Any) -> None:
+    """Send a message to the parent; its first part is its kind."""
     channel.send(pickle.dumps(message))
 
 
-def _received(child: Child, limits: Limits) -> Any:
+def received_from(child: Child, limits: Limits) -> Any:
     """Return the next message, whose first part is its kind. Raises the exceptions of the child."""
     message = pickle.loads(child.receive(limits))
     if message[0] == "raised":

@@ -145,6 +145,8 @@ class Search:
         self._first: PassRun | None = None  # the example of the first broken law, before it was made smaller
         self._least_visibility = 0.0
         self._compares = any(law.judges == "values" for law in laws)
+        self.shrinking = SHRINKING
+        """The most seconds for making a program smaller."""
         self.explored = Explored()
         """The properties that were varied around the places where the pass acts."""
 
@@ -452,7 +454,7 @@ class Search:
             return
         if "eval" in modes and self._shows(source, "eval"):
             mode = "eval"
-        reduced(source, lambda text: self._shows(text, mode), SHRINKING)
+        reduced(source, lambda text: self._shows(text, mode), self.shrinking)
 
     def _shows(self, source: str, mode: str) -> bool:
         """Return whether the pass breaks the same law on another program, too; if so, take that program.

@@ -1,0 +1,144 @@
+"""The child process of a campaign: batches of random programs, and each broken law as a fault."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import time
+import warnings
+from collections import Counter
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import Any
+
+from fx.errors import TraceError
+from pytest_fx.errors import LawViolation
+from pytest_fx.generation.strategy import bias_toward, program_of
+from pytest_fx.harness.evaluation import threads
+from pytest_fx.harness.process import process_kept
+from pytest_fx.laws import Law
+from pytest_fx.search.fault import Fault, fault_of, operations_of
+from pytest_fx.search.search import Search
+
+BATCH = 16
+"""The number of programs in a batch, which share a line of the journal."""
+STEPS = 6
+"""The most lines of a program: short ones are compiled faster, and shrink faster."""
+LEAST_GROUP, LARGEST_GROUP = 1, 32
+"""Limits of the number of programs that are compiled as one."""
+SHRINKING = 10.0
+"""The seconds that the reduction of one fault may take."""
+
+
+class FaultSearch(Search):
+    """A search that goes on after a broken law, and keeps the first violation on each program."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._violations: list[Any] = []
+        self.shrinking = SHRINKING
+        self.group_failures = 0
+        """The number of groups that had to be divided."""
+
+    def _note(self, found: Any) -> None:
+        self._violations.append(found)
+
+    def _group(self, programs: Sequence[Any], mode: str) -> Any:
+        group = super()._group(programs, mode)
+        self.group_failures += group is None
+        return group
+
+    def adapt_group_size(self, failures: int, batch: int) -> None:
+        """Make groups smaller if most of them had to be divided, larger if none had."""
+        if failures * self.group_size > batch / 2:
+            self.group_size = max(LEAST_GROUP, self.group_size // 2)
+        elif not failures:
+            self.group_size = min(LARGEST_GROUP, self.group_size * 2)
+
+    def take_faults(self, modes: Sequence[str], is_known: Callable[[str, Counter[str]], bool]) -> list[Fault | str]:
+        """Return the faults since the last call, each made smaller; of a known one, only the name of its law."""
+        faults: list[Fault | str] = []
+        violations, self._violations = self._violations, []
+        for found in violations:
+            example = found.example
+            if is_known(found.law.name, Counter(operations_of(example.subject.source))):
+                faults.append(found.law.name)
+                continue
+            self._found = self._first = found
+            self._first = example
+            try:
+                with contextlib.suppress(TraceError):
+                    self.shrink(modes)
+                smallest = self._found
+                example, violation = smallest.example, smallest.violation
+                is_other = violation.inputs != 0 and example.subject.has(violation.inputs)
+                arguments = example.subject.arguments(violation.inputs) if is_other else None
+                faults.append(fault_of(violation, example.subject.source, example.mode, arguments))
+            finally:
+                self._found = self._first = None
+        return faults
+
+
+def run_batches(
+    search: FaultSearch,
+    modes: Sequence[str],
+    seed: int,
+    first: int,
+    known: Sequence[Fault],
+    send: Callable[..., object],
+    until: float,
+) -> None:
+    """Judge batches of programs until a time, and send each batch and each fault.
+
+    Args:
+        search: the search, with its laws.
+        modes: the modes of programs.
+        seed: the seed of the campaign.
+        first: the number of the first batch.
+        known: the faults so far.
+        send: called with the kind of a message and its parts.
+        until: the end, by ``time.monotonic()``.
+    """
+    known, bias = list(known), bias_toward((), None, ())
+
+    def is_known(law: str, operations: Counter[str]) -> bool:
+        return any(fault.explains(law, operations) for fault in known)
+
+    search.announce = lambda program, mode: send("trying", program.source, mode)
+    with threads(1), process_kept(), search.watchdog, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for number in itertools.count(first):
+            if time.monotonic() > until:
+                return
+            before, failures = search.counts, search.group_failures
+            send("begins", number)
+            for place in range(BATCH):
+                random = Random(f"{seed} {number} {place}")
+                program = program_of(random, bias, random.randint(1, STEPS))
+                with contextlib.suppress(TraceError, LawViolation):
+                    search.check(program, modes[(number + place) % len(modes)], random.randrange(10))
+            with contextlib.suppress(TraceError, LawViolation):
+                search.check_waiting()
+            search.adapt_group_size(search.group_failures - failures, BATCH)
+            repeated = Counter[str]()
+            for fault in search.take_faults(modes, is_known):
+                if isinstance(fault, Fault):
+                    if not any(each.key == fault.key for each in known):
+                        known.append(fault)
+                        send("fault", fault.as_record())
+                        continue
+                    fault = fault.law
+                repeated[fault] += 1
+            now = search.counts
+            counted = {
+                "programs": now.programs - before.programs,
+                "refused": now.refused - before.refused,
+                "unjudged": now.unjudged - before.unjudged,
+                "repeated": dict(repeated),
+            }
+            send("batch", number, counted)
+
+
+def laws_of_hunts(laws: Sequence[Law]) -> list[Law]:
+    """Return the laws of a campaign: those about computed results and effects, without the slow ones."""
+    return [law for law in laws if law.of in ("all", "transforms") and law.kind == "always"]

@@ -12,7 +12,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constr
 WITH_PROPERTIES := tests/properties tests/fx/*/test_*_properties.py tests/fx/passes/test_pipeline_origins.py \
 	tests/pytest_fx/generation tests/pytest_fx/search/test_formula_passes.py
 
-.PHONY: verify test thorough pythons torches wheels machines lint bench catalogue verdicts looseness mutants models accuracy properties attack \
+.PHONY: verify test thorough pythons torches wheels machines lint bench catalogue verdicts museum looseness mutants models accuracy properties attack \
 	interrupts interrupted-runs fuzz fuzz-atheris docs
 
 verify: $(INSTALLED)  ## capture MODEL, check every pass on it against eager, time it, print the table
@@ -51,6 +51,9 @@ catalogue: $(INSTALLED)  ## try the harness on every wrong and right pass of the
 
 verdicts: $(INSTALLED)  ## try the harness on what was once judged wrongly; writes results/verdicts.md
 	PYTHONPATH=tests:tests/properties $(BIN)/python -m verdicts
+
+museum: $(INSTALLED)  ## run the reproducers of faults of torch and of engines; writes results/faults.md; ARGS="NAME" for one
+	OMP_NUM_THREADS=1 PYTHONPATH=.:tests $(BIN)/python -m museum $(ARGS)
 
 looseness: $(INSTALLED)  ## how far outputs may be off before the harness says so; writes results/looseness.md
 	PYTHONPATH=.:tests $(BIN)/python tests/properties/looseness.py

@@ -216,6 +216,7 @@ TABLE = (
         "known", None, str, "FILE",
         "Skip these faults under --fx-hunt: their keys, one a line, as the report prints them. "
         "Example: --fx-known known_faults.txt",
+        "known_faults",
     ),
     PluginOption(
         "examples", None, _positive, "N",

@@ -73,7 +73,7 @@ class Options:
     """Compilers and passes whose faults are searched for, as ``load_pass`` takes them."""
     minutes: float = 10.0
     """Minutes for each of ``hunts``."""
-    known: str | None = None
+    known_faults: str | None = None
     """File with the keys of faults that ``hunts`` skip; None for none."""
     examples: int | None = None
     """Number of random programs for each of ``checks``; None for that of Hypothesis's settings."""

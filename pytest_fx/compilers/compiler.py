@@ -29,7 +29,7 @@ class Compiler:
     may_change: ClassVar[tuple[str, ...]] = ()
     """The properties that a compiled program may lose by the compiler's own documentation."""
     not_promised: ClassVar[tuple[str, ...]] = ()
-    """The laws that the compiler does not promise, and no property of ``may_change`` stands for."""
+    """Further laws that campaigns leave out, since the compiler does not promise them."""
     modes: ClassVar[tuple[str, ...]] = ("eval", "train")
     """The modes of the modules that it compiles."""
 

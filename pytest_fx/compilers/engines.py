@@ -116,6 +116,6 @@ class OpenVinoFrontEnd(Compiler):
 
 
 def _missing(*packages: str) -> str | None:
-    """Return what to install for the first package that cannot be imported."""
+    """Return a command that installs the missing packages; None if there are none."""
     missing = [package for package in packages if importlib.util.find_spec(package) is None]
     return f"pip install {' '.join(missing)}" if missing else None

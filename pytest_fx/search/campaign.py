@@ -55,7 +55,7 @@ class HuntReport:
     """The time of this run of the campaign."""
     faults: list[Fault] = field(default_factory=list[Fault])
     """All faults, those of earlier runs first."""
-    known: int = 0
+    count_before: int = 0
     """The number of faults that were known before this run."""
     repeated: Counter[str] = field(default_factory=Counter[str])
     """The number of further programs that show known faults, by law."""
@@ -65,13 +65,15 @@ class HuntReport:
     @property
     def new_faults(self) -> list[Fault]:
         """The faults that were not known before this run."""
-        return self.faults[self.known :]
+        return self.faults[self.count_before :]
 
     def __str__(self) -> str:
         rate = f", {self.programs / self.seconds:.1f} a second" if self.seconds else ""
         head = f"{self.name}: {self.programs} programs{rate}, {self.refused} refused, {self.unjudged} not judged"
         new = self.new_faults
-        lines = [f"{len(new)} new faults, {self.known} known, {self.repeated.total()} programs with known faults"]
+        lines = [
+            f"{len(new)} new faults, {self.count_before} known, {self.repeated.total()} programs with known faults"
+        ]
         lines += [f"{fault.key}: {self.reproducers.get(fault.key, 'no reproducer yet')}" for fault in new]
         return "\n  ".join([head, *lines, f"journal: {self.folder / 'journal.jsonl'}"])
 
@@ -115,7 +117,7 @@ def hunt(
     modes = compiler.modes if isinstance(compiler, Compiler) else ("eval", "train")
     report = _resumed(HuntReport(name, folder))
     report.faults += [_listed(key) for key in _keys_in(known)]
-    report.known = len(report.faults)
+    report.count_before = len(report.faults)
     journal, started = folder / "journal.jsonl", time.monotonic()
     end = started + 60 * minutes
     while time.monotonic() < end:

@@ -40,8 +40,8 @@ class FaultSearch(Search):
         self.group_failures = 0
         """The number of groups that had to be divided."""
 
-    def _note(self, found: Any) -> None:
-        self._violations.append(found)
+    def _note(self, violation: Any) -> None:
+        self._violations.append(violation)
 
     def _group(self, programs: Sequence[Any], mode: str) -> Any:
         group = super()._group(programs, mode)
@@ -59,13 +59,12 @@ class FaultSearch(Search):
         """Return the faults since the last call, each made smaller; of a known one, only the name of its law."""
         faults: list[Fault | str] = []
         violations, self._violations = self._violations, []
-        for found in violations:
-            example = found.example
-            if is_known(found.law.name, Counter(operations_of(example.subject.source))):
-                faults.append(found.law.name)
+        for first in violations:
+            example = first.example
+            if is_known(first.law.name, Counter(operations_of(example.subject.source))):
+                faults.append(first.law.name)
                 continue
-            self._found = self._first = found
-            self._first = example
+            self._found, self._first = first, example
             try:
                 with contextlib.suppress(TraceError):
                     self.shrink(modes)
@@ -84,7 +83,7 @@ def run_batches(
     modes: Sequence[str],
     seed: int,
     first: int,
-    known: Sequence[Fault],
+    earlier: Sequence[Fault],
     send: Callable[..., object],
     until: float,
 ) -> None:
@@ -95,14 +94,14 @@ def run_batches(
         modes: the modes of programs.
         seed: the seed of the campaign.
         first: the number of the first batch.
-        known: the faults so far.
+        earlier: the faults so far.
         send: called with the kind of a message and its parts.
         until: the end, by ``time.monotonic()``.
     """
-    known, bias = list(known), bias_toward((), None, ())
+    faults, bias = list(earlier), bias_toward((), None, ())
 
     def is_known(law: str, operations: Counter[str]) -> bool:
-        return any(fault.explains(law, operations) for fault in known)
+        return any(fault.explains(law, operations) for fault in faults)
 
     search.announce = lambda program, mode: send("trying", program.source, mode)
     with threads(1), process_kept(), search.watchdog, warnings.catch_warnings():
@@ -123,8 +122,8 @@ def run_batches(
             repeated = Counter[str]()
             for fault in search.take_faults(modes, is_known):
                 if isinstance(fault, Fault):
-                    if not any(each.key == fault.key for each in known):
-                        known.append(fault)
+                    if not any(each.key == fault.key for each in faults):
+                        faults.append(fault)
                         send("fault", fault.as_record())
                         continue
                     fault = fault.law

@@ -86,7 +86,7 @@ class Verified:
 
     shows: bool
     """Whether its assertion failed, or the process crashed where a crash is the fault."""
-    said: str
+    last_line: str
     """The last line that it printed."""
 
 
@@ -95,10 +95,10 @@ def reproducer_of(fault: Fault, recipe: str, name: str) -> str:
     check = _CHECKS.get(fault.law, _VALUES)
     program = ALIKE.sub("", fault.source)
     program, _, inputs = program.partition("\ndef inputs")
-    given = fault.inputs or _returned(inputs)
+    arguments = fault.inputs or _returned(inputs)
     state = "state = copied(model.state_dict())\n" if "state" in check else ""
     mode = "train" if fault.mode == "train" else "eval"
-    body = f"torch.manual_seed(0)\nmodel = Program().{mode}()\nargs = {given}\n{state}{recipe}\n{check}"
+    body = f"torch.manual_seed(0)\nmodel = Program().{mode}()\nargs = {arguments}\n{state}{recipe}\n{check}"
     used = [text for helper, text in _HELPERS.items() if re.search(rf"\b{helper}\(", body)]
     imports = re.findall(r"^(?:import|from) .*\n", fault.source, re.MULTILINE)
     head = f'"""{name}, law {fault.law!r}, with torch {torch.__version__}."""\n'
@@ -117,11 +117,11 @@ def verify(path: Path, *, crashes: bool = False) -> Verified:
         )  # fmt: skip
     except subprocess.TimeoutExpired:
         return Verified(crashes, f"it ran longer than {LONGEST:g} s")
-    said = run.stderr.strip().splitlines()
-    places = [line for line in said if line.startswith('  File "')]
+    lines = run.stderr.strip().splitlines()
+    places = [line for line in lines if line.startswith('  File "')]
     is_own = bool(places) and path.name in places[-1]  # and not an assertion inside of the compiler
-    failed = [line for line in said if line.startswith("AssertionError")]
-    line = failed[-1] if failed else said[-1] if said else ""
+    failed = [line for line in lines if line.startswith("AssertionError")]
+    line = failed[-1] if failed else lines[-1] if lines else ""
     return Verified(run.returncode < 0 if crashes else is_own and bool(failed), line[:300])
 
 
@@ -137,9 +137,9 @@ def write_reproducer(fault: Fault, recipe: str | None, name: str, folder: Path) 
     result = verify(path, crashes=fault.law in ("process untouched", "terminates"))
     if result.shows:
         return str(path)
-    kept = path.with_suffix(".unconfirmed")
-    path.rename(kept)
-    return f"not confirmed by plain torch in a fresh process: {result.said or 'its assertion holds'} ({kept})"
+    renamed = path.with_suffix(".unconfirmed")
+    path.rename(renamed)
+    return f"not confirmed by plain torch in a fresh process: {result.last_line or 'its assertion holds'} ({renamed})"
 
 
 def _returned(inputs: str) -> str:

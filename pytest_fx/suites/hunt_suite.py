@@ -31,7 +31,7 @@ def test_hunt(request: pytest.FixtureRequest, fx_hunted_pass: Any) -> None:
         seed=options.seed,
         timeout=options.timeout,
         memory=options.memory_limit,
-        known=None if options.known is None else Path(options.known),
+        known=None if options.known_faults is None else Path(options.known_faults),
         on_progress=progress_of(config).doing,
     )
     record_check(request.node, str(report))

@@ -43,12 +43,12 @@ class Exhibit:
     name: str
     """The name of the file."""
     title: str
-    """What is wrong, in a sentence."""
+    """The fault, in a sentence."""
     software: str
     """The part of torch, or the engine."""
     kind: str
-    """What is wrong: values, gradients, an error."""
-    known: str
+    """The affected result: values, gradients, an error."""
+    report: str
     """The address of a public report, or ``not found``."""
     lines: int
     """The number of lines of code, without the docstring and blank lines."""
@@ -83,13 +83,13 @@ def state_of(path: Path) -> tuple[str, str]:
         return OTHER, f"it ran longer than {LONGEST:g} s"
     if run.returncode == 0:
         return MENDED, ""
-    said = run.stderr.strip().splitlines() or [f"exit status {run.returncode}"]
-    places = [line for line in said if line.startswith('  File "')]
-    if any(line.startswith("ModuleNotFoundError") for line in said):
-        return ABSENT, said[-1]
+    lines = run.stderr.strip().splitlines() or [f"exit status {run.returncode}"]
+    places = [line for line in lines if line.startswith('  File "')]
+    if any(line.startswith("ModuleNotFoundError") for line in lines):
+        return ABSENT, lines[-1]
     is_own = bool(places) and str(path) in places[-1]
-    failed = [line for line in said if line.startswith("AssertionError")]
-    return (THERE, failed[-1]) if failed and is_own else (OTHER, said[-1])
+    failed = [line for line in lines if line.startswith("AssertionError")]
+    return (THERE, failed[-1]) if failed and is_own else (OTHER, lines[-1])
 
 
 def write(exhibits: Sequence[tuple[Exhibit, str]]) -> str:
@@ -99,7 +99,7 @@ def write(exhibits: Sequence[tuple[Exhibit, str]]) -> str:
     summary = ", ".join(f"{count} {state}" for state, count in counts.most_common())
     rows = [
         f"| [{each.title.removesuffix('.')}](../tests/museum/faults/{each.name}.py) | {each.software} | {each.kind} "
-        f"| {state} | {each.known} |"
+        f"| {state} | {each.report} |"
         for each, state in sorted(exhibits, key=lambda pair: (pair[0].software, pair[0].name))
     ]
     head = ["| what is wrong | software | kind | state | public report |", "|---|---|---|---|---|"]
@@ -120,9 +120,9 @@ def main(names: Sequence[str]) -> int:
     exhibits: list[tuple[Exhibit, str]] = []
     for path in paths:
         exhibit = read(path)
-        state, said = state_of(path)
+        state, message = state_of(path)
         exhibits.append((exhibit, state))
-        print(f"{state:15} {exhibit.name}: {said[:160]}", flush=True)
+        print(f"{state:15} {exhibit.name}: {message[:160]}", flush=True)
     if not names:
         REPORT.write_text(write(exhibits), encoding="utf-8")
     print(f"{len(exhibits)} faults in {time.monotonic() - started:.0f} s", flush=True)

@@ -15,7 +15,7 @@ MOST_LINES = 22
 def test_a_reproducer_is_short_and_says_what_is_wrong_where(path: Path) -> None:
     exhibit = read(path)
     assert exhibit.lines <= MOST_LINES
-    assert exhibit.known.startswith(("https://", "not "))
+    assert exhibit.report.startswith(("https://", "not "))
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ def _inputs() -> tuple[Any, ...]:
     return ((torch.ones(2, 3, 4, 4),), {})
 
 
-@pytest.mark.filterwarnings("ignore")  # several compilers are deprecated, and say so
+@pytest.mark.filterwarnings("ignore")  # several compilers warn that they are deprecated
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.thorough) if name in SLOW else name for name in COMPILERS]
 )

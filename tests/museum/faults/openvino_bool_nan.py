@@ -1,0 +1,21 @@
+"""OpenVINO converts NaN to False.
+
+software: OpenVINO
+kind: wrong values
+known: not searched for
+"""
+
+import openvino
+import torch
+from torch import nn
+
+
+class Model(nn.Module):
+    def forward(self, x):
+        return x.to(torch.bool)
+
+
+x = torch.tensor([0.5, float("nan")])
+engine = openvino.compile_model(openvino.convert_model(Model(), example_input=x), "CPU")
+expected, actual = Model()(x), torch.from_numpy(engine(x.numpy())[0])
+assert torch.allclose(expected, actual, equal_nan=True), f"{actual} instead of {expected}"

@@ -326,8 +326,8 @@ TABLE = (
     PluginOption(
         "form", "auto", _one_of(FORMS), "auto|FORM",
         "Give passes the model in this form: fx, torch.fx, functional, aten, exported-program, export-pass, graph, "
-        "pattern-matcher, quantizer, partitioner, backend, compiler, module, joint or joint-partitioner; or in the form "
-        "that is recognized from each pass (default: auto). Example: --fx-form aten",
+        "pattern-matcher, quantizer, partitioner, backend, compiler, module, joint or joint-partitioner; or in the "
+        "form that is recognized from each pass (default: auto). Example: --fx-form aten",
     ),
     PluginOption(
         "min-changes", 0, _natural, "N",

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-import torch.fx
+import torch
 from torch import nn
 
 from fx.passes import Approximate, Contract

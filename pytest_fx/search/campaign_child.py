@@ -40,8 +40,8 @@ class FaultSearch(Search):
         self.group_failures = 0
         """The number of groups that had to be divided."""
 
-    def _note(self, violation: Any) -> None:
-        self._violations.append(violation)
+    def _note(self, violated: Any) -> None:
+        self._violations.append(violated)
 
     def _group(self, programs: Sequence[Any], mode: str) -> Any:
         group = super()._group(programs, mode)
@@ -68,7 +68,7 @@ class FaultSearch(Search):
             try:
                 with contextlib.suppress(TraceError):
                     self.shrink(modes)
-                smallest = self._found
+                smallest: Any = self._found
                 example, violation = smallest.example, smallest.violation
                 is_other = violation.inputs != 0 and example.subject.has(violation.inputs)
                 arguments = example.subject.arguments(violation.inputs) if is_other else None

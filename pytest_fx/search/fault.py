@@ -50,8 +50,8 @@ class Fault:
     @classmethod
     def of_record(cls, record: dict[str, Any]) -> Fault:
         """Return the fault of :meth:`as_record`."""
-        names = cls.__slots__
-        return cls(**{name: tuple(record[name]) if name == "shape" else record[name] for name in names})
+        values = {name: record[name] for name in ("law", "source", "mode", "message", "inputs")}
+        return cls(shape=tuple(record["shape"]), **values)
 
 
 def operations_of(source: str) -> tuple[str, ...]:

@@ -127,7 +127,7 @@ class Search:
         self._reached: dict[str, frozenset[Any]] = {}  # by program
         self._reached_in_changed: dict[str, frozenset[Any]] = {}  # by program that the pass changed
         self._changed_modes: dict[str, str] = {}  # the modes of the changed programs
-        self.announce: Callable[[ProgramSource, str], None] = lambda program, mode: None
+        self.announce: Callable[[ProgramSource, str], object] = lambda program, mode: None
         """Called with each program and its mode before the pass is applied to it."""
         self.planned = 0
         """The number of programs to be tried, as far as it is known."""
@@ -277,15 +277,15 @@ class Search:
         if is_changed and not violations and not example.compared and self._compares:
             self.counts = self.counts.plus(uncompared=1, **{"varied" if if_changed else "changed": -1})
 
-    def _note(self, found: _Found) -> None:
+    def _note(self, violated: _Found) -> None:
         """Raise a violation, but defer one of a law that matters less than wrong values."""
-        self._first = self._first or found.example
-        if found.law.says_less:
-            self._deferred = self._deferred or found
+        self._first = self._first or violated.example
+        if violated.law.says_less:
+            self._deferred = self._deferred or violated
             self._laws = [law for law in self._laws if not law.says_less]
             return
-        self._found, self._first = found, found.example
-        raise found.violation
+        self._found, self._first = violated, violated.example
+        raise violated.violation
 
     def raise_deferred(self) -> None:
         """Raise the deferred violation, if there is one."""

@@ -52,6 +52,6 @@ def test_a_hunt_counts_refusals_and_continues_behind_its_last_batch(pytester: py
 
 def test_minutes_without_a_hunt_have_no_effect(pytester: pytest.Pytester) -> None:
     pytester.makepyfile("def test_nothing(): pass")
-    result = pytester.runpytest("--fx-minutes", "1", "--fx-model", "lenet")
+    result = pytester.runpytest("--fx-minutes", "1", "--fx-check", "remove-dead-code")
     assert result.ret != 0
     result.stderr.fnmatch_lines(["*--fx-minutes has no effect*"])

@@ -31,8 +31,9 @@ and whether the versions below still have them.
 
 Each fault has a reproducer of plain torch in `tests/museum/faults`, whose assertion fails while the fault exists.
 `make museum` runs all of them, each in a fresh process, and writes this page. Eager computes the expected results.
-The last column is the address of a public report. "Not found" means that a search of the public issues of the project
-showed none, and not that there is none.
+The last column is the address of a public report. "Not found" means that a short search of public issues showed none,
+and not that there is none. Some causes have several rows: a power of a negative base, dropout in evaluation mode, and
+NaN in OpenVINO's functions.
 """
 
 

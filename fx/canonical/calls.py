@@ -27,6 +27,7 @@ from fx.modules.attributes import find_attribute
 from fx.node import Argument, Node
 from fx.operators.overloads import get_overloads, get_python_signature
 from fx.operators.sharing import attribute_kind, find_sharing
+from fx.tensor_type import TensorType
 
 _OTHER_TYPES = (str, bytes, tuple, list, dict, int, float, complex, range, slice, torch.Size)
 SHARED_METHODS = frozenset(dir(torch.Tensor)).intersection(name for kind in _OTHER_TYPES for name in dir(kind))
@@ -122,7 +123,8 @@ class CallSpeller:
         if isinstance(value, torch.Tensor) or hasattr(value, "memory_format"):
             return True
         if node._op == "placeholder":
-            return isinstance(node._type, type) and issubclass(node._type, torch.Tensor)
+            kind = node._type
+            return isinstance(kind, TensorType) or (isinstance(kind, type) and issubclass(kind, torch.Tensor))
         if node._op == "get_attr":
             return isinstance(find_attribute(self._root, str(node._target)), torch.Tensor)
         if node._op != "call_function":

@@ -13,6 +13,7 @@ from typing import Any
 
 from fx.serialization.allow_list import Refused, find_class, name_of
 from fx.serialization.values import DEPTH, Json, ValueReader, ValueWriter, pair, printable, shown
+from fx.tensor_type import Dyn, TensorType
 
 _MOST_PARTS = 256
 
@@ -44,6 +45,10 @@ def encode_annotation(hint: Any, depth: int = 0) -> Json:
         return _PLAIN.value(hint)
     if hint is Any:
         return {"generic": ["Any", []]}
+    if hint is Dyn:
+        return {"generic": ["Dyn", []]}
+    if isinstance(hint, TensorType):
+        return {"generic": ["TensorType", [None if size is Dyn else str(size) for size in hint.dims]]}
     if isinstance(hint, list):  # the parameters of a Callable
         return [encode_annotation(part, depth + 1) for part in hint]
     origin = typing.get_origin(hint)
@@ -97,6 +102,10 @@ def _generic(name: str, args: list[Any]) -> Any:
     try:
         if name == "Any":
             return Any
+        if name == "Dyn" and not args:
+            return Dyn
+        if name == "TensorType" and all(size is None or type(size) is str for size in args):
+            return TensorType([Dyn if size is None else int(size) if size.isdecimal() else size for size in args])
         if name == "|":
             return functools.reduce(operator.or_, args)
         if name.startswith("class "):

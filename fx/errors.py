@@ -148,6 +148,13 @@ class AnalysisError(PassError, ValueError):
     """
 
 
+class TensorTypeError(AnalysisError, TypeError):
+    """Types of tensors contradict each other, an annotation, or the tensors of a run (section 6.3).
+
+    The message has the types, the operation with the user's line, and the sizes that do not fit.
+    """
+
+
 class QuantizationError(PassError, ValueError):
     """A program cannot be quantized as requested (section 6.2.1): bad calibration data, or a scheme without meaning."""
 

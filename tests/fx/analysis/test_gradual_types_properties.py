@@ -178,6 +178,25 @@ def test_inferred_shapes_hold_at_every_size_that_is_tried(count: int) -> None:
     law()
 
 
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("count", [25, pytest.param(500, marks=pytest.mark.thorough)])
+def test_refined_types_of_unknown_inputs_hold_or_were_assumed(count: int) -> None:
+    @settings(max_examples=count, suppress_health_check=SLOW, deadline=None)
+    @given(programs())
+    def law(drawn: tuple[Steps, torch.Size]) -> None:
+        module, start = drawn
+        program = fx.symbolic_trace(module)
+        checker = GraphTypeChecker({}, program)
+        takes_several_ranks = any(hasattr(layer, "kernel_size") or "Pool" in str(layer) for layer in module.layers)
+        try:
+            checker.type_check()
+            assert runs(TypeCheckingInterpreter(program).run, torch.ones(start))
+        except TensorTypeError:
+            assert takes_several_ranks
+
+    law()
+
+
 @pytest.mark.parametrize(
     "name",
     [

@@ -151,6 +151,8 @@ class Refine:
         """Prepare the analysis of one program."""
         expect_program(traced, "Refine works on a GraphModule")
         self.traced = traced
+        self.assumed: tuple[Node, ...] = ()
+        """The nodes whose number of dimensions was assumed, as their users also take another one."""
 
     def refine(self) -> bool:
         """Infer and write the types of all nodes; True if they fit.
@@ -159,6 +161,7 @@ class Refine:
             TensorTypeError: they contradict each other. The types of nodes then stay as they were.
         """
         inference = _Inference(self.traced)
+        self.assumed = inference.assumed
         numbers = itertools.count()
         free = (name for number in numbers if (name := f"d{number}") not in inference.annotated)
         names = {name: name for name in inference.annotated}
@@ -262,9 +265,12 @@ class _Inference:
             f"the types of {original.name} do not fit: {target_name(node.target)} of {taken}",
             where=node.source or original.source,
             value=original.format_node(),
-            why=str(misfit),
+            why=f"{misfit}{self._assumptions()}",
             remedy="correct the annotations or the operation; ShapeProp shows the sizes of a run on example inputs",
         )
+
+    def _assumptions(self) -> str:
+        return f"; the number of dimensions of {', '.join(map(str, self.assumed))} was assumed" if self.assumed else ""
 
     def write(self, size: Callable[[str], Any]) -> None:
         """Write the types to the nodes of the program, with ``size(name)`` for each unknown size."""

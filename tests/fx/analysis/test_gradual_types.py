@@ -93,9 +93,22 @@ def test_an_unknown_type_stays_unknown_where_nothing_is_demanded() -> None:
     assert program.graph.output_node().type is Dyn
 
 
+def test_the_result_is_unknown_if_its_rank_depends_on_a_size() -> None:
+    assert result(lambda x: x.squeeze(0), IMAGES) is Dyn
+
+
 def test_a_size_is_known_if_one_operand_determines_it() -> None:
     # the other size of the second dimension is 5 or 1
     assert result(lambda x, y: x + y, TensorType((Dyn, Dyn)), TensorType((5,))) == TensorType((Dyn, 5))
+
+
+def test_a_size_of_one_becomes_that_of_the_other_operand() -> None:
+    assert result(lambda x, y: x + y, TensorType((1, Dyn)), TensorType((Dyn, 3))) == TensorType((Dyn, 3))
+
+
+def test_an_error_names_the_assumptions() -> None:
+    with pytest.raises(TensorTypeError, match="the number of dimensions of input_1 was assumed"):
+        checked(nn.Sequential(nn.Conv2d(3, 4, 1), nn.BatchNorm1d(4), nn.Conv1d(4, 1, 1)), Dyn)
 
 
 def test_what_an_operator_needs_refines_the_input() -> None:
@@ -264,6 +277,14 @@ def test_rules_of_users_give_types_to_their_functions_and_modules() -> None:
     program.graph.find_nodes(op="placeholder")[0].type = TensorType((4, 3))
     GraphTypeChecker({}, program).type_check()
     assert program.graph.output_node().type == TensorType((6, Dyn))
+    program.graph.find_nodes(op="placeholder")[0].type = TensorType(("n", 3))
+    kinds = [node.type for node in program.graph.nodes]
+    output = program.graph.output_node()
+    with program.graph.inserting_before(output):
+        output.args = (program.graph.call_function(torch.bmm, (output.args[0], output.args[0])),)
+    with pytest.raises(TensorTypeError, match="it takes tensors of 3 dimensions, not 2"):
+        GraphTypeChecker({}, program).type_check()
+    assert [node.type for node in program.graph.nodes if node.target is not torch.bmm] == kinds
     with pytest.raises(AnalysisError, match="two inference rules are registered for"):
         register_inference_rule(half)(lambda node: Dyn)
 

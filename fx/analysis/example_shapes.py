@@ -29,10 +29,10 @@ _DTYPES = ((torch.float32, torch.float32), (torch.int64, torch.float32), (torch.
 def by_example(call: TypedCall) -> Any:
     """Return the type of the result, from runs on tensors without elements."""
     node = call.node
-    given = pytree.tree_leaves(call.types.of(node.all_input_nodes))
-    sizes = [size for leaf in given for size in (leaf.dims if isinstance(leaf, TensorType) else (leaf,))]
+    inputs = pytree.tree_leaves(call.types.of(node.all_input_nodes))
+    sizes = [size for leaf in inputs for size in (leaf.dims if isinstance(leaf, TensorType) else (leaf,))]
     names = sorted({size for size in sizes if isinstance(size, str)})
-    if Dyn in given or not any(isinstance(leaf, TensorType) for leaf in given) or len(names) > len(_PRIMES[0]):
+    if Dyn in inputs or not any(isinstance(leaf, TensorType) for leaf in inputs) or len(names) > len(_PRIMES[0]):
         return same_rank(call)
     constants = [leaf for leaf in pytree.tree_leaves((node.args, dict(node.kwargs))) if isinstance(leaf, int)]
     numbers = {1, 2, *(number for number in constants if 0 < number < _PRIMES[0][0])}

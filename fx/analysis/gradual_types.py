@@ -246,8 +246,8 @@ class _Inference:
         return _registered.get(original.target) if is_call else None
 
     def _by_rule(self, rule: Callable[..., Any], original: Node) -> Any:
-        for node, known in self._original.items():
-            known.type = _erased(self._types.of(node), lambda name: Dyn)
+        for node, typed_node in self._original.items():
+            typed_node.type = _erased(self._types.of(node), lambda name: Dyn)
         is_module = original.op == "call_module"
         result = rule(original, *([self._program.get_submodule(str(original.target))] if is_module else []))
         if not isinstance(result, TensorType):
@@ -260,9 +260,9 @@ class _Inference:
     def _error(self, node: Node, misfit: Misfit) -> TensorTypeError:
         original = self._form.stands_for[node]
         operands = [f"{operand} {_erased(self._types.of(operand), str)}" for operand in node.all_input_nodes]
-        taken = " and ".join(operand for operand in operands) or "no tensor"
+        texts = " and ".join(operand for operand in operands) or "no tensor"
         return TensorTypeError(
-            f"the types of {original.name} do not fit: {target_name(node.target)} of {taken}",
+            f"the types of {original.name} do not fit: {target_name(node.target)} of {texts}",
             where=node.source or original.source,
             value=original.format_node(),
             why=f"{misfit}{self._assumptions()}",
@@ -292,7 +292,7 @@ def _erased(value: Any, size: Callable[[str], Any]) -> Any:
 
 
 class TypeCheckingInterpreter(Interpreter):
-    """An interpreter that checks each tensor against the type of its node. Names must stand for one size in a run.
+    """An interpreter that checks each tensor against the type of its node. Sizes of one name must be equal in a run.
 
     >>> import fx
     >>> program = fx.symbolic_trace(torch.nn.Conv2d(3, 8, 1))

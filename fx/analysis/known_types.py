@@ -38,14 +38,14 @@ class Types:
         Raises:
             Misfit: that contradicts its known type.
         """
-        known = self.of(node)
-        if known is Dyn:
+        old = self.of(node)
+        if old is Dyn:
             self.equations.count += value is not Dyn
             self.values[node] = value
-        elif isinstance(known, TensorType) and isinstance(value, TensorType):
-            if len(known.dims) != len(value.dims):
-                raise Misfit(f"its result has type {value}, but its annotation or its use needs {known}")
-            for first, second in zip(known.dims, value.dims, strict=True):
+        elif isinstance(old, TensorType) and isinstance(value, TensorType):
+            if len(old.dims) != len(value.dims):
+                raise Misfit(f"its result has type {value}, but its annotation or its use needs {old}")
+            for first, second in zip(old.dims, value.dims, strict=True):
                 self.equations.equate(cast("Size", first), cast("Size", second))
         elif value is not Dyn:
             self.values[node] = value
@@ -87,8 +87,8 @@ class TypedCall:
             Misfit: the tensor has another number of dimensions.
         """
         if self.types.of(argument) is Dyn and isinstance(argument, Node) and ranks:
-            known = self.types.of(self.node)
-            needed = [rank for rank in ranks if isinstance(known, TensorType) and rank == len(known.dims)]
+            result = self.types.of(self.node)
+            needed = [rank for rank in ranks if isinstance(result, TensorType) and rank == len(result.dims)]
             if len(ranks) > 1 and not needed:
                 self.types.assumed[argument] = None
             self.types.refine_rank(argument, (*needed, *ranks)[0])
@@ -96,15 +96,15 @@ class TypedCall:
         if not isinstance(value, TensorType):
             return None
         if ranks and len(value.dims) not in ranks:
-            taken = " or ".join(map(str, sorted(ranks)))
-            raise Misfit(f"it takes tensors of {taken} dimensions, not {len(value.dims)}")
+            ranks_in_words = " or ".join(map(str, sorted(ranks)))
+            raise Misfit(f"it takes tensors of {ranks_in_words} dimensions, not {len(value.dims)}")
         return cast("list[Size]", list(value.dims))
 
     def like_result(self) -> list[Size] | None:
         """Return the sizes of the first operand, which has as many dimensions as the result."""
-        known, operand = self.types.of(self.node), self.operands[0]
-        is_needed = isinstance(known, TensorType) and self.types.of(operand) is Dyn
-        return self.tensor(operand, len(known.dims)) if is_needed else self.tensor(operand)
+        result, operand = self.types.of(self.node), self.operands[0]
+        is_needed = isinstance(result, TensorType) and self.types.of(operand) is Dyn
+        return self.tensor(operand, len(result.dims)) if is_needed else self.tensor(operand)
 
     def equate(self, first: Any, second: Any, what: str) -> None:
         """Note that two sizes are equal; ``what`` says which."""

@@ -142,8 +142,8 @@ def _convolution(call: TypedCall) -> Any:
     operand = call.tensor(call.operands[0], row.dims + 2, row.dims + 1)
     if operand is not None and isinstance(weight, TensorType) and len(weight.dims) == row.dims + 2:
         is_transposed = row.family == "transposed convolution"
-        taken = weight.dims[0] if is_transposed else call.types.equations.product([weight.dims[1], groups])  # type: ignore
-        call.equate(operand[-row.dims - 1], taken, "channels of the tensor and of the layer")
+        channels = weight.dims[0] if is_transposed else call.types.equations.product([weight.dims[1], groups])  # type: ignore
+        call.equate(operand[-row.dims - 1], channels, "channels of the tensor and of the layer")
     return by_example(call)
 
 
@@ -189,10 +189,10 @@ def _join(call: TypedCall) -> Any:
 
 def _reshape(call: TypedCall) -> Any:
     """Return the type for a new shape, and find a size that makes the numbers of elements equal."""
-    operand, given = call.tensor(call.operands[0]), call.types.of(call.operands[1])
-    if not isinstance(given, Sequence):
+    operand, shape = call.tensor(call.operands[0]), call.types.of(call.operands[1])
+    if not isinstance(shape, Sequence):
         return Dyn
-    values = enumerate(cast("Sequence[Any]", given))
+    values = enumerate(cast("Sequence[Any]", shape))
     sizes = [value if _is_size(value) else call.unknown(place) for place, value in values]
     free = sizes.index(-1) if -1 in sizes else None
     rest = [size for size in sizes if size != -1]
@@ -240,10 +240,10 @@ def _check(call: TypedCall) -> Any:
         condition, demanded = condition.args[0], not demanded
     if not isinstance(condition, Node) or condition.target is not (operator.eq if demanded else operator.ne):
         return Dyn
-    asked, wanted = condition.args
-    value, number = call.types.of(asked), call.types.of(wanted)
-    if isinstance(asked, Node) and asked.target is torch.Tensor.dim and isinstance(wanted, int):
-        call.tensor(asked.args[0], wanted)
+    first, second = condition.args
+    value, number = call.types.of(first), call.types.of(second)
+    if isinstance(first, Node) and first.target is torch.Tensor.dim and isinstance(second, int):
+        call.tensor(first.args[0], second)
     elif _is_size(value) and _is_size(number):
         call.equate(value, number, "sizes that the program compares")
     return Dyn

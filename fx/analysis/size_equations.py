@@ -68,10 +68,10 @@ class SizeEquations:
 
     def apply(self, function: Callable[..., int], *sizes: Any) -> Size:
         """Return the result of a calculation on sizes: a number if all of them are, else a name."""
-        known = [self.find(size) if isinstance(size, str) else size for size in sizes]
-        if any(isinstance(size, str) for size in known):
-            return self.find(self.name(function, *known))
-        return function(*known)
+        arguments = [self.find(size) if isinstance(size, str) else size for size in sizes]
+        if any(isinstance(size, str) for size in arguments):
+            return self.find(self.name(function, *arguments))
+        return function(*arguments)
 
     def factors(self, sizes: Collection[Size]) -> tuple[int, Counter[str]]:
         """Return a product of sizes as a number and names, each with its power."""

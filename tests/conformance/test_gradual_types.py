@@ -101,8 +101,8 @@ def types_of(tracer: Any, types: Any, checker: Any, module: nn.Module, sizes: tu
     """Return the types that a library infers, as those of this library; None if it finds a contradiction."""
     graph_module = tracer(module if isinstance(module, Called | Added) else nn.Sequential(module))
     nodes = list(graph_module.graph.nodes)
-    for node, given in zip([node for node in nodes if node.op == "placeholder"], sizes, strict=True):
-        node.type = typed(types, given)
+    for node, input_sizes in zip([node for node in nodes if node.op == "placeholder"], sizes, strict=True):
+        node.type = typed(types, input_sizes)
     try:
         checker.GraphTypeChecker({}, graph_module).type_check()
     except TypeError:

@@ -16,10 +16,10 @@ from fx.tensor_type import Dyn, TensorType, is_consistent, is_more_precise
 
 
 def test_consistency_is_symmetric_and_not_transitive() -> None:
-    known, other, unknown = TensorType((1, 2)), TensorType((1, 3)), TensorType((1, Dyn))
-    assert is_consistent(known, unknown) and is_consistent(unknown, known) and is_consistent(unknown, other)
-    assert not is_consistent(known, other)
-    assert is_consistent(known, Dyn) and not is_consistent(known, TensorType((1, 2, 3)))
+    full, other, unknown = TensorType((1, 2)), TensorType((1, 3)), TensorType((1, Dyn))
+    assert is_consistent(full, unknown) and is_consistent(unknown, full) and is_consistent(unknown, other)
+    assert not is_consistent(full, other)
+    assert is_consistent(full, Dyn) and not is_consistent(full, TensorType((1, 2, 3)))
     assert is_consistent(TensorType(("n",)), TensorType((3,)))
 
 

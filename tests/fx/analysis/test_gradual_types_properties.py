@@ -78,7 +78,7 @@ def layers(draw: st.DrawFn, shape: torch.Size) -> Any:
 def functions(draw: st.DrawFn, shape: torch.Size) -> Step:
     """Draw a function of a tensor of ``shape``."""
     i, j, k = draw(st.tuples(axes, axes, small))
-    kept = draw(st.booleans())
+    keeps = draw(st.booleans())
     last = shape[-1] if shape else 1
     split = next((size for size in (2, 3) if last % size == 0), 1)
     return draw(
@@ -88,7 +88,7 @@ def functions(draw: st.DrawFn, shape: torch.Size) -> Step:
                 lambda x: x * 2 + x,
                 lambda x: x + x[..., :1],
                 lambda x: x - x.mean(i, keepdim=True),
-                lambda x: x.mean(i, keepdim=kept),
+                lambda x: x.mean(i, keepdim=keeps),
                 lambda x: x.sum(),
                 lambda x: x.flatten(i, j),
                 lambda x: x.reshape(x.size(0), -1),
@@ -166,13 +166,13 @@ def test_inferred_shapes_hold_at_every_size_that_is_tried(count: int) -> None:
     @given(st.data())
     def law(data: st.DataObject) -> None:
         module, start = data.draw(programs())
-        kept = data.draw(st.lists(st.booleans(), min_size=len(start), max_size=len(start)))
-        known = list(zip(start, kept, strict=True))
-        others = st.tuples(*(st.just(size) if keep else st.integers(1, 9) for size, keep in known))
+        keeps = data.draw(st.lists(st.booleans(), min_size=len(start), max_size=len(start)))
+        sizes = list(zip(start, keeps, strict=True))
+        others = st.tuples(*(st.just(size) if keep else st.integers(1, 9) for size, keep in sizes))
         shapes = [start, *data.draw(st.lists(others, min_size=4, max_size=4))]
         program = fx.symbolic_trace(module)
         (x,) = program.graph.find_nodes(op="placeholder")
-        x.type = TensorType([size if keep else Dyn for size, keep in known])
+        x.type = TensorType([size if keep else Dyn for size, keep in sizes])
         assumed: tuple[fx.Node, ...] = ()
         try:
             assumed = check_types(program, named=data.draw(st.booleans()))

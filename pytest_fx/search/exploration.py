@@ -378,7 +378,7 @@ def _trial(changed: ast.Module, mode: str, applied: Sequence[Variation], earlier
     """
     last = applied[-1]
     may_fit = bool(last.callee) and earlier.unfit[last.name] < MOST_UNFIT
-    for candidate in (changed, *(_fitting(changed) if may_fit else ())):
+    for candidate in (changed, *(_fitting(changed, last.callee) if may_fit else ())):
         text = written(candidate)
         if (text, mode) in earlier.texts:
             return None
@@ -393,15 +393,20 @@ def _trial(changed: ast.Module, mode: str, applied: Sequence[Variation], earlier
     return None
 
 
-def _fitting(tree: ast.Module) -> Iterator[ast.Module]:
-    """Yield the program with one of its sizes changed, which may fit another argument.
+def _fitting(tree: ast.Module, callee: str) -> Iterator[ast.Module]:
+    """Yield the program with one of its sizes changed, which may fit another argument of a call of ``callee``.
 
-    A size may be doubled in one layer alone: a bidirectional recurrent layer returns twice as many values.
+    A size may be doubled in one call alone: a bidirectional recurrent layer returns twice as many values, and padding
+    needs a kernel of two elements at least.
     """
     call = WrittenCall.of(tree)
+    own = [part for part in ast.walk(tree) if isinstance(part, ast.Call) and _callee(part) == callee]
+    near = [part for each in own for part in ast.walk(each)]
     layers = [part for line in lines_making_tensors(tree, None) for part in ast.walk(line)]
-    constants = [(part, part.value) for part in layers if isinstance(part, ast.Constant)]
-    sizes = [(part, value) for part, value in constants if type(value) is int and value > 1]
+    constants = [part for part in dict.fromkeys([*near, *layers]) if isinstance(part, ast.Constant)]
+    sizes = [
+        (part, part.value) for part in constants if type(part.value) is int and part.value >= (1 if part in near else 2)
+    ]
     for part, size in sizes[:MOST_DOUBLED]:
         yield edited(tree, {part: [ast.Constant(2 * size)]})
     fitting = (

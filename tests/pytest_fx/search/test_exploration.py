@@ -302,6 +302,13 @@ def test_a_factory_of_a_traced_size_is_called_by_all_its_overloads():
     assert any(call.startswith("torch.arange(1, ") for call in calls), calls
 
 
+def test_padding_that_does_not_fit_a_kernel_comes_with_a_larger_kernel():
+    text = PLAIN.replace("F.avg_pool2d(c, 2)[:, :1]", "c[:, :1]").replace("F.avg_pool2d(d, 2)", "F.avg_pool2d(d, 1)")
+    near = itertools.islice(trials([(text, "eval")], ("eval",), (), Random(0), {}), 500)
+    calls = {call for trial in near for call in re.findall(r"avg_pool2d\(.*", trial.program.source)}
+    assert any("(d, 2, padding=" in call for call in calls), calls
+
+
 def test_names_come_in_their_order_in_each_process():
     names = [f"value{number}" for number in range(9, 0, -1)]
     statement = ast.parse(f"{', '.join(names)} = call({', '.join(names)})")

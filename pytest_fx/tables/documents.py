@@ -22,6 +22,17 @@ OVERVIEW = "README.md"
 """The page with a row for each claim."""
 
 
+_OTHER_PAGES = {
+    "catalogue.md": "- [wrong and right passes](catalogue.md) and the verdicts on them (`make catalogue`)",
+    "verdicts.md": "- [verdicts](verdicts.md) on passes and models that were once judged wrongly (`make verdicts`)",
+    "looseness.md": "- [how far outputs may be off](looseness.md) before a verdict is *wrong* (`make looseness`)",
+    "mutants.md": "- [how many faults in our passes the search finds](mutants.md) (`make mutants`)",
+    "models.md": "- [which models of libraries can be captured](models.md) (`make models`)",
+    "faults.md": "- [faults of released software](faults.md) that the harness found (`make museum`)",
+}
+"""Pages of the same folder that other commands write, each with its line of the overview."""
+
+
 @dataclass(frozen=True, slots=True)
 class Section:
     """The measurements of one table on one machine."""
@@ -131,32 +142,29 @@ def _machine_in_words(machine: str, cores: int, device: str | None) -> str:
     return f"{machine}, {cores} core{'s' * (cores != 1)}" + (f", {device}" if device else "")
 
 
-def write_documents(sections: Mapping[str, Sequence[Section]], figures: frozenset[str]) -> dict[str, str]:
-    """Return the text of every document by the name of its file. Only figures named in ``figures`` are included."""
-    texts = {OVERVIEW: _overview(sections)}
+def write_documents(sections: Mapping[str, Sequence[Section]], files: frozenset[str]) -> dict[str, str]:
+    """Return the text of every document by the name of its file. Only figures and pages among ``files`` are linked."""
+    texts = {OVERVIEW: _overview(sections, files)}
     for name, table_sections in sections.items():
-        texts[f"{name}.md"] = _page(table_sections, figures)
+        texts[f"{name}.md"] = _page(table_sections, files)
         texts[f"{name}.csv"] = _csv(table_sections)
     return texts
 
 
-def _overview(sections: Mapping[str, Sequence[Section]]) -> str:
+def _overview(sections: Mapping[str, Sequence[Section]], files: frozenset[str]) -> str:
     rows = [
         [claim.sentence, claim.paper, _findings(claim, table_sections), f"[{table_sections[0].table.title}]({name}.md)"]
         for name, table_sections in sections.items()
         for claim in table_sections[0].table.claims
     ]
+    others = [line for page, line in _OTHER_PAGES.items() if page in files]
     return _join(
         "# The evaluation",
         "This page is for readers of the paper on torch.fx who want to know which of its results hold here. It has a "
         "row for each claim, with the paper's number and the number that `pytest --fx-tables` measured. The records "
-        "are in `raw/`, a line for each measurement of a row; the tables and figures are generated from them. Other "
-        "pages are:",
-        "- [wrong and right passes](catalogue.md) and the verdicts on them (`make catalogue`)\n"
-        "- [verdicts](verdicts.md) on passes, models and runs that were once judged wrongly (`make verdicts`)\n"
-        "- [how far outputs may be off](looseness.md) before a verdict is *wrong* (`make looseness`)\n"
-        "- [how many faults in our passes the search finds](mutants.md) (`make mutants`)\n"
-        "- [which models of libraries can be captured](models.md) (`make models`)",
+        "are in `raw/`, a line for each measurement of a row; the tables and figures are generated from them."
+        + (" Other pages are:" if others else ""),
+        "\n".join(others),
         _markdown_table(["the paper says", "its number", "here", "table"], rows),
     )
 
@@ -175,23 +183,24 @@ def _finding(claim: Claim, section: Section) -> str | None:
         entry = section.entry(name) or next((each for each in section.entries if each.stands_for == name), None)
         if entry is None:
             continue
-        part = entry.format(template) or (entry.reason and _brief(entry.reason))
+        part = entry.format(template)
         if part and entry.name != name:
             part += f" (measured: {entry.name})"
+        part = part or (entry.reason and _brief(entry.reason))
         if part and part not in parts:
             parts.append(part)
     return "; ".join(parts) or None
 
 
-def _page(sections: Sequence[Section], figures: frozenset[str]) -> str:
+def _page(sections: Sequence[Section], files: frozenset[str]) -> str:
     table = sections[0].table
     claims = [f"> {claim.sentence}" for claim in table.claims]
     blocks = [f"# {table.title}", f"Paper: {table.section}.", "\n>\n".join(claims), table.protocol]
     for section in sections:
         blocks += [f"## {section.machine}", _entries_table(section)]
-        if section.figure in figures:
+        if section.figure in files:
             blocks.append(f"![{table.chart.title}]({section.figure})")
-        if table.timeline is not None and (drawn := section.timeline) is not None and drawn[0] in figures:
+        if table.timeline is not None and (drawn := section.timeline) is not None and drawn[0] in files:
             blocks.append(f"![{table.timeline.title}: {drawn[1]}]({drawn[0]})")
         blocks.append(_circumstances(section))
     return _join(*blocks)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
@@ -109,13 +110,18 @@ def receive(config: pytest.Config, report: pytest.TestReport) -> None:
 
 def finish(config: pytest.Config) -> None:
     """Write the documents from all records, also after an interruption; xdist workers write nothing."""
-    run = config.stash[RUN]
-    if config.option.collectonly or hasattr(config, "workerinput"):
+    run = config.stash.get(RUN, None)
+    if run is None or config.option.collectonly or hasattr(config, "workerinput"):
         return
     sections = read_sections(run.folder)
+    if not sections:  # nothing was measured, now or before
+        for folder in (run.folder / "raw", run.folder):
+            with suppress(OSError):  # it has files, or is not there
+                folder.rmdir()
+        return
     try:
-        figures = _write_figures(run, [section for table_sections in sections.values() for section in table_sections])
-        for name, text in write_documents(sections, figures).items():
+        files = _write_figures(run, [section for table_sections in sections.values() for section in table_sections])
+        for name, text in write_documents(sections, files).items():
             write_atomically(run.folder / name, text)
     except OSError as error:
         run.said.append(f"the documents could not be written: {error}")
@@ -128,7 +134,7 @@ def finish(config: pytest.Config) -> None:
 
 
 def _write_figures(run: TablesRun, sections: list[Section]) -> frozenset[str]:
-    """Draw the figures, and return the names of all figures in the folder, those of earlier runs included."""
+    """Draw the figures, and return the names of all files in the folder, those of earlier runs included."""
     if find_spec("matplotlib") is None:
         run.said.append("no figures are drawn: matplotlib is not installed (pip install 'pytest-fx[tables]')")
     else:
@@ -139,12 +145,12 @@ def _write_figures(run: TablesRun, sections: list[Section]) -> frozenset[str]:
             if (drawn := section.timeline) is not None:
                 timeline = importlib.import_module("pytest_fx.tables.timeline")
                 write_atomically(run.folder / drawn[0], timeline.draw_timeline(section))
-    return figures_in(run.folder)
+    return files_in(run.folder)
 
 
-def figures_in(folder: Path) -> frozenset[str]:
-    """Return the names of the figures in ``folder``."""
-    return frozenset(path.name for path in folder.glob("*.svg"))
+def files_in(folder: Path) -> frozenset[str]:
+    """Return the names of the files in ``folder``."""
+    return frozenset(path.name for path in folder.iterdir() if path.is_file())
 
 
 def summary(config: pytest.Config) -> list[str]:

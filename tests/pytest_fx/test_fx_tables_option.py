@@ -161,6 +161,12 @@ def test_an_unknown_table_is_refused_with_the_nearest_names(pytester, run):
     assert not (pytester.path / "results").exists()
 
 
+def test_a_run_that_measures_nothing_leaves_no_folder(pytester, run):
+    result = run(*ONE_ROW, "no_such_file.py")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    assert not (pytester.path / "results").exists()
+
+
 def test_a_folder_that_cannot_be_written_to_is_found_out_before_anything_is_measured(pytester, run):
     (pytester.path / "results").write_text("a file is in the way")
     result = run(*ONE_ROW)

@@ -157,3 +157,9 @@ def test_rows_of_a_gpu_are_reported_under_the_machine_that_has_one(petals, regis
     del alone[1]
     assert "| Abacus, 2 cores: 34 petals |" in write_documents(read_sections(tmp_path), frozenset())["README.md"]
     assert rows_by_machine() == {"Abacus, 2 cores": alone, "Abacus, 16 cores, Loom": [("rose", "5 ")]}
+
+
+def test_the_overview_links_pages_of_other_commands_that_are_there(documents, write):
+    write("daisy", {"petals": 34})
+    assert "catalogue.md" not in documents()["README.md"]
+    assert "[wrong and right passes](catalogue.md)" in documents(["catalogue.md"])["README.md"]

@@ -6,6 +6,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any
 
 import torch
@@ -285,10 +286,12 @@ class Judgement:
         ):  # exact rewrites may exchange NaN and infinity
             eager, own, best = (map_tensors(_without_infinities, part) for part in (eager, own, best))
 
-        def moved(float64: bool) -> list[torch.Tensor]:
-            return self._moved(input_set, mode, best)
+        moved = cache(lambda: self._moved(input_set, mode, best))
 
-        return Comparison("the reference", "the candidate", [eager], [own], [best], deviations=moved)
+        def deviation(position: int, float64: bool) -> torch.Tensor | None:
+            return moved()[position] if position < len(moved()) else None
+
+        return Comparison("the reference", "the candidate", [eager], [own], [best], deviation=deviation)
 
     def _moved(self, input_set: InputSet, mode: str, best: Any) -> list[torch.Tensor]:
         """Return the change of each output of the reference when its inputs are perturbed by their rounding."""

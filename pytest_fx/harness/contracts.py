@@ -66,9 +66,10 @@ class Comparison:
     whose: str = "output"
     """The kind of the compared tensors: ``output``, ``selected output`` for some of them in a dict by their paths, or
     ``input`` or ``buffer`` for those that were written to."""
-    deviations: Callable[[bool], Sequence[torch.Tensor]] | None = None
-    """A function that returns how far each element of eager's outputs moves when eager's values are perturbed in their
-    last bits, in float64 if its argument is True; None if that is unknown (:mod:`pytest_fx.laws.conditioning`)."""
+    deviation: Callable[[int, bool], torch.Tensor | None] | None = None
+    """A function that returns how far each element of a tensor moves when eager's values are perturbed in their last
+    bits (:mod:`pytest_fx.laws.conditioning`). It takes the position of the tensor among those of all outputs, and
+    whether it is in float64. None, of it or from it, if that is unknown."""
 
     def require(self, contract: Contract) -> None:
         """Raise :class:`ContractViolation` unless the outputs keep ``contract``."""
@@ -241,8 +242,8 @@ class Comparison:
 
     def _deviation(self, position: int, leaf: Leaf, float64: bool) -> torch.Tensor:
         """Return how far each element of a tensor moves when eager's values are perturbed; zeros if that is unknown."""
-        deviations = () if self.deviations is None else self.deviations(float64)
-        return deviations[position] if position < len(deviations) else torch.zeros_like(leaf.errors)
+        deviation = None if self.deviation is None else self.deviation(position, float64)
+        return torch.zeros_like(leaf.errors) if deviation is None else deviation
 
     def _eager_error(self, difference: Difference) -> str:
         """Return a clause on eager's rounding error in the dtype of ``difference``, to judge its size by."""

@@ -34,37 +34,56 @@ Part = Callable[[Run], Any]
 
 
 class Conditioning:
-    """Permitted deviation of each element of eager's outputs, measured on demand."""
+    """Permitted deviation of each element of eager's output on one set of inputs, measured on demand."""
 
-    def __init__(self, pass_run: PassRun, inputs: Sequence[Inputs], parts: Sequence[Part]) -> None:
-        """Take the input sets, in the order in which their outputs are compared, and the part to compare for each."""
-        self._pass_run = pass_run
-        self._inputs = list(zip(inputs, parts, strict=True))
+    def __init__(self, pass_run: PassRun, inputs: Inputs, select: Part) -> None:
+        """Take the inputs, and the part of the call that is compared."""
+        self._pass_run, self._inputs, self._select = pass_run, inputs, select
         self._movements: dict[bool, list[Movement]] = {}
         self._runs = {False: 0, True: 0}
         self.perturbations = PERTURBATIONS
         """Number of perturbed runs of eager."""
 
-    def deviations(self, float64: bool) -> Sequence[torch.Tensor]:
-        """Return the permitted deviation of each element: for each compared tensor a float64 tensor of its shape.
+    def movements(self, float64: bool) -> list[Movement]:
+        """Return the movement so far of each compared tensor."""
+        if float64 not in self._movements:
+            output = self._output(float64)
+            pairs = pair_leaves(output, output)
+            tensors = [] if isinstance(pairs, Mismatch) else [leaf.expected for leaf in pairs]
+            self._movements[float64] = [Movement.none(tensor) for tensor in tensors]
+        return self._movements[float64]
+
+    def deviation(self, position: int, float64: bool) -> torch.Tensor:
+        """Return the permitted deviation of each element of a tensor, as a float64 tensor of its shape.
 
         A run that raises, or returns another structure, is ignored.
         """
-        outputs = [select(self._pass_run.eager(inputs, float64)) for inputs, select in self._inputs]
-        pairs = [pair_leaves(output, output) for output in outputs]
-        tensors = [[] if isinstance(pair, Mismatch) else [leaf.expected for leaf in pair] for pair in pairs]
-        movements = self._movements.setdefault(float64, [Movement.none(each) for group in tensors for each in group])
+        output, movements = self._output(float64), self.movements(float64)
         # A later call with more perturbations runs only the new ones.
         for number in range(self._runs[float64], self.perturbations):
-            position = 0
-            for (inputs, select), output, compared in zip(self._inputs, outputs, tensors, strict=True):
-                run = _perturbed_run(self._pass_run, inputs, float64, number)
-                moved = pair_leaves(output, output if run.error is not None else select(run))
-                for place, leaf in enumerate([] if isinstance(moved, Mismatch) else moved, start=position):
-                    movements[place].note(leaf.errors, number)
-                position += len(compared)
+            run = _perturbed_run(self._pass_run, self._inputs, float64, number)
+            moved = pair_leaves(output, output if run.error is not None else self._select(run))
+            if not isinstance(moved, Mismatch):
+                for movement, leaf in zip(movements, moved, strict=True):
+                    movement.note(leaf.errors, number)
             self._runs[float64] = number + 1
-        return [movement.allowed() for movement in movements]
+        return movements[position].allowed()
+
+    def _output(self, float64: bool) -> Any:
+        return self._select(self._pass_run.eager(self._inputs, float64))
+
+
+def deviation_of(conditionings: Sequence[Conditioning], position: int, float64: bool) -> torch.Tensor | None:
+    """Return the permitted deviation of the tensor at ``position`` among those of all inputs; None if it has none.
+
+    Only the inputs of this tensor are run: a wrong pass breaks its contract on the first ones already.
+    """
+    for conditioning in conditionings:
+        count = len(conditioning.movements(float64))
+        if position < count:
+            return conditioning.deviation(position, float64)
+        position -= count
+    return None
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from torch import nn
 
 from fx.passes import FuseConvBN, approximate, close
 from pytest_fx.harness.evaluation import Arguments
+from pytest_fx.harness.layouts import LayoutIndependent
 from pytest_fx.harness.pass_run import PassRun
 from pytest_fx.harness.subject import Subject
 from pytest_fx.harness.tolerances import PERTURBATIONS
@@ -136,13 +137,31 @@ def test_after_a_broken_law_on_values_no_other_law_runs_eager_on_perturbed_value
 
 
 def test_a_second_look_reuses_the_runs_of_eager(network, monkeypatch):
-    """A batch norm may depend on how values lie in memory, so that the law is judged under other modes, too."""
+    """A batch norm may depend on how values lie in memory, so that the law is judged under another mode, too.
+
+    The first inputs show the fault: eager is perturbed on these alone.
+    """
     runs = []
     monkeypatch.setattr(Perturbed, "__init__", lambda self, *args: runs.append(1) or made_so(self, *args))
     module, images = network
     with pytest.raises(LawViolation):
         contract(pass_run := PassRun(subject_of(module, images), forget_epsilon))
-    assert len(runs) <= 2 * PERTURBATIONS * pass_run.subject.input_set_count  # in float64, and in float32
+    assert pass_run.input_set_count > 1 and len(runs) <= 2 * PERTURBATIONS  # eager is another under the mode
+
+
+def test_a_plain_fault_is_looked_at_once_more_on_the_first_inputs_alone(network, monkeypatch):
+    looks = []
+    under = PassRun.under
+    monkeypatch.setattr(PassRun, "under", lambda self, mode: looks.append(mode) or under(self, mode))
+    module, images = network
+    with pytest.raises(LawViolation):
+        contract(pass_run := PassRun(subject_of(module, images), forget_epsilon))
+    assert looks == [LayoutIndependent]
+    assert {inputs for _, inputs, _, mode in _keys_of_runs(pass_run) if mode is LayoutIndependent} == {0}
+
+
+def _keys_of_runs(pass_run):
+    return [key for key in pass_run._cache if isinstance(key, tuple) and key[0] in ("eager", "actual")]
 
 
 made_so = Perturbed.__init__

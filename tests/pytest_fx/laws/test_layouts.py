@@ -7,10 +7,13 @@ import torch
 from building import Calling
 from torch import nn
 
+from pytest_fx.errors import LawViolation
 from pytest_fx.harness.evaluation import Arguments
+from pytest_fx.harness.layouts import LayoutIndependent
 from pytest_fx.harness.pass_run import PassRun
 from pytest_fx.harness.subject import Subject
 from pytest_fx.laws import affordable, broken_laws, choose_laws
+from pytest_fx.laws.judging import wherever_values_lie
 
 
 def subject(forward, inputs, mode="eval", dtype=torch.float32, **layers):
@@ -100,3 +103,24 @@ def test_other_values_are_found_beside_another_layout(pass_, mode):
     layers = {"norm": nn.BatchNorm2d(3), "conv": nn.Conv2d(3, 4, 1)}
     laws, _ = judged(subject(lambda m, x: m.conv(m.norm(x)), images, mode, **layers), pass_)
     assert "contract" in laws
+
+
+@pytest.mark.parametrize("kind", ["values of output", "rounding of output", "sqnr of output"])
+def test_only_what_other_inputs_cannot_excuse_is_decided_on_the_first_inputs_alone(kind):
+    """Other inputs may widen the bound of rounding errors, and raise the signal-to-noise ratio of all outputs."""
+    images = torch.randn(2, 3, 8, 8)
+    pass_run = PassRun(subject(lambda m, x: m.norm(x), images, norm=nn.BatchNorm2d(3)), lambda program: program)
+
+    def judge():
+        if pass_run._mode is not LayoutIndependent:
+            raise LawViolation("contract", "it differs", kind="values of output")
+
+    def judge_first():
+        raise LawViolation("contract", "it differs", kind=kind)
+
+    if kind == "values of output":
+        with pytest.raises(LawViolation):
+            wherever_values_lie(pass_run, judge, judge_first)
+    else:
+        wherever_values_lie(pass_run, judge, judge_first)
+    assert bool(pass_run.waivers) == (kind != "values of output")

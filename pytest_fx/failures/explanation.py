@@ -324,7 +324,9 @@ class FailureExplanation:
         if part is not None:
             try:
                 path = write_test(folder, self.failure, part, None if self.wrong is None else self.wrong.where)
-                file = path if error_on(self.failure, written_part(path)) >= 0 else None
+                # One look: the part that was written has been judged twice.
+                is_same = error_on(self.failure, written_part(path), looks_twice=False) >= 0
+                file = path if is_same else None
             except FxError as error:
                 file, why = None, str(error).partition("\n")[0]
             if file is not None:

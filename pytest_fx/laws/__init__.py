@@ -294,9 +294,8 @@ def broken_laws(laws: Iterable[Law], pass_run: PassRun) -> list[LawViolation]:
                 pass_run.leave_out(law.name, "torch's own result of a pass that changes nothing breaks it, too")
             elif violation is not None:
                 violations.append((not law.judges or violation.kind.startswith("raises"), violation))
-                if law.judges == "values" and (
-                    pass_run.is_given or pass_run.is_in_form or is_kept_without(law, pass_run)
-                ):
+                is_decided = law.judges != "values" or law is laws[-1] or not pass_run.looks_twice
+                if not is_decided and (pass_run.is_given or pass_run.is_in_form or is_kept_without(law, pass_run)):
                     pass_run.looks_twice = False
     finally:
         pass_run.looks_twice = looks_twice
@@ -317,4 +316,6 @@ def broken_at_levels(laws: Callable[[PassRun], Iterable[Law]], pass_run: PassRun
 def is_kept_without(law: Law, pass_run: PassRun) -> bool:
     """Return whether the capture keeps the law without the pass; if not, the pass is not at fault."""
     expect(pass_run, PassRun, "laws are checked on a PassRun", error=CannotLoadError)
-    return law.find_violation(pass_run.with_nothing_changed()) is None
+    unchanged = pass_run.with_nothing_changed()
+    # By identity: not every check of a user can be hashed.
+    return unchanged.once(("keeps", law.name, id(law.check)), lambda: law.find_violation(unchanged) is None)

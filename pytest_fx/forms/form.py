@@ -162,7 +162,9 @@ class Snapshot:
 
     signature: str
     """The signature of an exported program."""
-    nodes: list[tuple[str, Any]]
+    calls: list[tuple[Any, ...]]
+    """Each node: its operation, target, type and arguments, with the places of other nodes instead of their names."""
+    nodes: list[tuple[str, Any]] = field(compare=False)
     """Each node printed, and its target; those of submodules are included."""
     tensors: dict[str, tuple[int, int]]
     """The identity and the version of each tensor, by name."""
@@ -175,8 +177,11 @@ class Snapshot:
         module = program.graph_module if isinstance(program, ExportedProgram) else program
         parts = [part for part in module.modules() if isinstance(part, torch.fx.GraphModule)]
         nodes = [node for part in parts for node in part.graph.nodes]
+        places = {node: f"%{place}" for place, node in enumerate(nodes)}
+        arguments = [str(torch.fx.map_arg((node.args, node.kwargs), places.__getitem__)) for node in nodes]
         return cls(
             str(program.graph_signature) if isinstance(program, ExportedProgram) else "",
+            [(node.op, node.target, node.type, text) for node, text in zip(nodes, arguments, strict=True)],
             [(node.format_node(), node.target) for node in nodes],
             {name: (id(tensor), tensor._version) for name, tensor in tensors_in(program).items()},
             [_path_of(node) for node in nodes],

@@ -245,6 +245,11 @@ class QuantizedLayer(PackedModule):
         """The kernels chosen so far, by use; ``reference`` is arithmetic on float32."""
         return {use: "reference" if kernel is None else kernel.name for use, kernel in self._chosen.items()}
 
+    @property
+    def is_in_float(self) -> bool:
+        """Whether it computes on float values: no kernel can be trusted with its sizes, or none was right so far."""
+        return not self._kernels() or set(self.kernels.values()) == {"reference"}
+
     def _ready_for(self, input: Tensor, form: Form, largest: int = LARGEST) -> tuple[PackedLayer, Tensor] | None:
         """Return the layer, packed for the fastest kernel, and the input's rows; None if no kernel is right.
 

@@ -29,6 +29,7 @@ ON_INTEGERS = "on_integers"
 """The entry of a node's ``meta`` which marks a product of integers without a weight, or its reference form."""
 WEIGHT_ALONE = "weight_alone_in_8_bits"
 """The entry of a node's ``meta`` which marks a layer with a weight in 8 bits that computes on float values."""
+_NO_KERNEL = "no kernel on integers computes it, so it works on float values and a weight that is stored in 8 bits"
 _LAYERS: tuple[Family, ...] = ("linear", "convolution", "transposed convolution", "embedding")
 _WITH_MATRICES: tuple[Family | None, ...] = ("product", "combination", None)
 """Families of operations that are layers if they read matrices of the program; None for functions of no family."""
@@ -63,7 +64,8 @@ class QuantizationReport:
     """The parts of a program in 8 bits, and those that stayed on float values."""
 
     layers: int
-    """The number of calls of layers whose weights are in 8 bits."""
+    """The number of calls of layers whose weights are in 8 bits. Layers that no kernel on integers takes, such as
+    convolutions with a padding wider than their window, are among ``float_layers``."""
     float_layers: int
     """The number of calls of layers that stayed on float values. Layers are linear layers, convolutions, embeddings,
     and all else that multiplies by matrices of the program: recurrent modules, attention, unknown functions and
@@ -114,7 +116,8 @@ def report(converted: GraphModule) -> QuantizationReport:
     """
     expect_program(converted, "report takes a GraphModule", error=QuantizationError)
     state = {node: list(_state_of(converted, node)) for node in converted.graph.nodes}
-    layers = [node for node in state if IN_8_BITS in node.meta or isinstance(_module(converted, node), QuantizedLayer)]
+    stored = [node for node in state if IN_8_BITS in node.meta or isinstance(_module(converted, node), QuantizedLayer)]
+    layers = [node for node in stored if not _is_layer_in_float(converted, node)]
     in_8_bits = {*layers, *(node for node in state if ON_INTEGERS in node.meta or node.target is dequantize_channels)}
     listed = {_key(tensor) for node in in_8_bits for tensor in state[node]}
     remainders = list[Remainder]()
@@ -123,12 +126,14 @@ def report(converted: GraphModule) -> QuantizationReport:
             continue
         own_bytes = {_key(tensor): tensor.nbytes for tensor in read if _is_float(tensor) and _key(tensor) not in listed}
         listed.update(own_bytes)
-        if REASON in node.meta or own_bytes or work_of(node):
-            remainders.append(Remainder(node.name, _reason(node), node.source, sum(own_bytes.values()), work_of(node)))
+        in_float = _is_layer_in_float(converted, node)
+        if REASON in node.meta or own_bytes or work_of(node) or in_float:
+            reason = _NO_KERNEL if in_float else _reason(node)
+            remainders.append(Remainder(node.name, reason, node.source, sum(own_bytes.values()), work_of(node)))
     tensors = {_key(tensor): tensor for tensor in (*converted.parameters(), *converted.buffers())}.values()
     return QuantizationReport(
         len(layers),
-        sum(node not in in_8_bits and _is_layer(node, state[node]) for node in state),
+        sum(node not in in_8_bits and (node in stored or _is_layer(node, state[node])) for node in state),
         sum(tensor.nbytes for tensor in tensors),
         sum(tensor.nbytes for tensor in tensors if tensor.dtype is torch.int8),
         _share([work_of(node) for node in in_8_bits], [work_of(node) for node in state if node not in in_8_bits]),
@@ -140,6 +145,12 @@ def report(converted: GraphModule) -> QuantizationReport:
 
 def _module(program: GraphModule, node: Node) -> nn.Module | None:
     return program.get_submodule(str(node.target)) if node.op == "call_module" else None
+
+
+def _is_layer_in_float(program: GraphModule, node: Node) -> bool:
+    """Return whether a layer that was written on integers computes on float values, since no kernel takes it."""
+    module = _module(program, node)
+    return isinstance(module, QuantizedLayer) and module.is_in_float
 
 
 def _state_of(program: GraphModule, node: Node) -> Iterator[Tensor]:

@@ -192,3 +192,25 @@ def test_the_report_of_a_program_that_ran_names_its_kernels():
     assert summary.kernels == kernels_used(program) and sum(summary.kernels.values()) >= 2
     name, count = next(iter(summary.kernels.items()))
     assert f"\n  on {name} ({count})" in str(summary)
+
+
+def test_a_convolution_that_no_kernel_computes_counts_as_float():
+    """Its padding is wider than its window, so it computes on float values, before it ran and after."""
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 8, 3, padding=4))
+    images = torch.randn(1, 3, 16, 16)
+    program = convert(calibrated(model, images))
+    before = report(program)
+    program(images)
+    after = report(program)
+    for summary in (before, after):
+        (remainder,) = summary.remainders
+        assert (summary.layers, summary.float_layers) == (1, 1)
+        assert summary.share_of_operations is not None and summary.share_of_operations < 0.2
+        assert remainder.node == "_2" and remainder.reason.startswith("no kernel on integers computes it")
+    assert after.kernels["reference"] == 1
+
+
+def test_a_convolution_padded_within_its_window_counts_as_8_bits():
+    model = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(), nn.Conv2d(8, 8, 3, padding=2))
+    summary = report(convert(calibrated(model, torch.randn(1, 3, 16, 16))))
+    assert (summary.layers, summary.float_layers, summary.share_of_operations) == (2, 0, 1.0)

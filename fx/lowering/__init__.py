@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 from fx.lowering.backend import Backend, get_backend, list_backends, register_backend
+from fx.lowering.choice import Auto, BackendChoice, BackendTrial
 from fx.lowering.converters import Converter, Converters, Network, build_region
 from fx.lowering.coverage import Coverage, CoveredRegion, Placement
 from fx.lowering.known_program import Operation
@@ -20,7 +21,10 @@ from fx.lowering.openvino import OpenVINO
 from fx.lowering.tensorrt import EmulatedEngine, EngineCache, TensorRT, TensorRTModule
 
 __all__ = [
+    "Auto",
     "Backend",
+    "BackendChoice",
+    "BackendTrial",
     "Converter",
     "Converters",
     "Coverage",

@@ -14,7 +14,8 @@ from fx.arguments import expect_all, expect_calls, shown
 from fx.errors import LoweringError, LoweringWarning, type_in_words
 from fx.graph_module import GraphModule, expect_program
 from fx.interpreter import positional
-from fx.lowering.backend import Backend, get_backend
+from fx.lowering.backend import Backend, get_backend, list_backends
+from fx.lowering.choice import AUTO, Auto
 from fx.lowering.coverage import Coverage
 from fx.lowering.plan import Plan, make_plan
 from fx.lowering.support import Veto
@@ -29,7 +30,7 @@ _MOST_REASONS = 4
 @overload
 def lower(
     gm: GraphModule,
-    backend: str | Backend = ...,
+    backend: str | Backend | Auto = ...,
     example_inputs: Sequence[Any] | None = ...,
     *,
     on_failure: Literal["raise", "eager"] = ...,
@@ -40,7 +41,7 @@ def lower(
 @overload
 def lower(
     gm: GraphModule,
-    backend: str | Backend = ...,
+    backend: str | Backend | Auto = ...,
     example_inputs: Sequence[Any] | None = ...,
     *,
     on_failure: Literal["raise", "eager"] = ...,
@@ -50,7 +51,7 @@ def lower(
 ) -> Coverage: ...
 def lower(
     gm: GraphModule,
-    backend: str | Backend = "onednn",
+    backend: str | Backend | Auto = "onednn",
     example_inputs: Sequence[Any] | None = None,
     *,
     on_failure: Literal["raise", "eager"] = "raise",
@@ -67,7 +68,9 @@ def lower(
 
     Args:
         gm: the program.
-        backend: a backend, or the name of one.
+        backend: a backend, or the name of one. ``"auto"`` measures all backends that are available, and takes the
+            fastest that keeps the contract ``close``, or returns ``gm`` if none is faster (:class:`Auto` has options).
+            The :class:`BackendChoice` is in ``meta["backend_choice"]`` of the result.
         example_inputs: a value for each input, as in a typical run. Shapes are propagated without computing values. If
             that fails, a copy of the program is run on the values to check that they fit. Without example inputs a
             backend takes only operations that it supports without knowing shapes.
@@ -96,6 +99,12 @@ def lower(
         return contiguous
     """
     options: dict[str, Any] = {"on_failure": on_failure, "min_size": min_size, "veto": veto}
+    auto = Auto() if isinstance(backend, str) and backend == AUTO else backend
+    if isinstance(auto, Auto):
+        if dry_run:
+            raise LoweringError("a dry run measures nothing, as backend='auto' has to", remedy="name a backend")
+        return _lowered_to_fastest(gm, auto, example_inputs, **options)
+    backend = auto
     if dry_run:
         return _planned(gm, backend, example_inputs, **options)[0].coverage
     lowered, coverage = _lowered(gm, backend, example_inputs, **options)
@@ -121,6 +130,28 @@ def _lowered(
     if not getattr(gm.meta.get("lowering"), "parts", ()):  # keep the coverage of an earlier lowering
         gm.meta["lowering"] = plan.coverage
     return gm, plan.coverage
+
+
+def _lowered_to_fastest(
+    gm: GraphModule, auto: Auto, example_inputs: Sequence[Any] | None, **options: Any
+) -> GraphModule:
+    """Return the program lowered to the backend that is the fastest here, or ``gm`` if none is faster."""
+    expect_program(gm, "lower takes a GraphModule", error=LoweringError)
+    if example_inputs is None:
+        raise LoweringError(
+            "backend='auto' measures the program, for which it needs inputs",
+            remedy="pass example_inputs=, the arguments of a typical call",
+        )
+    lowered, choice = auto.choose(
+        gm, example_inputs, lambda name: _lowered(gm, name, example_inputs, **options)[0], options
+    )
+    lowered.meta["backend_choice"] = choice
+    if lowered is not gm:
+        coverage: Coverage = lowered.meta["lowering"]
+        lowered.meta["lowering"] = dataclasses.replace(coverage, notes=(*coverage.notes, str(choice)))
+    elif not getattr(gm.meta.get("lowering"), "parts", ()):  # keep the coverage of an earlier lowering
+        lowered.meta["lowering"] = Coverage(AUTO, (), (), (str(choice),))
+    return lowered
 
 
 def _planned(
@@ -212,7 +243,9 @@ class Lower:
     """
 
     backend: str = "onednn"
-    """The name of the backend."""
+    """The name of the backend, or ``auto`` for the fastest one here."""
+    choices: str | None = None
+    """A file that keeps the choices of ``backend=auto`` for later processes."""
     on_failure: Literal["raise", "eager"] = "raise"
     """The fate of a part that cannot be built: an error, or eager Python."""
     min_size: int | None = None
@@ -241,8 +274,11 @@ class Lower:
     @property
     def may_change(self) -> tuple[str, ...]:
         """The properties that may change: gradients, since weights become constants, and what the backend says."""
-        backend = self._chosen()
-        holds = {"non-finite": backend.keeps_non_finite, "sizes": backend.takes_other_sizes}
+        backends = self._chosen()
+        holds = {
+            "non-finite": all(backend.keeps_non_finite for backend in backends),
+            "sizes": all(backend.takes_other_sizes for backend in backends),
+        }
         return ("gradients", *(name for name in holds if not holds[name]))
 
     def why_unavailable(self) -> str | None:
@@ -251,18 +287,22 @@ class Lower:
         Raises:
             LoweringError: there is no such backend.
         """
-        return self._chosen().why_unavailable()
+        reasons = [backend.why_unavailable() for backend in self._chosen()]
+        return None if None in reasons else "; ".join(reason for reason in reasons if reason is not None)
 
-    def _chosen(self) -> Backend:
+    def _chosen(self) -> list[Backend]:
+        """Return the backend, or all that may become it."""
+        if self.backend == AUTO and not self.emulate:
+            return [get_backend(name) for name in list_backends()]
         backend = get_backend(self.backend)
         if not self.emulate:
-            return backend
+            return [backend]
         emulated = backend.emulated()
         if emulated is None:
             raise LoweringError(
                 f"the backend {self.backend!r} has no emulation", remedy="leave out emulate, or set backend=tensorrt"
             )
-        return emulated
+        return [emulated]
 
     def __call__(self, graph_module: GraphModule) -> GraphModule:
         """Return the lowered program, or, without a warning, ``graph_module`` itself if there is nothing to lower.
@@ -272,4 +312,6 @@ class Lower:
         """
         inputs = positional(graph_module, *self.data[0]) if self.data else None
         options: dict[str, Any] = {"on_failure": self.on_failure, "min_size": self.min_size, "veto": self.veto}
-        return _lowered(graph_module, self._chosen(), inputs, **options)[0]
+        if self.backend == AUTO and not self.emulate:
+            return _lowered_to_fastest(graph_module, Auto(file=self.choices), inputs, **options)
+        return _lowered(graph_module, self._chosen()[0], inputs, **options)[0]

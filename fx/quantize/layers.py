@@ -247,7 +247,7 @@ class QuantizedLayer(PackedModule):
 
     @property
     def is_in_float(self) -> bool:
-        """Whether it computes on float values: no kernel can be trusted with its sizes, or none was right so far."""
+        """True if it computes on float values: no kernel can be trusted with its sizes, or none was right so far."""
         return not self._kernels() or set(self.kernels.values()) == {"reference"}
 
     def _ready_for(self, input: Tensor, form: Form, largest: int = LARGEST) -> tuple[PackedLayer, Tensor] | None:

@@ -32,6 +32,7 @@ def row_of(pass_run: PassRun) -> SummaryRow:
         outcome = "refuses"
     elif pass_run.too_long is not None:
         outcome = "takes too long"
+    choice = None if after is None else after.meta.get("backend_choice")
     return SummaryRow(
         pass_run.subject.name,
         pass_run.name,
@@ -42,6 +43,7 @@ def row_of(pass_run: PassRun) -> SummaryRow:
         kept_bytes_before=None if result is None else result.kept_bytes_before,
         edits=pass_run.edits,
         changed=pass_run.changed,
+        choice=None if choice is None else str(choice),
         outcome=outcome,
     )
 

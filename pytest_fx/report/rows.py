@@ -57,6 +57,8 @@ class SummaryRow:
     """Number of edits of the pass, if it reports them."""
     changed: bool | None = None
     """Whether the pass changed anything."""
+    choice: str | None = None
+    """The backend that ``lower{backend=auto}`` chose, and the times of all that it tried, in a line."""
     outcome: str | None = None
     """The outcome, unless the program is right: ``"raises …"``, ``"refuses"``, ``"takes too long"``, ``"fails"``,
     ``"wrong: …"`` with the broken law, or ``"not judged: …"`` with the reason."""

@@ -76,6 +76,7 @@ def write_summary(reporter: pytest.TerminalReporter, options: Options) -> None:
     write([*problems, *filter(None, (column.problem(rows) for column in columns))], yellow=True)
     write(_of_the_baseline(reporter.config, rows))
     write(_capture_notes(rows, verbose=verbose))
+    write(f"{row.program} of {row.model}: {row.choice}" for row in rows if row.choice is not None)
     write(_warning_of_coarse(rows), yellow=True)
     write(_of_reasons(rows, verbose=verbose), yellow=True)
     write(reporter.config.stash.get(NOTES, []))

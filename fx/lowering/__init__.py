@@ -17,6 +17,7 @@ from fx.lowering.coverage import Coverage, CoveredRegion, Placement
 from fx.lowering.known_program import Operation
 from fx.lowering.lower import Lower, lower
 from fx.lowering.onednn import OneDNN
+from fx.lowering.onnxruntime import OnnxRuntimeBackend
 from fx.lowering.openvino import OpenVINO
 from fx.lowering.tensorrt import EmulatedEngine, EngineCache, TensorRT, TensorRTModule
 
@@ -34,6 +35,7 @@ __all__ = [
     "Lower",
     "Network",
     "OneDNN",
+    "OnnxRuntimeBackend",
     "OpenVINO",
     "Operation",
     "Placement",

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import torch
-from torch.export import Dim
 from torch.export import export as torch_export
 from torch.export.decomp_utils import CustomDecompTable
 
@@ -16,14 +15,12 @@ from fx.canonical.inlining import copy_graph
 from fx.capture.quiet_export import quiet_export
 from fx.errors import LoweringError
 from fx.graph_module import GraphModule
+from fx.lowering.engine_region import Sizes, example_of, free_dimensions, order_in_memory
 from fx.lowering.openvino.package import decoder, element_types, importer, load, operators, whole_operators
 from fx.lowering.openvino.spelling import quantization_extension, spell_for_importer
 from fx.node import Node
 from fx.passes.tensor_metadata import TensorMetadata
 
-Sizes: TypeAlias = "tuple[tuple[int | None, ...], ...]"
-"""For each input the size of each dimension, or the value of an integer. ``None`` is a free size, which may be any
-number but 0 and 1, since PyTorch specializes on these."""
 _VIEWS = frozenset(
     {"Reshape", "Squeeze", "Unsqueeze", "Convert", "ConvertLike", "Transpose", "Slice", "StridedSlice", "Split",
      "VariadicSplit", "Concat"}
@@ -97,8 +94,8 @@ def _imported(region: GraphModule, sizes: Sizes, current: Sizes) -> ImportedNetw
     kinds = [node.meta.get("tensor_meta") for node in region.graph.find_nodes(op="placeholder")]
     exported = torch_export(
         program,
-        tuple(map(_example, kinds, current)),
-        dynamic_shapes=tuple(map(_free, kinds, sizes)),
+        tuple(map(example_of, kinds, current)),
+        dynamic_shapes=tuple(map(free_dimensions, kinds, sizes)),
         strict=False,
     ).run_decompositions(_decompositions())
     is_free = any(None in size for size in sizes)
@@ -123,17 +120,6 @@ def _return_once(program: torch.fx.GraphModule, returned: Sequence[Node]) -> dic
         distinct.setdefault(value, []).append(node)
     output.args = (tuple(distinct),)
     return distinct
-
-
-def _example(kind: TensorMetadata | None, size: Sequence[Any]) -> Any:
-    """Return an input for ``torch.export``, which reads only the sizes and dtypes of tensors."""
-    return size[0] if kind is None else torch.empty(tuple(size), dtype=kind.dtype, device="cpu")
-
-
-def _free(kind: TensorMetadata | None, size: Sequence[int | None]) -> Any:
-    """Return the free dimensions of an input, in the form that ``torch.export`` takes."""
-    dims = {dim: Dim.DYNAMIC for dim, length in enumerate(size) if length is None}
-    return dims.get(0) if kind is None else dims
 
 
 def _converted(program: torch.fx.GraphModule, kinds: Sequence[TensorMetadata | None]) -> Any:
@@ -163,7 +149,7 @@ def _finish(model: Any, returned: Sequence[Node]) -> tuple[Result, ...]:
     results: list[Result] = []
     for result, node in zip(model.get_results(), returned, strict=True):
         recorded = node.meta["tensor_meta"]
-        output, order = result.input_value(0), _order(recorded)
+        output, order = result.input_value(0), order_in_memory(recorded)
         is_alone = _is_alone(output, roots)
         if output.get_element_type() != element_types()[recorded.dtype]:
             output = build.convert(output, element_types()[recorded.dtype]).output(0)
@@ -173,14 +159,6 @@ def _finish(model: Any, returned: Sequence[Node]) -> tuple[Result, ...]:
         results.append(Result(recorded.dtype, is_alone, order))
     model.validate_nodes_and_infer_types()
     return tuple(results)
-
-
-def _order(recorded: TensorMetadata) -> tuple[int, ...] | None:
-    """Return the dimensions from the slowest in memory to the fastest; ``None`` if they are in their own order."""
-    if recorded.memory_format is torch.contiguous_format or 0 in recorded.stride:
-        return None
-    order = tuple(sorted(range(len(recorded.stride)), key=lambda dim: -recorded.stride[dim]))
-    return order if order != tuple(range(len(order))) else None
 
 
 def _is_alone(output: Any, roots: set[Any]) -> bool:

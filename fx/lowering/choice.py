@@ -25,7 +25,7 @@ from fx.passes.contract import close
 from fx.simulation.devices import this_machine, write_json
 
 AUTO = "auto"
-"""The name that stands for the fastest backend in place of the name of one."""
+"""The name of a backend that requests the fastest one."""
 _YARDSTICK = "torch.compile"
 _ERROR_FLOOR = 4.0
 """The error that is allowed where eager has none by luck, in ulp of the largest element."""
@@ -67,12 +67,12 @@ class BackendTrial:
 
 @dataclass(frozen=True, slots=True)
 class BackendChoice:
-    """The backend that was chosen, and what was tried. Printing it gives one line."""
+    """The chosen backend, and the measurements of all. Printing it gives one line."""
 
     backend: str | None
     """The fastest backend; ``None`` if none was shown to be faster than eager Python."""
     trials: tuple[BackendTrial, ...]
-    """What was tried."""
+    """The measurements, the timed backends first."""
     threads: int
     """PyTorch's number of threads."""
     is_remembered: bool = False
@@ -249,7 +249,7 @@ class _Race:
         return [_trial(name, seconds[0], own) for name, own in zip(programs, seconds[1:], strict=True)]
 
     def _seconds(self, run: Callable[..., Any], inputs: tuple[Any, ...], repeats: int) -> float:
-        # with one thread, the time of this process excludes that of others, but not that of a backend's own threads
+        # with one thread, measure the processor time of this process, which includes a backend's own threads
         is_on_gpu = any(value.is_cuda for value in tree_leaves(inputs) if _is_tensor(value))
         clock = time.process_time if torch.get_num_threads() == 1 and not is_on_gpu else time.perf_counter
         start = clock()

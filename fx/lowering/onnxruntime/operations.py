@@ -15,7 +15,7 @@ from fx.quantize.arithmetic import dequantize, dequantize_channels, quantize
 converters = Converters("onnxruntime")
 """The converters of the backend ``onnxruntime``. They build nothing: the exporter takes a whole region at a time."""
 
-# The limits on values are those of every engine: known sizes, float32, and arguments that are numbers. The runtimes
+# Both runtimes take float32 values of known sizes, and arguments that are numbers. They
 # differ in the reference form of `fx.quantize`, for which OpenVINO's importer has an extension, and in two operations.
 _OF_OPENVINO_ALONE = frozenset({quantize, dequantize, dequantize_channels})
 _LIMITS = {

@@ -129,9 +129,9 @@ def test_the_fastest_backend_that_keeps_the_contract_is_taken() -> None:
 
 def test_it_says_what_it_tried_and_why_others_were_left_out() -> None:
     lowered = fx.lower(program(), "auto", (X,))
-    told = reasons(lowered)
-    assert told["missing"] == "not available: pip install missing"
-    assert told["wrong"] is not None and "the contract close allows" in told["wrong"]
+    by_name = reasons(lowered)
+    assert by_name["missing"] == "not available: pip install missing"
+    assert by_name["wrong"] is not None and "the contract close allows" in by_name["wrong"]
     line = str(lowered.meta["backend_choice"])
     assert line.startswith("auto: quick; times over eager with 1 thread: quick ") and "\n" not in line
     assert f"note     {line}" in str(lowered.meta["lowering"])

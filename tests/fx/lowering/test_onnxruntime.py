@@ -154,9 +154,9 @@ def test_a_dry_run_needs_no_package() -> None:
 
 
 def test_missing_packages_are_named_with_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = importlib.util.find_spec
+    find_spec = importlib.util.find_spec
     monkeypatch.setattr(
-        importlib.util, "find_spec", lambda name: None if name in ("onnxscript", "onnxruntime") else found(name)
+        importlib.util, "find_spec", lambda name: None if name in ("onnxscript", "onnxruntime") else find_spec(name)
     )
     why = Lower(backend="onnxruntime").why_unavailable()
     assert why is not None

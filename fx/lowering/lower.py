@@ -244,8 +244,6 @@ class Lower:
 
     backend: str = "onednn"
     """The name of the backend, or ``auto`` for the fastest one here."""
-    choices: str | None = None
-    """A file that keeps the choices of ``backend=auto`` for later processes."""
     on_failure: Literal["raise", "eager"] = "raise"
     """The fate of a part that cannot be built: an error, or eager Python."""
     min_size: int | None = None
@@ -254,6 +252,8 @@ class Lower:
     """Names of nodes and paths of modules that stay in eager Python."""
     emulate: bool = False
     """Whether PyTorch computes the regions as the device would, which the backend ``tensorrt`` offers."""
+    choices: str | None = None
+    """A file that keeps the choices of ``backend=auto`` for later processes."""
     data: tuple[tuple[tuple[Any, ...], Mapping[str, Any]], ...] = dataclasses.field(default=(), init=False, repr=False)
     """Positional and keyword arguments of a typical call, at most one."""
 

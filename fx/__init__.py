@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from fx.capture.explanation import explain
     from fx.drawing import draw
     from fx.interop.capturing import capture
+    from fx.interop.match_explanation import explain_match
     from fx.interop.torch_export import from_export
     from fx.lowering import lower
     from fx.serialization import load, save
@@ -82,6 +83,7 @@ __all__ = [
     "config",
     "draw",
     "explain",
+    "explain_match",
     "from_export",
     "has_side_effect",
     "immutable_dict",
@@ -102,6 +104,7 @@ _IMPORTED_ON_USE = {
     "capture": "fx.interop.capturing",
     "draw": "fx.drawing",
     "explain": "fx.capture.explanation",
+    "explain_match": "fx.interop.match_explanation",
     "from_export": "fx.interop.torch_export",
     "load": "fx.serialization",
     "lower": "fx.lowering",

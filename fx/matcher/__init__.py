@@ -30,10 +30,10 @@ from fx.arguments import expect, expect_all
 from fx.errors import PassError
 from fx.graph import Graph
 from fx.graph_module import GraphModule, expect_program
-from fx.matcher.near_misses import Explanation, NearMiss, Wording
+from fx.matcher.near_misses import Explanation, NearMiss, Wording, called
 from fx.matcher.occurrences import InternalMatch, MatchState, Occurrence, at
 from fx.matcher.patterns import Pattern, Program, Wildcard, anything, literal
-from fx.matcher.searched_program import SearchedProgram
+from fx.matcher.searched_program import SearchedProgram, is_call
 from fx.matcher.unification import PatternMismatch, Unifier
 from fx.node import Node
 
@@ -116,7 +116,43 @@ class Matcher:
                 matches.append(occurrence.internal_match())
             elif (miss := self._near_miss(anchor)) is not None:
                 misses.append(miss)
-        return Explanation(tuple(matches), tuple(misses))
+        nearest = None if matches else self._nearest(misses)
+        operations = tuple(called(node) for node in self.pattern.calls)
+        return Explanation(tuple(matches), tuple(misses), nearest, operations)
+
+    def _nearest(self, misses: list[NearMiss]) -> NearMiss | None:
+        """Return the place where most operations of the pattern match, perhaps without its last ones."""
+        nearest = max(misses, key=lambda miss: miss.matched, default=None)
+        rank = (0, False) if nearest is None else (nearest.matched, nearest.matched == len(self.pattern.calls))
+        for root in reversed(self.pattern.calls):
+            for node in self._unifier.calls_of(root):
+                miss, is_computed = self._miss_of_part(root, node)
+                if (miss.matched, is_computed) > rank:
+                    nearest, rank = miss, (miss.matched, is_computed)
+        return nearest
+
+    def _miss_of_part(self, root: Node, node: Node) -> tuple[NearMiss, bool]:
+        """Return the obstacle to a match of ``root`` at ``node``, and whether it lies between two operations."""
+        mismatches: list[PatternMismatch] = []
+        original = self.subject.stands_for[node]
+        self._unifier.observer = mismatches.append
+        try:
+            for _ in self._unifier.solutions(node, root):
+                return NearMiss(original, len(self._unifier.call_map), self._continuation(root, original)), True
+        finally:
+            self._unifier.observer = None
+        farthest = max(mismatches, key=lambda mismatch: mismatch.depth)
+        return self._miss_at(original, farthest), isinstance(farthest.program, Node) and is_call(farthest.program)
+
+    def _continuation(self, root: Node, original: Node) -> str:
+        """Return a sentence for a place that matches up to ``root``: the users of its value here and in the pattern."""
+        expected = " and ".join(dict.fromkeys(called(user) for user in root.users if is_call(user)))
+        users = dict.fromkeys(called(user) if is_call(user) else "its output" for user in original.users)
+        return f"the pattern continues with {expected or 'another result'}, the program with {' and '.join(users)}"
+
+    def _miss_at(self, original: Node, mismatch: PatternMismatch) -> NearMiss:
+        reason = Wording(mismatch, self.pattern.stands_for, self.subject.stands_for).sentence()
+        return _near_miss(original, mismatch.depth, reason)
 
     def _begin(self) -> None:
         self._match_state = MatchState(self.subject)
@@ -166,10 +202,7 @@ class Matcher:
         finally:
             self._unifier.observer = None
         farthest = max(mismatches, key=lambda mismatch: mismatch.depth)
-        if farthest.depth < min(2, calls - 1):
-            return None
-        reason = Wording(farthest, self.pattern.stands_for, self.subject.stands_for).sentence()
-        return _near_miss(original, farthest.depth, reason)
+        return None if farthest.depth < min(2, calls - 1) else self._miss_at(original, farthest)
 
 
 def _near_miss(node: Node, matched: int, reason: str) -> NearMiss:

@@ -44,6 +44,19 @@ class Explanation:
     """The matches that a rewrite would replace, in order."""
     near_misses: tuple[NearMiss, ...]
     """The places where it nearly matches, in order."""
+    nearest: NearMiss | None = None
+    """If there is no match: the place where most operations of the pattern match; None if none of them occurs."""
+    operations: tuple[str, ...] = ()
+    """The names of the pattern's operations, in order."""
+
+    @property
+    def obstacle(self) -> str | None:
+        """The first failed condition at the nearest place, in a sentence; None if the pattern matches."""
+        if self.matches:
+            return None
+        if self.nearest is None:
+            return f"the program has no {' and no '.join(dict.fromkeys(self.operations))}"
+        return f"{self.nearest} ({self.nearest.matched} of {len(self.operations)} operations match)"
 
     def __str__(self) -> str:
         lines = [_count(len(self.matches), "match", "matches")]
@@ -100,13 +113,11 @@ class Wording:
     def _kind(self) -> str:
         pattern, program, site = self.mismatch.pattern, self.mismatch.program, self.mismatch.site
         if site is None:
-            return f"it is {_called(program)}, the pattern has {_called(pattern)}"
+            return f"it is {called(program)}, the pattern has {called(pattern)}"
         fed = self.in_pattern.get(site[0], site[0])
         is_first = self.mismatch.label in (0, "input", "self", None)
         argument = "" if is_first else f" {self._argument_name()}"
-        return (
-            f"the pattern's `%{fed}` is fed{argument} by {_called(pattern)}, here by {_called(program)}{self._line()}"
-        )
+        return f"the pattern's `%{fed}` is fed{argument} by {called(pattern)}, here by {called(program)}{self._line()}"
 
     def _line(self) -> str:
         site = self.mismatch.site
@@ -118,7 +129,7 @@ class Wording:
 
     def _number(self) -> str:
         original = self.in_pattern.get(self.mismatch.pattern, self.mismatch.pattern)
-        return f"it is arithmetic on numbers, the pattern's {_called(original)} takes tensors{self._line()}"
+        return f"it is arithmetic on numbers, the pattern's {called(original)} takes tensors{self._line()}"
 
     def _constant(self) -> str:
         ours, theirs = self._compared()
@@ -170,13 +181,13 @@ class Wording:
         return f"{self._shown(self.mismatch.program, self.in_program)} belongs to another match, which comes first"
 
     def _absent(self) -> str:
-        ours = _called(self.mismatch.pattern)
+        ours = called(self.mismatch.pattern)
         if self.mismatch.program is None:
             return f"there is no further {ours}"
         return f"{self._shown(self.mismatch.program, self.in_program)} is not used by {ours}"
 
 
-def _called(argument: Argument) -> str:
+def called(argument: Argument) -> str:
     """Return a name for the operation of a value."""
     if not isinstance(argument, Node):
         return f"the constant {format_argument(argument)}"

@@ -89,6 +89,10 @@ class Unifier:
         self.claimed = set()
         self._free.clear()
 
+    def calls_of(self, root: Node) -> Sequence[Node]:
+        """Return the calls of the program that may match a call of the pattern, in order."""
+        return self.subject.calls(self._kinds[root])
+
     def anchors(self) -> list[Node]:
         """Return the nodes of the program to search from, in order."""
         root = self.pattern.stages[0].root
@@ -98,11 +102,14 @@ class Unifier:
         named = [node for node in self.subject.position if is_call(node) and self._is_named(node)]
         return sorted({*calls, *named}, key=self.subject.position.__getitem__)
 
-    def solutions(self, anchor: Node) -> Iterator[None]:
-        """Search from ``anchor``; after each step, the attributes hold another solution."""
+    def solutions(self, anchor: Node, root: Node | None = None) -> Iterator[None]:
+        """Search from ``anchor``; after each step, the attributes hold another solution.
+
+        With ``root``, a call of the pattern, the search is for this call and its inputs alone.
+        """
         self._undo(0)
         self._choices.clear()
-        stages = self.pattern.stages
+        stages = self.pattern.stages if root is None else [PatternStage(root, None)]
         agenda = self._start(stages[0], anchor)
         self._stage = 1
         while agenda is not None:

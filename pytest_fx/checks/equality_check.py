@@ -17,7 +17,7 @@ from fx import GraphModule
 from fx.interop import AdaptedPass
 from fx.passes import Close, Contract, Pass, close, contract_of
 from pytest_fx.checks.failure_facts import failure_facts, reason_of
-from pytest_fx.checks.match_counts import require_changes, require_no_less, row_of
+from pytest_fx.checks.match_counts import note_nearest_match, require_changes, require_no_less, row_of
 from pytest_fx.checks.training_mode import computes_otherwise, makes_difference, why_not_in_training
 from pytest_fx.collection import keywords_of_model, label_of
 from pytest_fx.errors import (
@@ -273,6 +273,7 @@ class EqualityCheck:
         row = row_of(pass_run)
         comparison = self._recorded(pass_run, row)
         if leaves:
+            note_nearest_match(self._item, pass_run)
             require_changes(self._item, pass_run)
         if pass_run.refusal is not None:
             pytest.skip(f"{pass_run.name} refuses {self._subject.name}: {_first_line(pass_run.refusal)}")

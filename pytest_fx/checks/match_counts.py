@@ -7,6 +7,7 @@ from dataclasses import asdict, replace
 
 import pytest
 
+from fx.interop.match_explanation import searches_explained
 from fx.matcher import explanations
 from fx.naming.printing import describe
 from pytest_fx.collection import PassCase
@@ -14,6 +15,7 @@ from pytest_fx.errors import LostRewrite, TooFewChanges
 from pytest_fx.forms import form_name
 from pytest_fx.harness.pass_run import PassRun
 from pytest_fx.options import options_of
+from pytest_fx.processes.deadline import TookTooLong
 from pytest_fx.records.baseline import BASELINE, MatchCount
 from pytest_fx.report.recording import record_row
 from pytest_fx.report.rows import WRONG, SummaryRow
@@ -85,9 +87,7 @@ def require_changes(item: pytest.Item, pass_run: PassRun) -> None:
     """
     __tracebackhide__ = True
     options, row = options_of(item), row_of(pass_run)
-    case = getattr(getattr(item, "callspec", None), "params", {}).get("fx_pass")
-    is_named = bool(options.passes) or not isinstance(case, PassCase)
-    if not is_named or pass_run.error is not None or (count := changes_in(pass_run)) >= options.min_changes:
+    if not _is_named(item) or pass_run.error is not None or (count := changes_in(pass_run)) >= options.min_changes:
         return
     record_row(item, replace(row, outcome=f"{WRONG}: changes too little"))
     done = MatchCount.of_row(asdict(row))
@@ -98,6 +98,20 @@ def require_changes(item: pytest.Item, pass_run: PassRun) -> None:
         why="; ".join(why) or None,
         remedy="search the captured program for the pass's pattern (--fx-draw DIR), or leave the model out",
     )
+
+
+def _is_named(item: pytest.Item) -> bool:
+    """Return whether the user named the pass, rather than let all registered passes run."""
+    case = getattr(getattr(item, "callspec", None), "params", {}).get("fx_pass")
+    return bool(options_of(item).passes) or not isinstance(case, PassCase)
+
+
+def note_nearest_match(item: pytest.Item, pass_run: PassRun) -> None:
+    """Note in the row of a named pass that changes nothing where its patterns come nearest, and what fails there."""
+    if pass_run.changed or pass_run.program is None or not _is_named(item):
+        return
+    if (nearest := nearest_match(pass_run)) is not None:
+        record_row(item, replace(row_of(pass_run), unmatched=nearest))
 
 
 def changes_in(pass_run: PassRun) -> int:
@@ -121,13 +135,31 @@ def _operation(printed: str) -> str:
 
 
 def near_misses(pass_run: PassRun) -> list[str]:
-    """Return the first near misses of a pass's patterns in a model, each with the reason.
+    """Return the first near misses of a pass's patterns in a model, each with the reason, or else the nearest place.
 
-    The pass is applied once more for this. A pass that does not use :mod:`fx.matcher` has no near misses.
+    The pass is applied once more for this. There are none for a pass that uses no matcher.
     """
-    if pass_run.is_in_form:
-        return []
-    with explanations() as explained:
-        pass_run.transform(pass_run.subject.shared_copy())
-    misses = dict.fromkeys(str(miss) for explanation in explained for miss in explanation.near_misses)
-    return [f"nearly {miss}" for miss in misses][:SHOWN_MISSES]
+    misses: dict[str, None] = {}
+    if not pass_run.is_in_form:
+        with explanations() as explained:
+            pass_run.transform(pass_run.subject.shared_copy())
+        misses = dict.fromkeys(str(miss) for explanation in explained for miss in explanation.near_misses)
+    if misses:
+        return [f"nearly {miss}" for miss in misses][:SHOWN_MISSES]
+    nearest = nearest_match(pass_run)
+    return [] if nearest is None else [nearest]
+
+
+def nearest_match(pass_run: PassRun) -> str | None:
+    """Return the nearest place of the patterns that a pass looks for in vain, with the first failed condition.
+
+    The pass is applied once more for this. The matchers of torch.fx and of Inductor count as well as ours. Return None
+    if the pass uses no matcher, or fails this time.
+    """
+    with searches_explained() as searches:
+        try:
+            pass_run.apply_again()
+        except (Exception, TookTooLong):  # this is only to explain
+            return None
+    nearest = max(searches, key=lambda search: (search.matched, -search.operations), default=None)
+    return None if nearest is None else str(nearest)

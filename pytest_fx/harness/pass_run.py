@@ -668,6 +668,16 @@ class PassRun:
             with self.watched(), self._limit():
                 return pass_.applied(source, level).program
 
+    def apply_again(self) -> None:
+        """Apply the pass to another copy of its program, and raise its error."""
+        if not isinstance(self.pass_, FormedPass):
+            self.transform(self.subject.shared_copy())
+            return
+        source, subject = self.subject.export_source(), self.subject
+        level = None if self.form_result is None else self.form_result.level
+        with default_dtype(subject.dtype), threads(subject.threads), self.watched(), self._limit():
+            self.pass_.applied(source, level or self.pass_.levels[0])
+
     def transform(self, module: nn.Module, float64: bool = False) -> GraphModule | None:
         """Return the program that the pass makes of ``module``, or None if it makes none; raise what it raises."""
         captured = self.subject.capture(module, leaves=self.leaves, float64=float64, pass_=self.pass_)

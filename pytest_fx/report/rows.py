@@ -68,6 +68,8 @@ class SummaryRow:
     """Whether its contract and the laws were checked, and hold."""
     less: str | None = None
     """A sentence if the pass changes less than in the baseline."""
+    unmatched: str | None = None
+    """Of a pass whose patterns match nothing: the nearest place, and the first condition that failed there."""
     dtype: str | None = None
     """The working dtype."""
     float64_error: float | None = None

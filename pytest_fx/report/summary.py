@@ -31,7 +31,7 @@ CHECK = "fx-check"
 
 
 MOST_REASONS = 10
-"""Maximum number of wrong programs whose reason is printed; the page of a report has all."""
+"""Maximum number of programs of a kind whose reasons are printed; the record of the run has all."""
 
 
 def format_table(rows: Sequence[SummaryRow], columns: Sequence[SummaryColumn] = COLUMNS) -> list[str]:
@@ -75,6 +75,7 @@ def write_summary(reporter: pytest.TerminalReporter, options: Options) -> None:
     _write_table(reporter, rows, columns, width, verbose=verbose)
     write([*problems, *filter(None, (column.problem(rows) for column in columns))], yellow=True)
     write(_of_the_baseline(reporter.config, rows))
+    write(_of_unmatched(rows))
     write(_capture_notes(rows, verbose=verbose))
     write(f"{row.program} of {row.model}: {row.choice}" for row in rows if row.choice is not None)
     write(_warning_of_coarse(rows), yellow=True)
@@ -141,6 +142,12 @@ def _of_the_baseline(config: pytest.Config, rows: Sequence[SummaryRow]) -> Itera
     others = f"; {elsewhere} of another host, whose timings are not compared" if elsewhere else ""
     yield f"compared with {baseline.name}: {compared} of {timed} timing(s) are in it{others}"
     yield from (row.less for row in rows if row.less)
+
+
+def _of_unmatched(rows: Sequence[SummaryRow]) -> Iterator[str]:
+    """Yield a line for each pass whose patterns match nothing in a model, with the nearest place."""
+    unmatched = [row for row in rows if row.unmatched is not None]
+    yield from (f"{row.program} of {row.model}: {row.unmatched}" for row in unmatched[:MOST_REASONS])
 
 
 def _of_wrong(rows: Sequence[SummaryRow]) -> Iterator[str]:

@@ -25,6 +25,7 @@ LAWS_NAME = "pytest_fx.suites.law_suite"
 HUNTS_NAME = "pytest_fx.suites.hunt_suite"
 CANDIDATES_NAME = "pytest_fx.suites.candidate_suite"
 SAVING_NAME = "pytest_fx.suites.saving_suite"
+ADVICE_NAME = "pytest_fx.suites.advice_suite"
 ANSWERS_NAME = "pytest_fx.suites.answer_suite"
 _SUITES = Path(__file__).with_name("suites")
 SUITES = {
@@ -34,6 +35,7 @@ SUITES = {
     _SUITES / "hunt_suite.py": HUNTS_NAME,
     _SUITES / "candidate_suite.py": CANDIDATES_NAME,
     _SUITES / "saving_suite.py": SAVING_NAME,
+    _SUITES / "advice_suite.py": ADVICE_NAME,
     _SUITES / "answer_suite.py": ANSWERS_NAME,
 }
 """The plugin's own test modules, by file."""

@@ -84,7 +84,9 @@ _SUITE = "--fx-model NAME, which runs the built-in suite"
 _MODEL = OptionEffect(("fx_model",), f"{_SUITE}, or a test that asks for fx_model")
 _SCALE = replace(_MODEL, fixtures=("fx_model", "table"))
 _TIMING = OptionEffect(("fx_timing",), f"{_SUITE}, or a test that asks for fx_timing", _takes_times)
-_CONTRACT = OptionEffect(("fx_equal", "fx_check_pass", "fx_candidate"), f"{_SUITE}, or a test that asks for fx_equal")
+_CONTRACT = OptionEffect(
+    ("fx_equal", "fx_check_pass", "fx_candidate", "advised_precision"), f"{_SUITE}, or a test that asks for fx_equal"
+)
 _CANDIDATE = OptionEffect(
     ("fx_candidate",), "--fx-candidate NAME without files and folders, or ask for fx_candidate in a test"
 )
@@ -103,6 +105,7 @@ EFFECTS = {
         remedy=f"{_CANDIDATE.remedy}; or --fx-model NAME with a file of --fx-save-answers",
     ),
     "save-answers": OptionEffect(("answer_file",), "--fx-model NAME, without files and folders"),
+    "advise": OptionEffect(("advised_precision",), "--fx-model NAME, without files and folders"),
     "layer": OptionEffect(("fx_model",), "--fx-save-answers FILE", _saves_answers),
     **dict.fromkeys(("rtol", "atol", "error-factor"), replace(_CONTRACT, need=_has_tolerances)),
     **dict.fromkeys(("baseline", "strict"), OptionEffect(("fx_equal", "fx_timing"), _SUITE)),

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 SIZES = ("full", "small")
 DEVICES = ("cpu", "cuda")
 CAPTURES = ("auto", "symbolic", "guided", "export")
+PRECISIONS = ("float16", "bfloat16", "int8")
 MODES = ("train", "eval", "both")
 FORMS = (
     *("auto", "fx", "torch.fx", "functional", "aten", "exported-program", "export-pass", "graph", "pattern-matcher"),
@@ -246,6 +247,12 @@ TABLE = (
         "Save inputs, outputs, float64 outputs and outputs of layers of every --fx-model to this file, and judge "
         "nothing. On another machine, --fx-reference FILE compares with them. "
         "Example: --fx-model mymodels:net --fx-save-answers net.safetensors",
+    ),
+    PluginOption(
+        "advise", None, _one_of(PRECISIONS), "PRECISION",
+        "Measure the effect of each layer of every --fx-model in float16, bfloat16 or int8. Print a short list of layers "
+        "to keep in higher precision so that --fx-contract holds. "
+        "Example: --fx-model mymodels:net --fx-advise bfloat16 --fx-contract 'approximate(sqnr_db=40)'",
     ),
     PluginOption(
         "layer", (), str, "PATH|CLASS",

@@ -85,6 +85,8 @@ class Options:
     """The reference of all candidates, named likewise, or the path of a file of answers."""
     save_answers: str | None = None
     """File to which the answers of models are saved, as typed by the user; None for none."""
+    advise: str | None = None
+    """Lower precision for which the layers to keep are advised; None for none."""
     layers: tuple[str, ...] = ()
     """Layers whose outputs are saved: paths, patterns of paths, or names of classes."""
     inputs: Any | None = None

@@ -28,6 +28,7 @@ import pytest
 
 from pytest_fx import hooks
 from pytest_fx.collection import (
+    ADVICE_NAME,
     ANSWERS_NAME,
     CANDIDATES_NAME,
     HUNTS_NAME,
@@ -169,6 +170,8 @@ def suite_of_models(options: Options) -> str:
     """Return the suite that runs on models: that of passes, or one that saves answers or compares with them."""
     if options.save_answers is not None:
         return SAVING_NAME
+    if options.advise is not None:
+        return ADVICE_NAME
     return SUITE_NAME if options.answers is None else ANSWERS_NAME
 
 

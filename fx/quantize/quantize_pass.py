@@ -44,6 +44,8 @@ class Quantize:
     sqnr_db: float = 10.0
     """The promised signal-to-quantization-noise ratio of results, in decibels. Deep networks with random weights, in
     which the noise of all layers adds up, reach 12 to 16; trained and shallow ones 25 and more."""
+    keep: tuple[str, ...] = ()
+    """The nodes of layers that stay in floating point, or patterns of their names."""
     data: tuple[tuple[tuple[Any, ...], Mapping[str, Any]], ...] = dataclasses.field(default=(), init=False, repr=False)
     """The calibration data: positional and keyword arguments of each call."""
 
@@ -92,6 +94,8 @@ class Quantize:
             )
         data = [positional(graph_module, args, kwargs) for args, kwargs in self.data]
         scheme, required = QuantizationScheme(self._choice), self.sqnr_db + MARGIN
+        for node in self.keep:
+            scheme = scheme.skip(node=node)
         decibels, quantized = try_scheme(graph_module, data, scheme, data[0])
         if decibels < required:
             advice = advise(graph_module, data, required, scheme)

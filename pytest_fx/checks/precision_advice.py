@@ -70,8 +70,8 @@ class PrecisionAdvice:
             first = f"keep {len(self.keep)} of {self.layer_count} layers: {self.argument}"
         unit = "drop {:.4g}" if isinstance(self.contract, Measured) else "{:.1f} dB"
         sign = 1 if isinstance(self.contract, Measured) else -1
-        shown = [f"{each.layer} {unit.format(sign * each.effect)}" for each in self.effects[:_SHOWN]]
-        return [first, *([f"  alone in {self.precision}: {', '.join(shown)}"] if shown else [])]
+        effects = [f"{each.layer} {unit.format(sign * each.effect)}" for each in self.effects[:_SHOWN]]
+        return [first, *([f"  alone in {self.precision}: {', '.join(effects)}"] if effects else [])]
 
 
 def advise_precision(subject: Subject, precision: str, contract: Contract | None = None) -> PrecisionAdvice:
@@ -148,9 +148,8 @@ class _PrecisionTrial:
         broken = broken_laws([law_called(name) for name in ("refusal", "returns a program")], pass_run)
         if broken or pass_run.refusal is not None:
             raise pass_run.refusal or broken[0]
-        pass_run.looks_twice = (
-            False  # the noise of a model that amplifies errors is no excuse: other layers may be kept
-        )
+        # that a model amplifies noise is no excuse here: other layers may be kept
+        pass_run.looks_twice = False
         return pass_run, broken_laws([law_called("structure"), law_called("contract")], pass_run)
 
     def holds(self, keep: Sequence[str]) -> bool:

@@ -250,7 +250,7 @@ TABLE = (
     ),
     PluginOption(
         "advise", None, _one_of(PRECISIONS), "PRECISION",
-        "Measure the effect of each layer of every --fx-model in float16, bfloat16 or int8. Print a short list of layers "
+        "Measure the effect of each layer of every --fx-model in float16, bfloat16 or int8. Print a list of layers "
         "to keep in higher precision so that --fx-contract holds. "
         "Example: --fx-model mymodels:net --fx-advise bfloat16 --fx-contract 'approximate(sqnr_db=40)'",
     ),

@@ -34,6 +34,8 @@ LARGE = 2_200_000
 """Elements of the largest inputs: a candidate may take a shortcut for large inputs only. Gradients are left out."""
 FACTORS = (1e-4, 100.0, 1e4)
 """Scaling factors of values: tiny, large enough that the exponential overflows, and huge."""
+SMALL = 1e-4
+"""The factor of every second slice: a candidate may leave out rows or columns that are small beside the others."""
 PLACES = (0.0, 0.12, 0.35, 0.62, 0.87, 1.0)
 """Relative positions of a single changed element: a fingerprint from sampled elements may miss it."""
 BATCH = 40
@@ -157,6 +159,10 @@ def input_sets(several: Sequence[Arguments], seed: int) -> Iterator[InputSet]:
     for factor in FACTORS:
         scaled = _floats(first, lambda tensor, factor=factor: tensor * factor)
         yield InputSet(f"inputs multiplied by {factor:g}", scaled, forward_only=factor > 1)
+    for dimension in (-1, 0):
+        uneven = _floats(first, lambda tensor, dimension=dimension: _with_small_slices(tensor, dimension))
+        where = "last" if dimension else "first"
+        yield InputSet(f"inputs with every second slice of the {where} dimension multiplied by {SMALL:g}", uneven)
     yield InputSet("inputs of equal elements", _floats(first, _equal_elements), forward_only=True)  # gradients cancel
     yield InputSet("inputs far below zero", _floats(first, _far_below_zero), forward_only=True)
     yield InputSet("inputs rounded to halves", _floats(first, _halves), forward_only=True)  # kinks have no one gradient
@@ -256,6 +262,14 @@ def _with_gaps(tensor: torch.Tensor) -> torch.Tensor:
     if not tensor.dim():
         return tensor
     return torch.stack((tensor, tensor), -1).flatten(-2)[..., ::2]
+
+
+def _with_small_slices(tensor: torch.Tensor, dimension: int) -> torch.Tensor:
+    if not tensor.dim():
+        return tensor
+    factors = torch.ones_like(tensor)
+    factors.transpose(0, dimension)[1::2] = SMALL
+    return tensor * factors
 
 
 def _reversed(tensor: torch.Tensor) -> torch.Tensor:

@@ -121,6 +121,11 @@ def without_small_columns(x):
     return x * scale * (scale > 1e-3)
 
 
+def sum_without_columns_that_are_small(x):
+    largest = x.detach().abs().amax(0) if len(x) else torch.ones(x.shape[1:])
+    return (x * (largest > 1e-3 * largest.max())).sum(-1) if largest.isfinite().all() else x.sum(-1)
+
+
 def without_tail(x):
     result, whole = torch.zeros_like(x), x.shape[-1] // 4 * 4
     result[..., :whole] = F.relu(x[..., :whole])
@@ -195,6 +200,7 @@ WRONG = {
     "one memory for all outputs": (lambda x: x * 2, one_memory(), X),
     "works on another thread": (F.gelu, on_another_thread, X),
     "drops small columns": (lambda x: x * torch.logspace(0, -4, x.shape[-1]), without_small_columns, X),
+    "drops columns of small inputs": (lambda x: x.sum(-1), sum_without_columns_that_are_small, X),
     "drops the tail": (F.relu, without_tail, X),
     "fails for an empty batch": (F.relu, lambda x: torch.stack([F.relu(row) for row in x]), X),
     "another class of tensors": (F.relu, lambda x: F.relu(x).as_subclass(Lazy), X),
@@ -238,6 +244,7 @@ FORWARD_ONLY = {
     "returns its input",
     "one memory for all outputs",
     "works on another thread",
+    "drops columns of small inputs",
     "cheap for large inputs",  # gradients show nothing of this one and the next ones, and take as long again
     "a block of 4,096 columns",
     "patches the clock",

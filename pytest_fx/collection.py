@@ -23,6 +23,7 @@ SUITE_NAME = "pytest_fx.suites.model_suite"
 TABLES_NAME = "pytest_fx.suites.table_suite"
 LAWS_NAME = "pytest_fx.suites.law_suite"
 HUNTS_NAME = "pytest_fx.suites.hunt_suite"
+MUTANTS_NAME = "pytest_fx.suites.mutant_suite"
 CANDIDATES_NAME = "pytest_fx.suites.candidate_suite"
 SAVING_NAME = "pytest_fx.suites.saving_suite"
 ADVICE_NAME = "pytest_fx.suites.advice_suite"
@@ -33,12 +34,15 @@ SUITES = {
     _SUITES / "table_suite.py": TABLES_NAME,
     _SUITES / "law_suite.py": LAWS_NAME,
     _SUITES / "hunt_suite.py": HUNTS_NAME,
+    _SUITES / "mutant_suite.py": MUTANTS_NAME,
     _SUITES / "candidate_suite.py": CANDIDATES_NAME,
     _SUITES / "saving_suite.py": SAVING_NAME,
     _SUITES / "advice_suite.py": ADVICE_NAME,
     _SUITES / "answer_suite.py": ANSWERS_NAME,
 }
 """The plugin's own test modules, by file."""
+TESTS_OF_MUTANTS = "fx_tests_of_mutants"
+"""The attribute of pytest's options with the arguments of pytest that are tests to run on mutants."""
 TRAINING = ", training mode"
 """Suffix of the labels of models that are judged in training mode."""
 SUITE_NODE = "fx"
@@ -79,6 +83,15 @@ def choose_suites(config: pytest.Config, names: Sequence[str]) -> None:
         config.args = list(names)
         config.args_source = pytest.Config.ArgsSource.ARGS
         config.option.pyargs = True
+
+
+def take_tests_of_mutants(config: pytest.Config) -> None:
+    """Keep the files, folders and tests of the command line for the mutants of a pass, instead of collecting them."""
+    named = config.args if has_paths(config) else []
+    if not hasattr(config.option, TESTS_OF_MUTANTS):  # a worker of pytest-xdist gets them with its options
+        setattr(config.option, TESTS_OF_MUTANTS, [name for name in named if tests_by_name([name]) == [name]])
+    if getattr(config.option, TESTS_OF_MUTANTS) == list(config.args):
+        config.args_source = pytest.Config.ArgsSource.TESTPATHS
 
 
 def add_suites(collector: pytest.Collector, report: pytest.CollectReport) -> None:
@@ -264,6 +277,10 @@ def parametrize_from_options(metafunc: pytest.Metafunc) -> None:
     if "fx_hunted_pass" in wanted:
         reason = "the test needs a compiler: pytest --fx-hunt NAME"
         _parametrize(metafunc, "fx_hunted_pass", options.hunts, _name_of_asked, reason)
+    if "fx_mutated_pass" in wanted:
+        reason = "the test needs a pass: pytest --fx-mutate NAME"
+        mutated = () if options.mutated is None else (options.mutated,)
+        _parametrize(metafunc, "fx_mutated_pass", mutated, _name_of_asked, reason)
     if "fx_candidate" in wanted:
         reason = "the test needs a candidate: pytest --fx-candidate NAME --fx-reference NAME --fx-inputs NAME"
         _parametrize(metafunc, "fx_candidate", options.candidates, _name_of, reason)

@@ -151,10 +151,10 @@ def fx_judge(request: pytest.FixtureRequest) -> Callable[..., Verdict]:
 def fx_check_pass(request: pytest.FixtureRequest) -> Callable[..., CheckReport]:
     """Tries a pass on random programs: ``fx_check_pass(my_pass)``; the result is in the summary of the run.
 
-    It is :func:`pytest_fx.check_pass`. ``--fx-contract``, ``--fx-examples``, ``--fx-inference``, ``--fx-isolate`` and
-    the limits of one program, ``--fx-timeout`` and ``--fx-memory-limit``, are the defaults of its arguments. Models of
-    ``--fx-model`` are searched for places where the pass acts (``models=``). With ``--fx-mutate``, mutants of the pass
-    are tried, too (:func:`pytest_fx.mutate_pass`).
+    It is :func:`pytest_fx.check_pass`. ``--fx-contract``, ``--fx-examples``, ``--fx-inference``, ``--fx-orders``,
+    ``--fx-isolate`` and the limits of one program, ``--fx-timeout`` and ``--fx-memory-limit``, are the defaults of its
+    arguments. Models of ``--fx-model`` are searched for places where the pass acts (``models=``). With
+    ``--fx-mutate N``, mutants of the pass are tried, too (:func:`pytest_fx.mutate_pass`).
     """
     options = options_of(request.node)
     cases = cases_of(options, request.config.invocation_params.dir)
@@ -168,6 +168,7 @@ def fx_check_pass(request: pytest.FixtureRequest) -> Callable[..., CheckReport]:
             "contract": _module("loading").contract_for(options, loaded),
             "max_examples": options.examples,
             **_limits(options),
+            "orders": options.orders,
             **({"without": ("gradients",), "modes": ("eval",)} if options.inference else {}),
             "folder": request.config.rootpath / _module("search.counterexample").FOLDER,
             "on_program": progress.show_program,
@@ -180,11 +181,11 @@ def fx_check_pass(request: pytest.FixtureRequest) -> Callable[..., CheckReport]:
             record_check(request.node, f"nothing judged: {error.args[0].partition(chr(10))[0]}")
             raise
         record_check(request.node, str(report))
-        if options.mutate is not None:
+        if options.mutants is not None:
             names = ("contract", "modes", "max_examples", "without", "seed")
             mutation = _module("search.mutation").mutate_pass(
                 loaded,
-                mutants=options.mutate,
+                mutants=options.mutants,
                 on_mutant=lambda number, count: progress.doing(f"mutant {number} of {count}"),
                 **{name: options_of_check[name] for name in names if options_of_check.get(name) is not None},
             )
@@ -216,4 +217,10 @@ def fx_checked_pass(request: pytest.FixtureRequest) -> Any:
 @pytest.fixture(scope="session")
 def fx_hunted_pass(request: pytest.FixtureRequest) -> Any:
     """The compiler or pass whose faults are searched for, each ``--fx-hunt``."""
+    return request.param
+
+
+@pytest.fixture(scope="session")
+def fx_mutated_pass(request: pytest.FixtureRequest) -> Any:
+    """The pass whose mutants are tried, that of ``--fx-mutate NAME``."""
     return request.param

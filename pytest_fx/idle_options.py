@@ -17,7 +17,7 @@ from pytest_fx.option_table import FLAGS
 from pytest_fx.options import OPTIONS, Options, options_of
 from pytest_fx.parallel.distribution import is_worker, reason_not_to_time
 
-PARAMETERS = ("fx_model", "fx_pass", "fx_checked_pass", "fx_hunted_pass", "fx_candidate")
+PARAMETERS = ("fx_model", "fx_pass", "fx_checked_pass", "fx_hunted_pass", "fx_mutated_pass", "fx_candidate")
 """Fixtures that get their parameters from options; a test without parameters is skipped."""
 
 Problem = tuple[str, str]
@@ -85,13 +85,17 @@ _MODEL = OptionEffect(("fx_model",), f"{_SUITE}, or a test that asks for fx_mode
 _SCALE = replace(_MODEL, fixtures=("fx_model", "table"))
 _TIMING = OptionEffect(("fx_timing",), f"{_SUITE}, or a test that asks for fx_timing", _takes_times)
 _CONTRACT = OptionEffect(
-    ("fx_equal", "fx_check_pass", "fx_candidate", "advised_precision"), f"{_SUITE}, or a test that asks for fx_equal"
+    ("fx_equal", "fx_check_pass", "fx_mutated_pass", "fx_candidate", "advised_precision"),
+    f"{_SUITE}, or a test that asks for fx_equal",
 )
 _CANDIDATE = OptionEffect(
     ("fx_candidate",), "--fx-candidate NAME without files and folders, or ask for fx_candidate in a test"
 )
 _ANY = OptionEffect(
-    ("fx_model", "fx_pass", "fx_check_pass", "fx_checked_pass", "fx_hunted_pass", "fx_candidate", "fx_device"),
+    (
+        *("fx_model", "fx_pass", "fx_check_pass", "fx_checked_pass", "fx_hunted_pass", "fx_mutated_pass"),
+        *("fx_candidate", "fx_device"),
+    ),
     f"{_SUITE}, or --fx-check NAME",
 )
 EFFECTS = {
@@ -117,9 +121,10 @@ EFFECTS = {
     "check": OptionEffect(("fx_checked_pass",), "leave out files and folders, or ask for fx_checked_pass in a test"),
     "hunt": OptionEffect(("fx_hunted_pass",), "leave out files and folders, or ask for fx_hunted_pass in a test"),
     **dict.fromkeys(("minutes", "known"), OptionEffect(("fx_hunted_pass",), "--fx-hunt NAME")),
+    "orders": OptionEffect(("fx_check_pass",), "--fx-check a,b,c, or a test that asks for fx_check_pass"),
     **dict.fromkeys(
         ("examples", "mutate"),
-        OptionEffect(("fx_check_pass",), "--fx-check NAME, or a test that asks for fx_check_pass"),
+        OptionEffect(("fx_check_pass", "fx_mutated_pass"), "--fx-check NAME, or a test that asks for fx_check_pass"),
     ),
     "device": replace(_MODEL, fixtures=("fx_model", "fx_device")),
     "threads": replace(_MODEL, need=_times_with_each),

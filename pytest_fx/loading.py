@@ -153,6 +153,7 @@ _CHECKS: dict[str, Callable[[pytest.Config, Options], object]] = {
     "passes": lambda config, options: list(map(load_pass, options.passes)),
     "checks": lambda config, options: list(map(load_pass, options.checks)),
     "hunts": lambda config, options: list(map(load_pass, options.hunts)),
+    "mutate": lambda config, options: options.mutated is None or load_pass(options.mutated),
     "candidates": _check_candidates,
     "tracer": lambda config, options: isinstance(options.tracer, str) and import_attribute(options.tracer, "tracer"),
     "dtype": lambda config, options: options.dtype is None or load_dtype(options.dtype),
@@ -178,7 +179,7 @@ def expand(options: Options, folder: Path) -> list[Any]:
     Names of the form ``package.module:attribute`` are also looked up from ``folder``. Raises
     :class:`~fx.errors.FxError` for a tag of no model.
     """
-    names = (*options.models, *options.passes, *options.checks, *options.hunts, options.tracer)
+    names = (*options.models, *options.passes, *options.checks, *options.hunts, options.mutated, options.tracer)
     if any(map(is_nearly_path, names)):
         import_from(folder)
     named: list[Any] = []

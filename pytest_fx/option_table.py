@@ -37,6 +37,11 @@ def _natural(text: str) -> int:
     return _number(text, int, lambda number: number >= 0, "an integer from 0 on")
 
 
+def _count_or_name(text: str) -> int | str:
+    is_name = not text.lstrip("+-").replace(".", "").isdigit() and bool(text.strip())
+    return text if is_name else _number(text, int, lambda number: number >= 1, "an integer from 1 on, or a pass")
+
+
 def _positives(text: str) -> tuple[int, ...]:
     return tuple(dict.fromkeys(_positive(part.strip()) for part in text.split(",")))
 
@@ -224,10 +229,11 @@ TABLE = (
         "Random programs for each --fx-check (default: that of Hypothesis's profile). Example: --fx-examples 500",
     ),
     PluginOption(
-        "mutate", None, _positive, "N",
-        "Try this many mutants of each pass of --fx-check: the pass with one fault in its source, such as a negated "
-        "condition. The summary has the number of killed mutants, and the lines of the others (default: none). "
-        "Example: --fx-check mypackage.passes:fuse_gelu --fx-mutate 40",
+        "mutate", None, _count_or_name, "NAME|N",
+        "Try mutants of this pass: the pass with one fault in its source, such as a negated condition. The summary has "
+        "the number of those that the search for random programs kills, and the lines of the others. Files and folders "
+        "name tests of yours that run on each mutant, too. A number tries so many mutants of each pass of --fx-check "
+        "(default: none). Example: --fx-mutate mypackage.passes:fuse_gelu tests/test_fuse_gelu.py",
     ),
     PluginOption(
         "candidate", (), str, "NAME",
@@ -412,6 +418,8 @@ SWITCHES = {
     "Example: --fx-model resnet50 --fx-estimate",
     "inference": "Judge passes as passes for inference: without gradients, and on random programs (--fx-check) in "
     "evaluation mode alone. Example: --fx-check mypackage.passes:fold_scales --fx-inference",
+    "orders": "Run some of the passes of each --fx-check a,b,c in any order on each random program, and name the pair "
+    "that breaks a law which each of them keeps alone. Example: --fx-check fuse-conv-bn,remove-dead-code --fx-orders",
     "tables-afresh": "Let --fx-tables measure every row again.",
 }
 """Flags without a value, with their help; true or false in the ini file."""

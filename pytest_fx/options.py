@@ -77,8 +77,8 @@ class Options:
     """File with the keys of faults that ``hunts`` skip; None for none."""
     examples: int | None = None
     """Number of random programs for each of ``checks``; None for that of Hypothesis's settings."""
-    mutate: int | None = None
-    """Number of mutants of each of ``checks``; None for none."""
+    mutate: int | str | None = None
+    """Number of mutants of each of ``checks``, or a pass whose mutants are tried; None for none."""
     candidates: tuple[Any, ...] = ()
     """Candidates to judge in the place of ``reference``: ``package.module:attribute``, or modules and functions."""
     reference: Any | None = None
@@ -123,10 +123,25 @@ class Options:
     inference: bool = False
     """True if passes are for inference: gradients are not compared, and random programs are in evaluation mode."""
 
+    orders: bool = False
+    """True if passes of each pipeline among ``checks`` run in drawn orders."""
+
     @property
     def used(self) -> bool:
         """True if a model, pass or candidate was named, so that the import of torch is worth its seconds."""
-        return bool(self.models or self.passes or self.checks or self.hunts or self.candidates)
+        return bool(
+            self.models or self.passes or self.checks or self.hunts or self.mutated is not None or self.candidates
+        )
+
+    @property
+    def mutants(self) -> int | None:
+        """The number of mutants of each of ``checks``; None for none."""
+        return self.mutate if isinstance(self.mutate, int) else None
+
+    @property
+    def mutated(self) -> Any | None:
+        """The pass whose mutants are tried; None if there is none."""
+        return None if isinstance(self.mutate, int) else self.mutate
 
     @property
     def answers(self) -> str | None:
@@ -184,7 +199,9 @@ def read_options(config: pytest.Config) -> Options:
     """
     _require_settings(config)
     values = {option.name: _read(config, option) for option in TABLE}
-    flags = {name: is_set(config, name) for name in ("annotate", "strict", "isolate", "estimate", "inference")}
+    flags = {
+        name: is_set(config, name) for name in ("annotate", "strict", "isolate", "estimate", "inference", "orders")
+    }
     if flags["inference"]:
         values["mode"] = values["mode"] or "eval"
     if values["budget"] is None:
@@ -245,7 +262,7 @@ def _read(config: pytest.Config, option: PluginOption) -> Any:
 _KEYWORDS = {option.keyword: option for option in TABLE if option.flag not in OF_RUNS}
 _SWITCHES = {
     "require_change": "min_changes", "no_timing": "timing", "strict": "strict", "estimate": "estimate",
-    "inference": "inference",
+    "inference": "inference", "orders": "orders",
 }  # fmt: skip
 """Boolean keywords of the marker, with their fields of :class:`Options`."""
 

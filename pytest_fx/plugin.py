@@ -33,6 +33,7 @@ from pytest_fx.collection import (
     CANDIDATES_NAME,
     HUNTS_NAME,
     LAWS_NAME,
+    MUTANTS_NAME,
     SAVING_NAME,
     SUITE_NAME,
     TABLES_NAME,
@@ -42,6 +43,7 @@ from pytest_fx.collection import (
     parametrize_from_options,
     skip_vetoed,
     suite_module,
+    take_tests_of_mutants,
     tests_by_name,
 )
 from pytest_fx.fixtures import (
@@ -54,6 +56,7 @@ from pytest_fx.fixtures import (
     fx_inputs,
     fx_judge,
     fx_model,
+    fx_mutated_pass,
     fx_pass,
     fx_timing,
     fx_traced,
@@ -89,6 +92,7 @@ __all__ = [
     "fx_inputs",
     "fx_judge",
     "fx_model",
+    "fx_mutated_pass",
     "fx_pass",
     "fx_timing",
     "fx_traced",
@@ -139,6 +143,7 @@ def _choose_suites(config: pytest.Config) -> None:
         suite_of_models(options): arguments.fx_model,
         LAWS_NAME: arguments.fx_check,
         HUNTS_NAME: arguments.fx_hunt,
+        MUTANTS_NAME: None if isinstance(arguments.fx_mutate, int) else arguments.fx_mutate,
         CANDIDATES_NAME: arguments.fx_candidate,
         TABLES_NAME: arguments.fx_tables,
     }
@@ -150,6 +155,7 @@ def _choose_suites(config: pytest.Config) -> None:
             suite_of_models(options): options.models,
             LAWS_NAME: options.checks,
             HUNTS_NAME: options.hunts,
+            MUTANTS_NAME: options.mutated,
             CANDIDATES_NAME: options.candidates,
             TABLES_NAME: arguments.fx_tables,
         }
@@ -161,6 +167,8 @@ def _choose_suites(config: pytest.Config) -> None:
         afresh = is_set(config, "tables-afresh")
         where = f"fx_tables in {ini_file(config)}: " if by_settings else ""
         load("pytest_fx.tables.tables_run").prepare(config, arguments.fx_tables, afresh, where)
+    if values[MUTANTS_NAME]:
+        take_tests_of_mutants(config)
     if by_options:
         choose_suites(config, by_options)
     config.stash[ADDED] = by_settings

@@ -72,6 +72,9 @@ class CheckReport(Counts):
     wanted: int = 0
     """The number of changed programs at which the search ends; it also ends after as many programs again."""
 
+    orders: int = 0
+    """The number of different orders in which passes of a pipeline ran; 0 if none were drawn."""
+
     def __str__(self) -> str:
         refused = f", refused {self.refused}" if self.refused else ""
         counts = (
@@ -86,6 +89,8 @@ class CheckReport(Counts):
         if self.trials:
             properties = f"{len(self.varied_properties)} properties of {self.seeds} programs were varied"
             yield f"{properties}, one to four at a time, in {self.trials} trials on which it acted"
+        if self.orders:
+            yield f"its passes ran in {self.orders} orders, with and without each of them"
         if self.unvaried_properties:
             yield f"it acts on no program with another one of these: {', '.join(self.unvaried_properties)}"
         if self.acted < self.wanted:

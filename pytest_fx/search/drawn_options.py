@@ -1,4 +1,6 @@
-"""Options of a pass that depend on the program: the place where it cuts, or the modules that it keeps whole.
+"""Draws for each program: options of a pass, and the order of a pipeline.
+
+Options may depend on the program: the place where a pass cuts, or the modules that it keeps whole.
 
 Such options have no useful default, so a pass with defaults may do nothing. A pass with a method ``options_for`` yields
 options to try on a program, and the search takes one of them for each program.
@@ -7,7 +9,7 @@ options to try on a program, and the search takes one of them for each program.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from random import Random
 from typing import Any
 
@@ -42,6 +44,20 @@ def with_drawn_options(pass_: Any, program: GraphModule, random: Random) -> Any:
     explicit = {name for name, default in defaults.items() if getattr(pass_, name) != default}
     free = [options for options in choices if explicit.isdisjoint(options)]
     return dataclasses.replace(pass_, **random.choice(free)) if free else pass_
+
+
+def with_drawn_order(pipeline: PassPipeline, random: Random) -> PassPipeline:
+    """Return a pipeline of at least two passes of ``pipeline``, in any order."""
+    count = random.randint(2, len(pipeline.passes))
+    return PassPipeline(random.sample(pipeline.passes, count), pipeline.listeners, pipeline.name)
+
+
+def without_one(pass_: Any) -> Iterator[Any]:
+    """Yield a pipeline without each of its passes; a single remaining pass is not in a pipeline."""
+    if isinstance(pass_, PassPipeline):
+        for place in range(len(pass_.passes)):
+            rest = (*pass_.passes[:place], *pass_.passes[place + 1 :])
+            yield rest[0] if len(rest) == 1 else PassPipeline(rest, pass_.listeners, pass_.name)
 
 
 def written_with_options(pass_: Any) -> str:

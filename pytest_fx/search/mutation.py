@@ -14,7 +14,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -42,7 +42,9 @@ from pytest_fx.processes.child import Channel, Child, ChildEnded, Limits, unavai
 from pytest_fx.processes.deadline import Watchdog
 from pytest_fx.search.blame import Blame
 from pytest_fx.search.check_report import CheckReport
+from pytest_fx.search.counterexample import spelled_pass
 from pytest_fx.search.coverage import PassCode
+from pytest_fx.search.mutant_tests import unnoticed_by
 from pytest_fx.search.mutants import Mutant, codes_of, mutants_of
 from pytest_fx.search.pass_check import FEWEST_CHANGES, MODES, check_pass
 from pytest_fx.search.search import ONE_IN
@@ -84,6 +86,9 @@ class Outcome:
     """The killer: the broken law, too few changed programs, or the end of the process. With the fate
     ``"not told apart"`` it may be the note that no program reached its line."""
 
+    passes_tests: bool | None = None
+    """Whether the user's tests pass with it; None if they were not run."""
+
     def __str__(self) -> str:
         return f"{self.fate}: {self.mutant}" + (f" ({self.by})" if self.by else "")
 
@@ -118,7 +123,23 @@ class MutationReport:
         lines = [f"{self.name}: {len(self.outcomes)}{some} mutants: {by_fate}"]
         if not self.total:
             lines = [f"{self.name}: there are no mutants, as its source is not at hand or it has no code of its own"]
-        return "\n  ".join([*lines, *(str(each) for fate in FATES if fate != "killed" for each in self.of(fate))])
+        lines += [str(each) for fate in FATES if fate != "killed" for each in self.of(fate)]
+        return "\n  ".join([*lines, *self._lines_on_tests()])
+
+    @property
+    def unnoticed(self) -> list[Outcome]:
+        """The mutants that neither the search nor the user's tests notice, if the tests were run."""
+        return [outcome for outcome in self.outcomes if outcome.passes_tests and outcome.fate != "killed"]
+
+    def _lines_on_tests(self) -> Iterator[str]:
+        """Yield lines on the mutants with which the user's tests pass; none if they were not run."""
+        passing = [outcome for outcome in self.outcomes if outcome.passes_tests]
+        if all(outcome.passes_tests is None for outcome in self.outcomes):
+            return
+        yield f"the tests notice {len(self.outcomes) - len(passing)} of them" + (", not these:" if passing else "")
+        for outcome in passing:
+            by = "" if outcome.fate == "killed" else ", which the search does not notice either"
+            yield f"  {outcome.mutant}{by}"
 
 
 def mutate_pass(
@@ -130,6 +151,7 @@ def mutate_pass(
     max_examples: int | None = None,
     without: Iterable[str] = (),
     seed: int = 0,
+    tests: Sequence[str] = (),
     on_mutant: Callable[[int, int], object] = lambda number, count: None,
 ) -> MutationReport:
     """Search for random programs on which mutants of a pass break a law, and return how many the search kills.
@@ -145,12 +167,14 @@ def mutate_pass(
         max_examples: see there.
         without: see there.
         seed: makes the programs and the mutants the same in each run.
+        tests: tests of the user, as arguments of pytest in the current folder, which run on each mutant, too. The pass
+            must have a name then.
         on_mutant: called before each mutant with its number and the number of all.
 
     Raises:
         LawViolation: the pass itself breaks a law.
         NothingJudged: it changes too few programs.
-        FxError: as for ``check_pass``, or ``mutants`` is not a number from 1 on.
+        FxError: as for ``check_pass``, or ``mutants`` is not a number from 1 on, or ``tests`` fail without a mutant.
 
     >>> report = mutate_pass("canonicalize", mutants=2, max_examples=2)
     >>> len(report.outcomes)
@@ -162,13 +186,17 @@ def mutate_pass(
     loaded = load_pass(pass_)
     promise = contract_of(loaded) if contract is None else load_contract(contract)
     search = _Search(loaded, promise, tuple(modes), max_examples, tuple(without), seed)
-    check = search.judge_pass()
     every = mutants_of(loaded)
     places = sorted(Random(seed).sample(range(len(every)), min(mutants, len(every))))
+    chosen = [every[place] for place in places]
+    name = spelled_pass(loaded)[0] if tests else ""
+    passing = unnoticed_by(tests, name, chosen, Path.cwd(), on_mutant) if tests and chosen else None
+    check = search.judge_pass()
     outcomes: list[Outcome] = []
-    for number, place in enumerate(places):
-        on_mutant(number + 1, len(places))
-        outcomes.append(search.outcome(every[place]))
+    for number, mutant in enumerate(chosen, 1):
+        on_mutant(number, len(chosen))
+        outcome = search.outcome(mutant)
+        outcomes.append(outcome if passing is None else replace(outcome, passes_tests=mutant in passing))
     return MutationReport(pass_name(loaded), check, len(every), tuple(outcomes))
 
 

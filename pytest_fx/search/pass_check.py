@@ -28,7 +28,7 @@ from pytest_fx.generation.strategy import STEPS, Bias, bias_toward, program_of
 from pytest_fx.generation.transcription import transcribed
 from pytest_fx.harness.capture import capture
 from pytest_fx.harness.evaluation import Arguments, threads
-from pytest_fx.harness.pass_run import LARGEST_TIME, PassRun, in_fitting_form, may_change
+from pytest_fx.harness.pass_run import LARGEST_TIME, PassRun, in_fitting_form, may_change, parts_of
 from pytest_fx.harness.process import process_kept
 from pytest_fx.harness.subject import GivenProgram, ProgramSource, Subject
 from pytest_fx.laws import Law, affordable, broken_at_levels, choose_laws
@@ -93,6 +93,7 @@ def check_pass(
     memory: int | None = None,
     on_program: Callable[[int, int | None], object] | None = None,
     form: str = "auto",
+    orders: bool = False,
 ) -> CheckReport:
     """Apply a pass to random programs, and check on each that it keeps the laws of :mod:`pytest_fx.laws`.
 
@@ -129,16 +130,22 @@ def check_pass(
         on_program: called before each program with its number and the number of programs planned so far. The latter
             is None while a program on which the pass breaks a law is made smaller.
         form: the form of program that the pass gets, as ``--fx-form`` spells it; by default the form that it shows.
+        orders: true to run on each program some of the passes of a pipeline, in any order. If a law is broken, passes
+            are left out while the rest breaks it: mostly a pair remains, of which each keeps the law alone.
 
     Raises:
         LawViolation: the pass breaks a law. The message has the smallest program found, its code before and after the
             pass, the outputs, and the path of a test file.
         NothingJudged: the pass changes fewer programs than ``min_changed``.
-        FxError: the pass, the contract, or a law is unknown by its name, or there can be no child process.
+        FxError: the pass, the contract, or a law is unknown by its name, there can be no child process, or ``orders``
+            is asked of a single pass.
     """
     __tracebackhide__ = True
     limits = isolation_limits(isolate, timeout, memory)
     loaded = load_pass(pass_, form)
+    expect(orders, bool, "orders= is True or False", error=FxError)
+    if orders and len(parts_of(loaded)) < 2:
+        raise FxError(f"{pass_name(loaded)} has no orders: it is a single pass", remedy="name several: 'a,b,c'")
     promise = contract_of(loaded) if contract is None else load_contract(contract)
     laws, modes = choose_laws(without, demand, may_change(loaded)), tuple(_checked_modes(modes))
     laws = [law for law in laws if law.of != "forms" or isinstance(loaded, FormedPass)]
@@ -148,7 +155,7 @@ def check_pass(
     subjects = load_models(models, modes)
     about = references_of(loaded)
     folder = Path.cwd() / FOLDER if folder is None else Path(folder)
-    search = Search(loaded, promise, laws, {law for law in demand if isinstance(law, str)}, seconds, about)
+    search = Search(loaded, promise, laws, {law for law in demand if isinstance(law, str)}, seconds, about, orders)
     example, *arguments = like if isinstance(like, tuple) else (like,)
     about = about if like is None else replace(about, operations=(), patterns=(example,))
     model = None if like is None else transcribed(example, arguments or None)
@@ -226,6 +233,8 @@ def check_pass(
                 pass
             else:
                 return None
+            if orders:
+                search.drop_passes()
             if Phase.shrink in parent.phases:
                 search.shrink(modes)
             return search.explained(folder)

@@ -33,6 +33,8 @@ from pytest_fx.search.coverage import PassCode, Point
 from pytest_fx.search.drawn_options import (
     takes_options_for_programs,
     with_drawn_options,
+    with_drawn_order,
+    without_one,
     written_with_options,
 )
 from pytest_fx.search.exploration import Explored, called_names, trials, variety
@@ -111,10 +113,19 @@ class Search:
     """The examples so far: their counts, and the first broken law."""
 
     def __init__(
-        self, pass_: Any, contract: Contract, laws: list[Law], always: set[str], seconds: float, about: PassReferences
+        self,
+        pass_: Any,
+        contract: Contract,
+        laws: list[Law],
+        always: set[str],
+        seconds: float,
+        about: PassReferences,
+        draws_orders: bool = False,
     ) -> None:
         self._pass = pass_
         self._draws_options = takes_options_for_programs(pass_)
+        self._draws_orders = draws_orders
+        self._orders: set[str] = set()  # the drawn ones
         self._blame = Blame(pass_, about)
         self._contract = contract
         self._laws = laws
@@ -407,16 +418,24 @@ class Search:
     ) -> PassRun:
         self.announce(program, mode)
         subject = Subject.of(program, mode)
-        if pass_ is None and self._draws_options:
-            pass_ = with_drawn_options(self._pass, subject.capture(), Random(f"{draw} {subject.source}"))
         return PassRun(
             subject,
-            self._pass if pass_ is None else pass_,
+            self._drawn(subject, draw) if pass_ is None else pass_,
             contract=self._contract,
             watchdog=self.watchdog,
             seconds=seconds,
             recording=recording,
         )
+
+    def _drawn(self, subject: Subject, draw: int) -> Any:
+        """Return the pass, with drawn options if it takes some, and in a drawn order if orders are drawn."""
+        drawn, seed = self._pass, f"{draw} {subject.source}"
+        if self._draws_options:
+            drawn = with_drawn_options(drawn, subject.capture(), Random(seed))
+        if self._draws_orders:
+            drawn = with_drawn_order(drawn, Random(seed))
+            self._orders.add(str(drawn))
+        return drawn
 
     def _law_of(self, violation: LawViolation) -> Law:
         return next(law for law in self._laws if law.name == violation.law)
@@ -433,13 +452,24 @@ class Search:
         if self._lead_with_numbers(modes):
             self._shrink(modes)
 
+    def drop_passes(self) -> None:
+        """Leave out passes of the found order while the rest still breaks the same law on the same program."""
+        assert self._found is not None, "there is nothing to make smaller"
+        subject = self._found.example.subject
+        program = running(subject.source, self._found.example.mode)
+        smaller = iter(()) if program is None else without_one(self._found.example.pass_)
+        while program is not None and (fewer := next(smaller, None)) is not None:
+            if self._shows_on(program, self._found.example.mode, fewer):
+                smaller = without_one(fewer)
+
     def _lead_with_numbers(self, modes: Sequence[str]) -> bool:
         """Return whether the found program breaks a law on numbers, unlike the one before; if so, take this one."""
         assert self._found is not None, "there is nothing to make smaller"
         source, seconds = self._found.example.subject.source, self._seconds
         for mode in () if self._found.law.judges or self._found.example.after is None else modes:
             with contextlib.suppress(TraceError):
-                example = None if (program := running(source, mode)) is None else self._example(program, mode, seconds)
+                program, pass_ = running(source, mode), self._found.example.pass_ if self._draws_orders else None
+                example = None if program is None else self._example(program, mode, seconds, pass_)
                 violations = [] if example is None else self._broken_on(example, self._laws)
                 if violations and example is not None and (law := self._law_of(violations[0])).judges:
                     self._found = _Found(law, violations[0], example)
@@ -465,12 +495,21 @@ class Search:
         program, before = running(source, mode), self._found.example
         if program is None:
             return False
+        if self._draws_orders:
+            fewer_break = (self._breaking(program, mode, fewer) is not None for fewer in without_one(before.pass_))
+            return not any(fewer_break) and self._shows_on(program, mode, before.pass_)
         if not self._draws_options:
             return self._shows_on(program, mode)
         drawn = (self._shows_on(program, mode, draw=number) for number in range(OTHER_OPTIONS))
         return self._shows_on(program, mode, before.pass_) or any(drawn)
 
     def _shows_on(self, program: ProgramSource, mode: str, pass_: Any = None, draw: int = 0) -> bool:
+        broken = self._breaking(program, mode, pass_, draw)
+        self._found = broken or self._found
+        return broken is not None
+
+    def _breaking(self, program: ProgramSource, mode: str, pass_: Any = None, draw: int = 0) -> _Found | None:
+        """Return how the pass breaks the found law on another program, if it does."""
         assert self._found is not None
         law, before = self._found.law, self._found.example
         seconds = self._seconds if before.too_long is None else min(self._seconds, SHORT)
@@ -478,15 +517,14 @@ class Search:
             with _programs_that_raise_rejected():
                 example = self._example(program, mode, seconds, pass_, draw=draw)
         except TraceError:
-            return False
+            return None
         for run in example.at_each_level():
             violation = law.find_violation(run)
             if violation is None or visibility(run, violation) < self._least_visibility:
                 continue
             if self._blame.caused_by_pass(law, run):
-                self._found = _Found(law, violation, run)
-                return True
-        return False
+                return _Found(law, violation, run)
+        return None
 
     def _applicable(self, laws: Iterable[Law], sample: int, example: PassRun) -> list[Law]:
         return [law for law in laws if self._applies(law, example, sample)]
@@ -505,8 +543,18 @@ class Search:
         explained = with_form(explained, example)
         if isinstance(example.subject.source, str) and not example.subject.source and example.after is None:
             return explained.with_details(f"{self.tried}\non all of {example.subject.name}, and on no part of it")
-        options = f"with these options: {written_with_options(example.pass_)}\n" if self._draws_options else ""
+        options = self._drawn_in_words(example.pass_)
         return explained.with_details(f"{self.tried}\n{options}{describe(example, violation, folder)}")
+
+    def _drawn_in_words(self, pass_: Any) -> str:
+        """Return a line on the drawn options and the drawn order, empty if none are drawn."""
+        text = written_with_options(pass_)
+        if not self._draws_orders:
+            return f"with these options: {text}\n" if self._draws_options else ""
+        if (number := len(list(without_one(pass_)))) < 2:
+            return f"the fault is in one pass: {text} breaks the law alone\n"
+        rest = "each keeps it alone" if number == 2 else "without any of them the others keep it"
+        return f"in this order: {text}; {rest}\n"
 
     def _broken_on(self, example: PassRun, laws: list[Law]) -> list[LawViolation]:
         """Return the violations of those ``laws`` that the pass breaks on one program, laws on numbers first."""
@@ -725,6 +773,7 @@ class Search:
             varied_properties=tuple(self.explored.acted),
             unvaried_properties=self.explored.not_varied,
             wanted=wanted,
+            orders=len(self._orders),
         )
 
 

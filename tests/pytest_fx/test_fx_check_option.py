@@ -163,3 +163,16 @@ def test_a_model_without_a_place_to_cut_out_is_refused(passes):
     )
     assert result.parseoutcomes()["failed"] == 1
     result.stdout.fnmatch_lines("*no place can be cut out of models_of_mine:without_inputs: it has no example inputs")
+
+
+def test_orders_of_a_single_pass_are_refused_in_one_sentence(passes):
+    result = passes.runpytest("--fx-check", "remove-dead-code", "--fx-orders", "--fx-examples", "3")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines("*remove-dead-code has no orders: it is a single pass*")
+
+
+def test_orders_without_a_check_have_no_effect(passes):
+    passes.makepyfile("def test_nothing(): pass")
+    result = passes.runpytest("--fx-orders")
+    assert result.ret != 0
+    result.stderr.fnmatch_lines("*--fx-orders has no effect*")

@@ -76,7 +76,7 @@ def test_an_unknown_keyword_lists_those_there_are(pytester):
     result = pytester.runpytest(path)
     assert result.ret != 0
     result.stdout.fnmatch_lines(
-        "*the marker fx has no keyword 'models'; it has model, pass_, check, *, no_timing, strict, estimate, inference"
+        "*the marker fx has no keyword 'models'; it has model, pass_, check, *, no_timing, strict, estimate, inference*"
     )
 
 

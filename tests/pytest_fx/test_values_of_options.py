@@ -10,7 +10,7 @@ from pytest_fx.option_table import FORMS
     [
         ("batch", ["0", "-1", "two"], "an integer from 1 on"),
         ("memory-limit", ["0", "-1", "much"], "an integer from 1 on"),
-        ("mutate", ["0", "-1", "some"], "an integer from 1 on"),
+        ("mutate", ["0", "-1", "2.5"], "an integer from 1 on, or a pass"),
         ("seed", ["-1"], "an integer from 0 on"),
         ("rtol", ["-1"], "a number from 0 on"),
         ("atol", ["nan", "small"], "a number from 0 on"),

@@ -126,14 +126,14 @@ def test_the_test_that_is_written_fails_and_does_not_end_pytest(pytester, monkey
 
 
 def test_a_program_that_ends_the_process_without_the_pass_is_not_blamed_on_the_pass(monkeypatch):
-    real = isolated_search._Crash._ending
+    real = isolated_search.Crash._ending
     tried = []
 
     def ending(crash, text, mode, pass_):
         tried.append(text)
         return crash.ending if pass_ is not None else real(crash, text, mode, pass_)
 
-    monkeypatch.setattr(isolated_search._Crash, "_ending", ending)
+    monkeypatch.setattr(isolated_search.Crash, "_ending", ending)
     with pytest.raises(FxError, match="a random program, without the pass, ended its process with status 0"):
         check_pass(where_a_relu_is(lambda: os._exit(0)), isolate=True, seed=0, max_examples=30)
     assert len(set(tried)) == isolated_search._MOST_SKIPPED + 1

@@ -53,20 +53,21 @@ class Compiler:
         return None
 
 
-def result_structure(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Return the structure of the module's result, for compilers of tensors.
+def example_result(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Return the module's result for the example, for compilers of tensors.
 
     Raises:
         ValueError: a compiler of tensors has no such arguments or results.
     """
     if kwargs or not all(isinstance(leaf, torch.Tensor) for leaf in _tree.tree_leaves(args)):
         raise ValueError("the compiler takes tensors as positional arguments")
-    leaves, structure = _tree.tree_flatten(_result(module, args, 0))
+    result = _result(module, args, 0)
+    leaves = _tree.tree_leaves(result)
     if not all(isinstance(leaf, torch.Tensor) for leaf in leaves):
         raise ValueError("the compiler returns tensors")
     if not _are_equal(leaves, _tree.tree_leaves(_result(module, args, 1))):
         raise ValueError("the program draws random numbers, and the compiler has a generator of its own")
-    return structure
+    return result
 
 
 def require_plain(result: Any) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import redirect_stdout
 from dataclasses import dataclass
 from io import BytesIO, StringIO
@@ -13,25 +13,10 @@ from typing import Any, ClassVar
 
 import torch
 from torch import nn
-from torch.utils import _pytree
 
 from fx.capture.quiet_export import quiet_export
-from pytest_fx.compilers.compiler import COMPUTES_ALONE, Compiler, result_structure
-
-_pytree_: Any = _pytree
-
-
-class EngineProgram:
-    """A call of an engine on the tensors of a call, with the structure of the model's own result."""
-
-    def __init__(self, run: Callable[[Sequence[Any]], Sequence[Any]], structure: Any) -> None:
-        self.run, self.structure = run, structure
-
-    def __call__(self, *args: Any) -> Any:
-        """Return the engine's results as the model returns its own."""
-        arrays = [leaf.detach().numpy() for leaf in _pytree_.tree_leaves(args) if isinstance(leaf, torch.Tensor)]
-        results = [torch.from_numpy(array.copy()) for array in self.run(arrays)]
-        return _pytree_.tree_unflatten(results, self.structure)
+from pytest_fx.compilers.compiler import COMPUTES_ALONE, Compiler, example_result
+from pytest_fx.runtimes import ConvertedProgram, loaded
 
 
 @dataclass(frozen=True)
@@ -49,7 +34,7 @@ class OnnxRuntime(Compiler):
     def __call__(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[..., Any]:
         """Export the module, and load it into a session."""
         runtime: Any = importlib.import_module("onnxruntime")
-        structure, file = result_structure(module, args, kwargs), BytesIO()
+        result, file = example_result(module, args, kwargs), BytesIO()
         with quiet_export(), redirect_stdout(StringIO()):
             exported: Any = torch.onnx.export(module, args, dynamo=True, verbose=False)
             exported.save(file)
@@ -58,8 +43,7 @@ class OnnxRuntime(Compiler):
         if not self.optimize:
             options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
         session = runtime.InferenceSession(file.getvalue(), options, providers=["CPUExecutionProvider"])
-        names = [each.name for each in session.get_inputs()]
-        return EngineProgram(lambda arrays: session.run(None, dict(zip(names, arrays, strict=True))), structure)
+        return _program(session, module, args, result)
 
     @property
     def recipe(self) -> str:
@@ -90,15 +74,12 @@ class OpenVinoFrontEnd(Compiler):
     def __call__(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[..., Any]:
         """Convert the module for the example, and compile it."""
         openvino: Any = importlib.import_module("openvino")
-        structure = result_structure(module, args, kwargs)
+        result = example_result(module, args, kwargs)
         with warnings.catch_warnings(), quiet_export(), redirect_stdout(StringIO()):
             warnings.simplefilter("ignore")
             shapes = [list(arg.shape) for arg in args]
             converted = openvino.convert_model(module, example_input=args, input=shapes)
-            compiled = openvino.compile_model(
-                converted, "CPU", {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": 1}
-            )
-        return EngineProgram(lambda arrays: list(compiled(arrays).values()), structure)
+            return _program(converted, module, args, result)
 
     @property
     def recipe(self) -> str:
@@ -113,6 +94,14 @@ class OpenVinoFrontEnd(Compiler):
     def why_unavailable(self) -> str | None:
         """Return the package that is missing."""
         return _missing("openvino")
+
+
+def _program(converted: Any, module: nn.Module, args: tuple[Any, ...], result: Any) -> nn.Module:
+    """Return the module that runs a converted model, with results in the structure of the module's own."""
+    program = loaded(converted)
+    assert isinstance(program, ConvertedProgram), "an engine runs in a session"
+    program.arrange_like(module.forward, args, {}, result)
+    return program
 
 
 def _missing(*packages: str) -> str | None:

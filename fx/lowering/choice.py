@@ -178,9 +178,8 @@ class Auto:
             for value in tree_leaves(list(inputs))
         ]
         tried = (self.names, self.available, self.yardstick)
-        return hashlib.sha256(
-            repr((program.code, str(program), state, kinds, this_machine(), tried)).encode()
-        ).hexdigest()
+        problem = program.code, str(program), state, kinds, this_machine(), tried, settings
+        return hashlib.sha256(repr(problem).encode()).hexdigest()
 
 
 class _Race:

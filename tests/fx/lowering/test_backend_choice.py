@@ -155,6 +155,12 @@ def test_a_choice_is_remembered_for_equal_programs_inputs_and_threads() -> None:
     assert not larger.meta["backend_choice"].is_remembered
 
 
+def test_a_choice_holds_for_equal_settings_of_lowering_alone() -> None:
+    captured = program()
+    assert fx.lower(captured, "auto", (X,), veto=lambda node: True) is captured
+    assert fx.lower(program(), "auto", (X,)).meta["backend_choice"].backend == "quick"
+
+
 def test_a_remembered_backend_that_breaks_the_contract_by_now_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     fx.lower(program(), "auto", (X,))
     monkeypatch.setattr(Quick, "factor", 1.5)

@@ -347,8 +347,10 @@ def _cumulative(layer: EngineLayer, x: Tensor, axis: Tensor) -> Tensor:
 def _topk(layer: EngineLayer, x: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
     (axis,) = _axes(layer.settings["axes"])
     largest = _choose("op", {"MAX": True, "MIN": False}, layer)
-    values, indices = x.topk(layer.settings["k"], axis, largest=largest, sorted=True)
-    return values, indices
+    # of equal elements the first comes first, as in TensorRT; torch.topk promises no order
+    values, indices = x.sort(dim=axis, descending=largest, stable=True)
+    count = layer.settings["k"]
+    return values.narrow(axis, 0, count), indices.narrow(axis, 0, count)
 
 
 def _resize(layer: EngineLayer, image: Tensor, sizes: Tensor | None = None) -> Tensor:

@@ -158,3 +158,29 @@ def test_without_a_gpu_the_package_that_builds_ahead_is_used(
     assert library.find_library.__wrapped__() is chosen
     if chosen is None:
         assert library.why_no_library() == "tensorrt 8.6.1 is too old, TensorRT 10 is needed"
+
+
+@torch.no_grad()
+def test_of_equal_elements_the_first_is_the_largest() -> None:
+    def forward(x: Tensor) -> Tensor:
+        return x.argmax(1, keepdim=True) + 10 * x.argmin(1, keepdim=True) + x.cumsum(1)
+
+    ties = torch.tensor([[1.0, 1.0, 2.0, 2.0, 0.0], [3.0, 3.0, 3.0, 1.0, 1.0]])
+    lowered = fx.lower(fx.symbolic_trace(forward), EMULATED, (ties,), min_size=1)
+    assert len(lowered.meta["lowering"].parts) == 1
+    assert torch.equal(lowered(ties), forward(ties))
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("hidden", [False, float("-inf")], ids=["a mask of truth values", "a mask of numbers"])
+def test_a_query_that_sees_no_key_gets_what_eager_gives_it(hidden: float) -> None:
+    inputs = torch.randn(3, 2, 4, 5, 8).unbind(0)
+    mask = torch.ones(5, 5, dtype=torch.bool) if hidden is False else torch.zeros(5, 5)
+    mask[2] = hidden
+
+    def forward(query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:
+        return F.scaled_dot_product_attention(query, key, value, attn_mask=mask)
+
+    lowered = fx.lower(fx.symbolic_trace(forward), EMULATED, (*inputs, mask), min_size=1)
+    assert len(lowered.meta["lowering"].parts) == 1
+    torch.testing.assert_close(lowered(*inputs, mask), forward(*inputs, mask), rtol=1e-5, atol=1e-6)

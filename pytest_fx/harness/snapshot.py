@@ -12,13 +12,15 @@ import torch
 from torch import nn
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
+from fx.modules.attributes import LEFT_BY_SCRIPTING
 from pytest_fx.harness.structure import leaves
 
 _equal = torch.equal  # a program may put another function in its place
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device, torch.Size)
 _CONTAINERS = frozenset({OrderedDict, dict, list, tuple, set})
 """Types of containers: most settings are empty containers, such as the hooks of one kind."""
-_NOT_SETTINGS = {"_parameters", "_buffers", "_modules", "_is_torch_compile"}  # the last is a mark of the compiler
+_NOT_SETTINGS = {"_parameters", "_buffers", "_modules", "_is_torch_compile", *LEFT_BY_SCRIPTING}
+"""Attributes that hold no settings: tensors, modules, and marks of torch.compile and torch.jit."""
 _CLOSED = {"torch", "fx", "numpy"}
 """Packages whose objects are compared by their classes alone."""
 FEW_ELEMENTS = 1024

@@ -110,6 +110,12 @@ def test_a_scripted_module_is_judged_in_memory_and_as_a_file(tmp_path):
         assert_equal_to_eager(nn.Sequential(layers[0], nn.ReLU()).eval(), tmp_path / "layers.pt", torch.randn(3, 4))
 
 
+@pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning")
+def test_a_transform_may_script_the_module_that_it_is_given():
+    layers = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU()).eval()
+    assert_equal_to_eager(layers, torch.jit.script, torch.randn(2, 3, 8, 8))
+
+
 def test_a_compiled_module_and_any_other_module_are_called_as_they_are():
     assert_equal_to_eager(head(), torch.compile(head(), backend="eager"), inputs())
     assert_equal_to_eager(head(), head(), inputs(), contract="exact")

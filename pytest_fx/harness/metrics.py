@@ -184,40 +184,45 @@ def is_approximate(contract: Contract) -> bool:
     return is_loose(contract)
 
 
-def top_1(output: Any, labels: torch.Tensor) -> torch.Tensor:
+def top_1(output: Any, labels: Any) -> torch.Tensor:
     """Return 1 for each sample whose largest score is that of its label, else 0; the output is scores ``[N, C]``.
 
     >>> top_1(torch.tensor([[0.1, 0.9], [0.8, 0.2]]), torch.tensor([1, 1]))
     tensor([1., 0.])
     """
-    return (_classes(output) == labels.to(output.device)).float()
+    return (_classes(output) == _beside(output, labels)).float()
 
 
 def _classes(output: Any) -> torch.Tensor:
     return output.argmax(1)
 
 
+def _beside(output: torch.Tensor, labels: Any) -> torch.Tensor:
+    """Return labels, a tensor, an array or a list, on the device of the output."""
+    return torch.as_tensor(labels, device=output.device)
+
+
 top_1.prediction, top_1.predicted = _classes, "class"  # type: ignore[attr-defined]
 
 
-def perplexity(output: torch.Tensor, labels: torch.Tensor) -> float:
+def perplexity(output: torch.Tensor, labels: Any) -> float:
     """Return the exponential of the mean negative log-likelihood; output ``[N, T, V]``, labels ``[N, T]``.
 
     Labels below 0 are not counted.
     """
-    rows, wanted = output.reshape(-1, output.shape[-1]).double(), labels.reshape(-1).to(output.device)
+    rows, wanted = output.reshape(-1, output.shape[-1]).double(), _beside(output, labels).reshape(-1)
     return math.exp(float(torch.nn.functional.cross_entropy(rows[wanted >= 0], wanted[wanted >= 0])))
 
 
 perplexity.higher_is_better = False  # type: ignore[attr-defined]
 
 
-def mean_iou(output: torch.Tensor, labels: torch.Tensor) -> float:
+def mean_iou(output: torch.Tensor, labels: Any) -> float:
     """Return the intersection over union of classes, averaged; output ``[N, C, …]``, labels ``[N, …]``.
 
     Pixels with labels below 0, and classes without pixels, are not counted.
     """
-    chosen, wanted = output.argmax(1).flatten(), labels.flatten().to(output.device)
+    chosen, wanted = output.argmax(1).flatten(), _beside(output, labels).flatten()
     chosen, wanted = chosen[wanted >= 0], wanted[wanted >= 0]
     count = output.shape[1]
     counts = torch.bincount(wanted * count + chosen, minlength=count * count).reshape(count, count).double()
@@ -413,9 +418,10 @@ def _raised(contract: Measured, error: Exception, piece: _Piece, so_far: _BySamp
     if so_far is not None and so_far.candidate:
         values = [float(torch.cat(side).mean()) for side in (so_far.reference, so_far.candidate)]
         before = f"on the {piece.first:,} {contract.unit} before: {values[0]:.4g} -> {values[1]:.4g}"
+    samples = f"{contract.unit} {piece.first} to {piece.first + piece.count - 1}"
     return MetricError(
         f"the metric {contract.name} raises {type(error).__name__}: {str(error).partition(chr(10))[0]}",
-        where=f"{contract.unit} {piece.first} to {piece.first + piece.count - 1}, {users_line(error)}",
+        where=", ".join(filter(None, (samples, users_line(error)))),
         value=before,
         remedy="call it on model(inputs) and labels of one batch",
     )

@@ -284,3 +284,10 @@ def test_a_metric_judges_passes_of_the_suite_by_its_path(pytester, monkeypatch):
     result = pytester.runpytest(*options, "--fx-contract", "test_metrics:promise")
     result.stdout.fnmatch_lines(["*coarse*"])
     assert "top_1" in result.stdout.str()
+
+
+@pytest.mark.parametrize("written", [torch.Tensor.tolist, torch.Tensor.numpy], ids=["a list", "an array"])
+@pytest.mark.parametrize("metric", [top_1, perplexity, mean_iou])
+def test_ready_metrics_take_labels_of_a_data_set_in_numpy(metric, written):
+    output, labels = torch.randn(6, 3), torch.tensor([0, 1, 2, 2, 1, 0])
+    assert torch.equal(torch.as_tensor(metric(output, written(labels))), torch.as_tensor(metric(output, labels)))

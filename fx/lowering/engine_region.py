@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import threading
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias
 
 import torch
 from torch import Tensor, nn
-from torch.export import Dim
+from torch.export import Dim, ExportedProgram
+from torch.export import export as torch_export
 
 from fx.canonical.inlining import copy_graph
 from fx.errors import LoweringError
@@ -286,12 +287,29 @@ def _with_ones(sizes: Sizes, current: Sizes) -> Sizes:
     return tuple([tuple([now if now in (0, 1) else size for size, now in pairs]) for pairs in inputs])
 
 
-def example_of(kind: TensorMetadata | None, size: Sequence[Any]) -> Any:
+def exported(program: GraphModule, sizes: Sizes, current: Sizes) -> ExportedProgram:
+    """Export a region, whose inputs have recorded shapes, with the free sizes of ``sizes``."""
+    kinds = [node.meta.get("tensor_meta") for node in program.graph.find_nodes(op="placeholder")]
+    return torch_export(
+        program,
+        tuple(map(_example_of, kinds, current)),
+        dynamic_shapes=tuple(map(_free_dimensions, kinds, sizes)),
+        strict=False,
+    )
+
+
+def check_of(program: ExportedProgram, sizes: Sizes) -> Callable[..., object] | None:
+    """Return the function that refuses inputs of other sizes than the export assumes; ``None`` if all are fixed."""
+    module: Any = program.module() if any(None in size for size in sizes) else None
+    return None if module is None else module._guards_fn
+
+
+def _example_of(kind: TensorMetadata | None, size: Sequence[Any]) -> Any:
     """Return an input for ``torch.export``, which reads only the sizes and dtypes of tensors."""
     return size[0] if kind is None else torch.empty(tuple(size), dtype=kind.dtype, device="cpu")
 
 
-def free_dimensions(kind: TensorMetadata | None, size: Sequence[int | None]) -> Any:
+def _free_dimensions(kind: TensorMetadata | None, size: Sequence[int | None]) -> Any:
     """Return the free dimensions of an input, in the form that ``torch.export`` takes."""
     dims = {dim: Dim.DYNAMIC for dim, length in enumerate(size) if length is None}
     return dims.get(0) if kind is None else dims

@@ -11,13 +11,12 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 from torch import Tensor
-from torch.export import export as torch_export
 
 from fx.canonical.inlining import copy_graph
 from fx.capture.quiet_export import quiet_export
 from fx.errors import LoweringError
 from fx.graph_module import GraphModule
-from fx.lowering.engine_region import EngineRegion, Sizes, example_of, free_dimensions, order_in_memory
+from fx.lowering.engine_region import EngineRegion, Sizes, check_of, exported, order_in_memory
 from fx.node import Node
 
 _ERRORS_ONLY = 3
@@ -111,19 +110,11 @@ class OnnxRuntimeRegion(EngineRegion):
 
 def _exported(program: GraphModule, sizes: Sizes, current: Sizes) -> tuple[bytes, Callable[..., object] | None]:
     """Return the program as an ONNX model, and the check of free sizes."""
-    kinds = [node.meta.get("tensor_meta") for node in program.graph.find_nodes(op="placeholder")]
-    exported = torch_export(
-        program,
-        tuple(map(example_of, kinds, current)),
-        dynamic_shapes=tuple(map(free_dimensions, kinds, sizes)),
-        strict=False,
-    )
-    is_free = any(None in size for size in sizes)
-    guards: Any = exported.module()._guards_fn if is_free else None
-    file = BytesIO()
-    onnx_program: Any = torch.onnx.export(exported, dynamo=True, verbose=False)
+    program_of_torch = exported(program, sizes, current)
+    check, file = check_of(program_of_torch, sizes), BytesIO()
+    onnx_program: Any = torch.onnx.export(program_of_torch, dynamo=True, verbose=False)
     onnx_program.save(file)
-    return file.getvalue(), guards
+    return file.getvalue(), check
 
 
 def _as_eager(value: Any, kind: tuple[torch.dtype, tuple[int, ...] | None]) -> Tensor:

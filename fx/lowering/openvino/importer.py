@@ -8,14 +8,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.export import export as torch_export
 from torch.export.decomp_utils import CustomDecompTable
 
 from fx.canonical.inlining import copy_graph
 from fx.capture.quiet_export import quiet_export
 from fx.errors import LoweringError
 from fx.graph_module import GraphModule
-from fx.lowering.engine_region import Sizes, example_of, free_dimensions, order_in_memory
+from fx.lowering.engine_region import Sizes, check_of, exported, order_in_memory
 from fx.lowering.openvino.package import decoder, element_types, importer, load, operators, whole_operators
 from fx.lowering.openvino.spelling import quantization_extension, spell_for_importer
 from fx.node import Node
@@ -92,23 +91,17 @@ def _imported(region: GraphModule, sizes: Sizes, current: Sizes) -> ImportedNetw
     program = GraphModule.of_capture(region, copy_graph(region.graph), "Region")
     spell_for_importer(program)
     kinds = [node.meta.get("tensor_meta") for node in region.graph.find_nodes(op="placeholder")]
-    exported = torch_export(
-        program,
-        tuple(map(example_of, kinds, current)),
-        dynamic_shapes=tuple(map(free_dimensions, kinds, sizes)),
-        strict=False,
-    ).run_decompositions(_decompositions())
-    is_free = any(None in size for size in sizes)
-    guards: Any = exported.module()._guards_fn if is_free else None
+    program_of_torch = exported(program, sizes, current).run_decompositions(_decompositions())
+    check = check_of(program_of_torch, sizes)
     returned: Any = region.graph.output_node().args[0]
     is_single = isinstance(returned, Node)
-    module = exported.module(check_guards=False)
+    module = program_of_torch.module(check_guards=False)
     distinct = _return_once(module, (returned,) if is_single else returned)
     model = _converted(module, kinds)
     results = _finish(model, [nodes[0] for nodes in distinct.values()])
     places = {node: place for place, nodes in enumerate(distinct.values()) for node in nodes}
     return ImportedNetwork(
-        model, results, tuple(map(places.__getitem__, [returned] if is_single else returned)), is_single, guards
+        model, results, tuple(map(places.__getitem__, [returned] if is_single else returned)), is_single, check
     )
 
 

@@ -359,6 +359,18 @@ def leaves_of(argument: Any) -> Iterator[Any]:
             yield from leaves_of(part)
 
 
+def map_leaves(function: Callable[[Any], Any], value: Any) -> Any:
+    """Return ``value`` with ``function`` applied to each leaf, in order; containers of any kind are new ones.
+
+    >>> map_leaves(lambda leaf: leaf + 1, {"a": [1, 2], "b": (3,)})
+    {'a': [2, 3], 'b': (4,)}
+    """
+    kind = container_kind(value)
+    if kind is None:
+        return function(value)
+    return kind.rebuild(value, [map_leaves(function, part) for part in kind.parts(value)])
+
+
 def map_parts(function: Callable[[Any], Any], argument: Any) -> Any:
     """Return a container that arguments hold, with ``function`` applied to each part; other values unchanged.
 

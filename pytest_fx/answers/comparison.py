@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from fx.container_kinds import container_kind
+from fx.container_kinds import map_leaves
 from fx.passes import Close, Contract, close
 from pytest_fx.answers.answer_file import Answers, AnswerSet, Flat, read_answers
 from pytest_fx.answers.recording import digests, run_with_layers, subject_of
@@ -189,14 +189,7 @@ def _restored(saved: Flat, actual: Any, path: str | os.PathLike[str]) -> Any:
 def _filled(template: Any, values: Mapping[str, Any]) -> Any:
     """Return ``template`` with the leaves of ``values``, which have its paths in its order."""
     remaining = iter(values[path] for path, _ in leaves(template))
-
-    def fill(value: Any) -> Any:
-        kind = None if isinstance(value, torch.Tensor) else container_kind(value)
-        if kind is None:
-            return next(remaining)
-        return kind.rebuild(value, [fill(part) for part in kind.parts(value)])
-
-    return fill(template)
+    return map_leaves(lambda _: next(remaining), template)
 
 
 def _first_layer(subject: Subject, answers: Answers, contract: Contract) -> list[str]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from fx.container_kinds import container_kind
+from fx.container_kinds import container_kind, map_leaves
 
 
 def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
@@ -42,14 +42,7 @@ def describe(value: Any) -> str:
 
 def map_tensors(function: Callable[[torch.Tensor], Any], value: Any) -> Any:
     """Return ``value`` with every tensor replaced by ``function`` of it; containers are new ones."""
-
-    def mapped(part: Any) -> Any:
-        return map_tensors(function, part)
-
-    if isinstance(value, torch.Tensor):
-        return function(value)
-    kind = container_kind(value)
-    return value if kind is None else kind.rebuild(value, [mapped(part) for part in kind.parts(value)])
+    return map_leaves(lambda leaf: function(leaf) if isinstance(leaf, torch.Tensor) else leaf, value)
 
 
 def _children(value: Any) -> list[tuple[str, Any]] | None:

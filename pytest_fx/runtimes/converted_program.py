@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from fx.container_kinds import container_kind
+from fx.container_kinds import container_kind, map_leaves
 from pytest_fx.errors import ConversionError
 from pytest_fx.runtimes.session import Port, Session
 
@@ -133,9 +133,6 @@ def _filled(template: Any, outputs: Sequence[torch.Tensor]) -> Any:
     remaining = iter(outputs)
 
     def fill(value: Any) -> Any:
-        kind = None if isinstance(value, torch.Tensor) else container_kind(value)
-        if kind is not None:
-            return kind.rebuild(value, [fill(part) for part in kind.parts(value)])
         if value is None:
             return None
         output = next(remaining)
@@ -143,4 +140,4 @@ def _filled(template: Any, outputs: Sequence[torch.Tensor]) -> Any:
             return output.to(value.device)
         return output if output.dim() else output.item()
 
-    return fill(template)
+    return map_leaves(fill, template)

@@ -244,3 +244,8 @@ class ReportError(FxError, ValueError):
 
 class FetchError(FxError, RuntimeError):
     """Raised when a server's reply is late, an error, or not the requested content. The message has the cause."""
+
+
+def first_line(error: BaseException) -> str:
+    """Return the first line of an error's message, or the error's class if the message is empty."""
+    return str(error).strip().partition("\n")[0] or type(error).__name__

@@ -27,6 +27,7 @@ from pytest_fx.errors import (
     InputError,
     MemoryLayoutWarning,
     MetricError,
+    first_line,
 )
 from pytest_fx.failures.details import shortened
 from pytest_fx.failures.explanation import FailureExplanation, locate_in
@@ -172,7 +173,7 @@ class EqualityCheck:
             pass_ = chosen_pass(self._item.config, transform, self._options.form)
             pass_run, name = applied(subject, pass_, leaves=True), label or label_of(self._item, pass_)
             if pass_run.refusal is not None:
-                pytest.skip(f"{name} refuses {subject.name}: {_first_line(pass_run.refusal)}")
+                pytest.skip(f"{name} refuses {subject.name}: {first_line(pass_run.refusal)}")
             if pass_run.program is None:
                 raise pass_run.error or TypeError(f"{name} returned no program")
             program = pass_run.program
@@ -276,7 +277,7 @@ class EqualityCheck:
             note_nearest_match(self._item, pass_run)
             require_changes(self._item, pass_run)
         if pass_run.refusal is not None:
-            pytest.skip(f"{pass_run.name} refuses {self._subject.name}: {_first_line(pass_run.refusal)}")
+            pytest.skip(f"{pass_run.name} refuses {self._subject.name}: {first_line(pass_run.refusal)}")
         self._require_readable(pass_run)
         with self._metric_recorded(pass_run):
             wrong_run, broken = broken_at_levels(self._laws_for, pass_run)
@@ -295,7 +296,7 @@ class EqualityCheck:
             self._record_outcome(pass_run, f"{NOT_JUDGED}: torch.fx breaks {broken[0].law!r}")
             pytest.skip(
                 f"{pass_run.name} is not judged on {self._subject.name}, where torch.fx's own tools for passes "
-                f"break the law {broken[0].law!r}: {_first_line(pass_run.error or broken[0])}"
+                f"break the law {broken[0].law!r}: {first_line(pass_run.error or broken[0])}"
             )
         self._require_compared(pass_run)
         self._require_detection(pass_run, comparison)
@@ -310,7 +311,7 @@ class EqualityCheck:
         """
         __tracebackhide__ = True
         if isinstance(pass_run.error, ConversionError):
-            self._record_outcome(pass_run, f"{NOT_JUDGED}: {_first_line(pass_run.error)}")
+            self._record_outcome(pass_run, f"{NOT_JUDGED}: {first_line(pass_run.error)}")
             raise pass_run.error
         if pass_run.not_judged is None:
             return
@@ -338,7 +339,7 @@ class EqualityCheck:
         try:
             yield
         except (MetricError, InputError) as error:  # of the labelled data, or a mask: the program is not at fault
-            self._record_outcome(pass_run, f"{NOT_JUDGED}: {_first_line(error)}")
+            self._record_outcome(pass_run, f"{NOT_JUDGED}: {first_line(error)}")
             raise
         finally:
             if pass_run.metric_drop is not None:
@@ -570,10 +571,6 @@ def _require_paths(contract: Contract, subject: Subject) -> None:
 
 def _called(dtype: Any) -> str:
     return str(dtype).removeprefix("torch.")
-
-
-def _first_line(error: BaseException) -> str:
-    return str(error).partition("\n")[0]
 
 
 def with_cause(violations: list[LawViolation], violation: LawViolation) -> LawViolation:

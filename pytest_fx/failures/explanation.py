@@ -17,6 +17,7 @@ from fx import GraphModule
 from fx.errors import FxError
 from fx.passes import Approximate, Close, Exact, RewritingPass
 from fx.passes.pipeline import PassPipeline
+from pytest_fx.errors import first_line
 from pytest_fx.failures.converted_localization import locate_in_converted
 from pytest_fx.failures.cut_localization import locate_by_cuts
 from pytest_fx.failures.details import describe_failure
@@ -62,11 +63,7 @@ def _lines_on_converted(pass_run: PassRun, law: str, inputs: Inputs) -> list[str
         runtime = program.session.runtime
         return [f"{runtime} shows no values inside of {program.name}, so the first wrong one is unknown"]
     except Exception as error:  # the failure itself must not be lost
-        return [f"where it goes wrong inside could not be found: {type(error).__name__}: {_first_line(error)}"]
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().partition("\n")[0]
+        return [f"where it goes wrong inside could not be found: {type(error).__name__}: {first_line(error)}"]
 
 
 def locate_in(pass_run: PassRun, law: str, inputs: Inputs = 0) -> tuple[NodeError | None, list[str]]:

@@ -27,6 +27,7 @@ from pytest_fx.checks.drawings import draw_capture, draw_pass
 from pytest_fx.checks.equality_check import WITHOUT_LEAVES, EqualityCheck, require_inputs
 from pytest_fx.checks.timing_check import TimingCheck
 from pytest_fx.checks.training_mode import computes_otherwise, why_not_in_training
+from pytest_fx.errors import first_line
 from pytest_fx.forms import FormedPass
 from pytest_fx.harness.capture import capture
 from pytest_fx.harness.pass_run import changes
@@ -305,11 +306,6 @@ def skip_unless_run(model: Subject, program: nn.Module, make: Callable[[nn.Modul
         pytest.skip(f"{not_run}: {first_line(itself.error)}")
     if (actual := describe(itself.output)) != wanted:
         pytest.skip(f"{not_run} as it is: it returns {actual} instead of {wanted}")
-
-
-def first_line(error: BaseException) -> str:
-    """Return the first line of an error's message, or the error's class if the message is empty."""
-    return str(error).strip().partition("\n")[0] or type(error).__name__
 
 
 def script(program: nn.Module) -> Any:

@@ -244,8 +244,8 @@ def load_pass(name: Any, form: str = "auto") -> Pass:
     """Return the pass called ``name``: registered, ``package.module:callable``, or several such as ``"a,m:b{n=2}"``.
 
     ``name`` may be a pass itself, or a class, which is called without arguments. A pass written for ``torch.fx`` is
-    adapted, also in a pipeline. A pass that is not in a pipeline gets programs in the form that it is written in
-    (:mod:`pytest_fx.forms`), or in ``form``. A converted model, or the path of one, is a pass that returns it.
+    adapted, also in a pipeline. Outside of a pipeline, a pass gets programs in its own form (:mod:`pytest_fx.forms`),
+    or in ``form``. A converted model, or the path of one, is a pass that returns it.
 
     Raises :class:`~fx.errors.FxError`, which lists the nearest names, if the pass does not exist.
     """

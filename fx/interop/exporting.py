@@ -69,7 +69,7 @@ def export_program(
 ) -> tuple[ExportedProgram, str]:
     """Return the ``ExportedProgram`` of ``module``, and ``"free"`` or the reason why its batch is fixed.
 
-    With ``fixed`` its sizes are those of the arguments, as those of ``torch.export.export(module, args)``.
+    With ``fixed`` all its sizes are fixed, as by ``torch.export.export(module, args)``.
 
     >>> exported, batch = export_program(nn.Linear(2, 3), (torch.ones(4, 2),), {})
     >>> [str(node.target) for node in exported.graph.nodes if node.op == "call_function"], batch

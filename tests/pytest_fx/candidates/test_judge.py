@@ -259,6 +259,11 @@ def test_a_wrong_candidate_is_refused(family):
     assert verdict.verdict == "wrong" and verdict.law and verdict.evidence
 
 
+def test_gradients_are_listed_only_if_they_were_compared():
+    assert "gradients" in judge(F.relu, F.relu, X, timing=False).laws
+    assert "gradients" not in judge(F.relu, F.relu, X, timing=False, forward_only=True).laws
+
+
 def test_hundreds_of_calls_are_compared_whatever_their_time():
     verdict = judge(F.gelu, right_for_some_calls(300), X, timing=False, forward_only=True)
     assert verdict.verdict == "wrong" and verdict.law == "many calls"

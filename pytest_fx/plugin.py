@@ -71,6 +71,7 @@ from pytest_fx.lazy import load
 from pytest_fx.lines import fit_report
 from pytest_fx.options import ADDED, OPTIONS, Options, add_options, ini_file, is_set, read_options
 from pytest_fx.parallel import distribution
+from pytest_fx.processes.signal_stack import signal_stack_kept
 from pytest_fx.records.baseline import BASELINE, chosen_baseline
 from pytest_fx.records.benchmark_records import presented_as_benchmarks, table_left_out
 from pytest_fx.report.columns import CHANGE, COLUMNS
@@ -249,7 +250,7 @@ def pytest_collection_finish(session: pytest.Session) -> Generator[None, Any, An
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, Any, Any]:
     """Keep timings in workers apart from other work, and undo changes of the process by an interrupted test."""
     progress_of(item.config).test = item.nodeid
-    with distribution.turn_of(item), interrupted_finished():
+    with distribution.turn_of(item), interrupted_finished(), signal_stack_kept():
         return (yield)
 
 

@@ -99,7 +99,8 @@ _ANY = OptionEffect(
     f"{_SUITE}, or --fx-check NAME",
 )
 EFFECTS = {
-    **dict.fromkeys(("dtype", "batch", "mode", "capture", "leaf", "tracer"), _MODEL),
+    **dict.fromkeys(("dtype", "batch", "capture", "leaf", "tracer"), _MODEL),
+    "mode": replace(_MODEL, fixtures=("fx_model", "fx_candidate")),
     "size": _SCALE,
     "seed": replace(_SCALE, fixtures=(*_SCALE.fixtures, "fx_candidate")),
     **dict.fromkeys(("candidate", "inputs"), _CANDIDATE),
@@ -126,7 +127,7 @@ EFFECTS = {
         ("examples", "mutate"),
         OptionEffect(("fx_check_pass", "fx_mutated_pass"), "--fx-check NAME, or a test that asks for fx_check_pass"),
     ),
-    "device": replace(_MODEL, fixtures=("fx_model", "fx_device")),
+    "device": replace(_MODEL, fixtures=("fx_model", "fx_device", "fx_candidate")),
     "threads": replace(_MODEL, need=_times_with_each),
     **dict.fromkeys(("contract", "inference"), _CONTRACT),
     "detect": replace(_CONTRACT, fixtures=("fx_equal",)),

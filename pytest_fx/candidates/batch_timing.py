@@ -8,9 +8,10 @@ from typing import Any
 
 import torch
 
-from pytest_fx.candidates.drawn_inputs import redrawn
+from pytest_fx.candidates.drawn_inputs import redrawn_in
 from pytest_fx.candidates.party_process import Party
 from pytest_fx.candidates.verdict import WRONG, Verdict
+from pytest_fx.harness.domains import InputDomain
 from pytest_fx.harness.evaluation import Arguments
 from pytest_fx.harness.structure import leaves
 from pytest_fx.timing.paired import median_interval
@@ -28,13 +29,19 @@ LOOSENESS = 16.0
 
 
 def timed(
-    reference: Party, candidate: Party, several: Sequence[Arguments], verdict: Verdict, allowed: float
+    reference: Party,
+    candidate: Party,
+    several: Sequence[Arguments],
+    domain: InputDomain,
+    verdict: Verdict,
+    allowed: float,
 ) -> Verdict:
     """Time a right candidate beside the reference. A wrong output in a timed call makes the verdict wrong."""
     count = _calls_of_batch(reference, several[0])
     ratios: list[float] = []
     for number in range(ROUNDS):
-        contents = [redrawn(several[call % len(several)], 10_000 + number * MOST_CALLS + call) for call in range(count)]
+        first = 10_000 + number * MOST_CALLS
+        contents = [redrawn_in(domain, several[call % len(several)], first + call) for call in range(count)]
         seconds: dict[str, float] = {}
         outputs: dict[str, Any] = {}
         order = (("reference", reference), ("candidate", candidate))

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 import torch
 
 from pytest_fx.errors import InputError
+from pytest_fx.harness.domains import InputDomain
 from pytest_fx.harness.evaluation import Arguments, places
+from pytest_fx.harness.input_sets import InputSets
 from pytest_fx.harness.variants import (
     NON_FINITE,
     OTHER_VALUES,
@@ -79,8 +81,10 @@ def samples(inputs: Any, seed: int) -> list[Arguments]:
     """Return several input sets: a callable's results for several seeds, or an example and others drawn from it.
 
     Raises:
-        InputError: the callable fails, or returns the same for each seed.
+        InputError: the callable fails, or returns the same for each seed; or no input of the domain can be derived.
     """
+    if isinstance(inputs, InputSets):
+        return [inputs.arguments(number, seed) for number in range(max(SAMPLES, inputs.count or 0))]
     if not callable(inputs):
         example = arguments_of(inputs)
         return [example, *(redrawn(example, seed + number) for number in range(1, SAMPLES))]
@@ -140,16 +144,29 @@ class Drawn(Generic[Item]):
             yield item
 
 
-def batches_of_calls(several: Sequence[Arguments]) -> Iterator[list[Arguments]]:
+def redrawn_in(domain: InputDomain, arguments: Arguments, seed: int) -> Arguments:
+    """Return arguments of the domain with other values; the same if none near to the drawn ones is in the domain."""
+    mended = domain.mended(redrawn(arguments, seed))
+    return arguments if mended is None else mended
+
+
+def batches_of_calls(several: Sequence[Arguments], domain: InputDomain) -> Iterator[list[Arguments]]:
     """Yield batches of inputs for consecutive calls. Their number follows from the size of the inputs alone."""
     elements_of_batch = BATCH * sum(tensor.numel() for tensor in several[0].tensors)
     for batch in range(max(1, min(BATCHES, ELEMENTS_OF_CALLS // max(1, elements_of_batch)))):
         numbers = range(batch * BATCH, (batch + 1) * BATCH)
-        yield [redrawn(several[number % len(several)], 5_000 + number) for number in numbers]
+        yield [redrawn_in(domain, several[number % len(several)], 5_000 + number) for number in numbers]
 
 
-def input_sets(several: Sequence[Arguments], seed: int) -> Iterator[InputSet]:
-    """Yield the input sets of a judgement, the most informative first."""
+def input_sets(several: Sequence[Arguments], seed: int, domain: InputDomain) -> Iterator[InputSet]:
+    """Yield the input sets of a judgement that are in the domain, or can be made so; the most informative first."""
+    for each in _all_input_sets(several, seed):
+        arguments = each.arguments if each.is_required else domain.mended(each.arguments)
+        if arguments is not None:
+            yield replace(each, arguments=arguments)
+
+
+def _all_input_sets(several: Sequence[Arguments], seed: int) -> Iterator[InputSet]:
     first = several[0]
     yield InputSet("inputs as given", first, "values", is_required=True)
     for number, each in enumerate(several[1:], 2):

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
 
 from fx.errors import FxError
@@ -21,12 +22,15 @@ from pytest_fx.candidates.judgement import (
     Unjudged,
     described,
 )
-from pytest_fx.candidates.party_process import Party, RecordedParty
+from pytest_fx.candidates.party_process import Party, RecordedParty, Setting
 from pytest_fx.candidates.saved_test import FailingCase, write_test
 from pytest_fx.candidates.verdict import NOT_JUDGED, WRONG, RefusedCandidate, Verdict
 from pytest_fx.errors import InputError
+from pytest_fx.harness.domains import InputDomain
+from pytest_fx.harness.input_sets import InputSets
 from pytest_fx.loading import load_contract
 from pytest_fx.named_objects import import_attribute
+from pytest_fx.option_table import DEVICES, MODES
 from pytest_fx.processes.child import ChildEnded, Limits, unavailable
 from pytest_fx.records.running import FOLDER
 
@@ -47,6 +51,8 @@ def judge(
     timing: bool = True,
     seed: int = 0,
     timeout: float = SECONDS,
+    mode: str = "both",
+    device: str = "cpu",
     law: str = "",
     folder: Path | None = Path(FOLDER),
 ) -> Verdict:
@@ -58,7 +64,8 @@ def judge(
         reference: a module, a function, or ``package.module:attribute``.
         candidate: the same; parameters and buffers of a module must have the names of the reference's.
         inputs: a callable from a seed to the inputs of a call, or an example from which others are drawn. Inputs are a
-            tuple of positional arguments, a dict of named ones, or a single one.
+            tuple of positional arguments, a dict of named ones, or a single one. Or :class:`pytest_fx.InputSets`, with
+            shapes and a domain that drawn inputs keep to.
         contract: the contract on the outputs, or its text, such as ``"exact"``; ``fx.passes.close`` by default.
         forward_only: whether to leave out gradients and training mode.
         prepare: called with the candidate in its process after parameters are written, for example to pack them; a
@@ -66,6 +73,8 @@ def judge(
         timing: whether to time a right candidate.
         seed: the seed of drawn inputs and parameters.
         timeout: most seconds of a call.
+        mode: ``"eval"`` or ``"train"`` to call modules in this mode alone; ``"both"`` by default.
+        device: ``"cpu"`` or ``"cuda"``; modules and inputs are copied to it in their processes.
         law: check this law alone, on the inputs as given; empty for all laws. Tests of failures use it.
         folder: the folder for the test of a failure, which fails alone; None for no test. By default ``.pytest_fx``.
 
@@ -73,7 +82,8 @@ def judge(
         The verdict: right, wrong (with the law and small inputs that show it), not judged, or degenerate reference.
 
     Raises:
-        InputError: ``inputs`` is a callable that fails, or has no tensors; or no law has the name ``law``.
+        InputError: ``inputs`` is a callable that fails, or has no tensors; or no law, mode or device has the name; or
+            there is no GPU, or this process has used it.
         CannotLoadError: ``contract`` is not a contract.
 
     >>> import torch
@@ -82,6 +92,7 @@ def judge(
     ('wrong', 'gradients')
     """
     options: dict[str, Any] = {"timing": timing, "seed": seed, "timeout": timeout, "law": law, "folder": folder}
+    options |= {"mode": mode, "device": device}
     with Judge(reference, inputs, contract=contract, forward_only=forward_only, **options) as judge_of_reference:
         return judge_of_reference.judge(candidate, prepare=prepare)
 
@@ -108,6 +119,8 @@ class Judge:
         timing: bool = True,
         seed: int = 0,
         timeout: float = SECONDS,
+        mode: str = "both",
+        device: str = "cpu",
         law: str = "",
         folder: Path | None = Path(FOLDER),
     ) -> None:
@@ -121,13 +134,22 @@ class Judge:
         if law and law not in LAWS_ALONE:
             raise InputError(f"no law {law!r} is checked alone", remedy="use one of " + ", ".join(LAWS_ALONE))
         self._law, self._folder = law, folder
+        self._setting = _setting(mode, device)
+        self._domain = inputs.domain if isinstance(inputs, InputSets) else InputDomain()
         several = self._several = samples(inputs, seed)
         if not several[0].tensors:
             raise InputError(
                 "judge needs tensors as inputs", remedy="give inputs=(x,), or a function that takes a seed"
             )
-        self._input_sets = Drawn(lambda: input_sets(several, seed), several[0])
-        self._batches = Drawn(lambda: batches_of_calls(several), several[0])
+        for tensor in several[0].tensors:
+            if tensor.device.type != "cpu":
+                raise InputError(
+                    f"judge got inputs on {tensor.device}",
+                    why="the processes of reference and candidate copy inputs to their device themselves",
+                    remedy='give inputs on the CPU, and device="cuda"',
+                )
+        self._input_sets = Drawn(lambda: input_sets(several, seed, self._domain), several[0])
+        self._batches = Drawn(lambda: batches_of_calls(several, self._domain), several[0])
         self._limits = Limits(seconds=timeout)
         self._reference = reference
         self._party: RecordedParty | None = None
@@ -166,18 +188,18 @@ class Judge:
         try:
             reference = self._reference_party()
             load = _loader(candidate, "candidate")
-            party = Party(load, _preparation(prepare), self._limits, apart_from=(reference,))
+            party = Party(load, _preparation(prepare), self._limits, self._setting, apart_from=(reference,))
             reference.resume()
             judgement = Judgement(
-                reference, party, self._several, self._input_sets, self._batches,
-                self._contract, self._forward_only, self._seed, self._law,
+                reference, party, self._several, self._input_sets, self._batches, self._domain,
+                self._contract, self._forward_only, self._seed, self._setting.mode, self._law,
             )  # fmt: skip
             judgement.check_laws()
             verdict = judgement.right(names)
             if self._timing and judgement.is_random:
                 verdict = replace(verdict, why_no_speedup="the reference is random, so that no output can be compared")
             elif self._timing:
-                verdict = timed(reference, party, self._several, verdict, judgement.allowed)
+                verdict = timed(reference, party, self._several, self._domain, verdict, judgement.allowed)
                 judgement.check_process()  # later calls may have changed it
         except BrokenLaw as broken:
             smallest = judgement.smaller(broken) if judgement is not None else broken
@@ -215,6 +237,8 @@ class Judge:
             "contract": str(self._contract),
             "forward_only": self._forward_only or (failing is not None and failing.forward_only),
             "seed": self._seed,
+            "mode": self._setting.mode,
+            "device": self._setting.device,
         }
         case = FailingCase(
             self._reference, candidate, prepare, str(verdict).partition("\n")[0],
@@ -232,6 +256,7 @@ class Judge:
         if case.law not in LAWS_ALONE:
             return False
         options: dict[str, Any] = {"contract": self._contract, "forward_only": case.forward_only, "seed": case.seed}
+        options |= {"mode": case.mode, "device": case.device}
         with Judge(
             case.reference, case.inputs, timing=False, timeout=self._limits.seconds or SECONDS, law=case.law,
             folder=None, **options,
@@ -244,8 +269,24 @@ class Judge:
             self._party.suspend()
             return self._party
         self.close()
-        self._party = RecordedParty(_loader(self._reference, "reference"), self._limits)
+        self._party = RecordedParty(_loader(self._reference, "reference"), self._limits, self._setting)
         return self._party
+
+
+def _setting(mode: str, device: str) -> Setting:
+    if mode not in MODES:
+        raise InputError(f"judge has no mode {mode!r}", remedy=f"use one of {', '.join(MODES)}")
+    if device not in DEVICES:
+        raise InputError(f"judge has no device {device!r}", remedy=f"use one of {', '.join(DEVICES)}")
+    if device != "cpu" and not torch.cuda.is_available():
+        raise InputError("judge finds no CUDA device", remedy="leave out the device, to judge on the CPU")
+    if device != "cpu" and torch.cuda.is_initialized():
+        raise InputError(
+            "judge needs a process that has not used CUDA",
+            why="reference and candidate run in forks of it, and CUDA does not work in a fork after its first use",
+            remedy="make modules and inputs on the CPU, or give names of reference and candidate",
+        )
+    return Setting(device, mode)
 
 
 def require_right(reference: Any, candidate: Any, inputs: Any, **options: Any) -> Verdict:

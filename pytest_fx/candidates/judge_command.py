@@ -17,6 +17,7 @@ from pytest_fx.candidates.judge import Judge
 from pytest_fx.candidates.verdict import RIGHT, WRONG, Verdict
 from pytest_fx.loading import load_contract
 from pytest_fx.named_objects import import_attribute, import_from
+from pytest_fx.option_table import DEVICES, MODES
 from pytest_fx.records.records import write_atomically
 
 
@@ -34,6 +35,8 @@ def main(arguments: Sequence[str], out: Callable[[str], Any] = sys.stdout.write)
     parser.add_argument("--no-timing", action="store_true", help="do not time right candidates")
     parser.add_argument("--seed", type=int, default=0, help="seed of the drawn inputs (0)")
     parser.add_argument("--timeout", type=float, default=60.0, help="most seconds of a call (60)")
+    parser.add_argument("--mode", default="both", choices=MODES, help="mode of modules (both)")
+    parser.add_argument("--device", default="cpu", choices=DEVICES, help="run on this device (cpu)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the verdicts to this file, as a list")
     options = parser.parse_args(arguments)
     import_from(Path.cwd())
@@ -49,6 +52,8 @@ def main(arguments: Sequence[str], out: Callable[[str], Any] = sys.stdout.write)
             timing=not options.no_timing,
             seed=options.seed,
             timeout=options.timeout,
+            mode=options.mode,
+            device=options.device,
         ) as judge:
             for candidate in options.candidates:
                 verdicts.append(verdict := judge.judge(candidate))

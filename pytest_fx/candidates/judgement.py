@@ -14,13 +14,14 @@ import torch
 from fx.errors import FxError
 from fx.passes import Approximate, Contract
 from pytest_fx.candidates.batch_timing import largest
-from pytest_fx.candidates.drawn_inputs import FIRST_SIZES, InputSet, redrawn
+from pytest_fx.candidates.drawn_inputs import FIRST_SIZES, InputSet, redrawn_in
 from pytest_fx.candidates.intermediates import first_difference
 from pytest_fx.candidates.party_process import Party, Reply
 from pytest_fx.candidates.verdict import DEGENERATE, NOT_JUDGED, RIGHT, Verdict
 from pytest_fx.errors import ContractViolation
 from pytest_fx.harness.contracts import Comparison
 from pytest_fx.harness.detection import detection_limit
+from pytest_fx.harness.domains import InputDomain
 from pytest_fx.harness.evaluation import Arguments, places
 from pytest_fx.harness.structure import leaves, map_tensors
 from pytest_fx.harness.variants import NON_FINITE
@@ -81,9 +82,13 @@ class Judgement:
     """All input sets."""
     batches: Iterable[list[Arguments]]
     """Inputs of many calls."""
+    domain: InputDomain
+    """The declared domain of the inputs."""
     contract: Contract
     forward_only: bool
     seed: int
+    mode: str = "both"
+    """The mode of modules."""
     law: str = ""
     """The only law to check, on the inputs as given; empty for all laws."""
     laws: dict[str, None] = field(default_factory=dict[str, None])
@@ -103,7 +108,8 @@ class Judgement:
 
     def right(self, names: tuple[str, str]) -> Verdict:
         """Return the verdict on a candidate that keeps all laws."""
-        return Verdict(RIGHT, *names, detection_limit=self.detection, why_no_speedup="timing=False")
+        device = str(self.candidate.loaded["device"])
+        return Verdict(RIGHT, *names, detection_limit=self.detection, why_no_speedup="timing=False", device=device)
 
     def check_laws(self) -> None:
         """Check every law.
@@ -132,7 +138,8 @@ class Judgement:
 
     @property
     def _modes(self) -> list[str]:
-        return ["eval"] if self.forward_only or not self.reference.loaded["is_module"] else ["eval", "train"]
+        is_one = self.mode != "both" or self.forward_only or not self.reference.loaded["is_module"]
+        return ["eval"] if is_one else ["eval", "train"]
 
     def _check_alone(self, law: str) -> None:
         """Check one law on the inputs as given."""
@@ -328,7 +335,7 @@ class Judgement:
         """Compare in an empty environment, without command-line arguments and modules of test tools."""
         self.laws["environment"] = None
         name = "inputs drawn again, in an empty environment, without modules of test tools"
-        input_set = InputSet(name, redrawn(self.several[0], UNTESTED), "environment")
+        input_set = InputSet(name, redrawn_in(self.domain, self.several[0], UNTESTED), "environment")
         expected = self.reference.run(input_set.arguments)
         if not expected.error:
             actual = self.candidate.run(input_set.arguments, untested=True)
@@ -462,6 +469,8 @@ class Judgement:
     def _same_on_smaller(self, inputs: InputSet, law: str) -> BrokenLaw | None:
         """Return the failure on the first smaller inputs that break the same law, or None."""
         for arguments in _shorter(inputs.arguments):
+            if self.domain.violation(arguments) is not None:
+                continue
             try:
                 self._check_input_set(replace(inputs, arguments=arguments), "eval")
             except BrokenLaw as again:

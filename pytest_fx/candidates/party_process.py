@@ -7,7 +7,6 @@ tensors' version counters. The process answers when the outputs are computed and
 from __future__ import annotations
 
 import copy
-import ctypes
 import hashlib
 import os
 import sys
@@ -29,10 +28,22 @@ from pytest_fx.harness.evaluation import Arguments
 from pytest_fx.harness.structure import describe, leaves, map_tensors
 from pytest_fx.processes.child import Channel, Child, ChildEnded, Limits
 
+FLUSHED = 1 << 28
+"""Bytes that a GPU writes before a batch of calls: more than its caches hold."""
 RECORD = 1 << 28
 """Most bytes of recorded replies; later ones are computed for each candidate."""
 _WEIGHT = 0.7
 """Step between elements in the loss for gradients, the sum of outputs weighted by ``cos(index * step)``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """The device and the mode of the subject of a party."""
+
+    device: str = "cpu"
+    """The device of its parameters and inputs."""
+    mode: str = "both"
+    """The mode of modules in all calls, ``"eval"`` or ``"train"``. With ``"both"``, each call has its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +80,7 @@ class Party:
         load: Callable[[], Any],
         prepare: Callable[[Any], object] | None,
         limits: Limits,
+        setting: Setting,
         apart_from: Sequence[Party] = (),
     ) -> None:
         """Start the process. It runs the result of ``load``, and calls ``prepare`` on it after writing parameters.
@@ -82,7 +94,7 @@ class Party:
         def serve(channel: Channel) -> None:
             for party in apart_from:
                 party._child.disconnect()
-            _serve(channel, load, prepare)
+            _serve(channel, load, prepare, setting)
 
         self._child = Child(serve)
         self.loaded: dict[str, Any] = self._answer()
@@ -184,9 +196,9 @@ class RecordedParty(Party):
     has the record only from :meth:`resume` to :meth:`suspend`; in between the reference's process keeps it.
     """
 
-    def __init__(self, load: Callable[[], Any], limits: Limits) -> None:
+    def __init__(self, load: Callable[[], Any], limits: Limits, setting: Setting) -> None:
         """Start the process, which runs the result of ``load``."""
-        super().__init__(load, None, limits)
+        super().__init__(load, None, limits, setting)
         self._record: dict[str, bytes] = {}
         self._new: dict[str, bytes] = {}
         self._state = self._original = b""
@@ -231,18 +243,20 @@ def _bytes_of(tensor: torch.Tensor) -> bytes:
     return tensor.numpy().tobytes()
 
 
-def _serve(channel: Channel, load: Callable[[], Any], prepare: Callable[[Any], object] | None) -> None:
+def _serve(
+    channel: Channel, load: Callable[[], Any], prepare: Callable[[Any], object] | None, setting: Setting
+) -> None:
     _print_nothing()
     torch.set_num_threads(1)  # a fork does not have its parent's threads
     caller = Caller()
     watch = caller.do(ProcessWatch)
     try:
-        bench = _Bench(load(), prepare, caller)
+        bench = _Bench(load(), prepare, caller, setting)
     except BaseException as error:
         channel.send(encode({"error": _error_text(error)}))
         return
     kinds = {"is_module": isinstance(bench.subject, nn.Module), "is_program": is_program(bench.subject)}
-    channel.send(encode({"error": "", "state": bench.state(), **kinds}))
+    channel.send(encode({"error": "", "state": bench.state(), "device": bench.name_of_device(), **kinds}))
     record: dict[str, torch.Tensor] = {}
     while True:
         request = decode(channel.receive())
@@ -286,8 +300,10 @@ def _print_nothing() -> None:
 class _Bench:
     """The subject in a party's process, with the memory of its inputs and its last results."""
 
-    def __init__(self, subject: Any, prepare: Callable[[Any], object] | None, caller: Caller) -> None:
-        self.subject, self._prepare, self._caller = subject, prepare, caller
+    def __init__(self, subject: Any, prepare: Callable[[Any], object] | None, caller: Caller, setting: Setting) -> None:
+        self._on_cpu, self._device, self._mode = setting.device == "cpu", setting.device, setting.mode
+        self.subject = subject.to(setting.device) if isinstance(subject, nn.Module) and not self._on_cpu else subject
+        self._prepare, self._caller = prepare, caller
         self._memory: dict[Any, torch.Tensor] = {}
         self._request: dict[str, Any] = {}
         self._calls: list[Arguments] = []
@@ -296,8 +312,18 @@ class _Bench:
         self.left: dict[str, None] = {}
         """Sentences on what calls have changed for the caller."""
         if isinstance(subject, nn.Module):
-            self._fresh = copy.deepcopy(dict(subject.state_dict()))
+            self._fresh = copy.deepcopy(self.state())
         self._prepared()
+
+    def name_of_device(self) -> str:
+        """Return the name of the GPU, with its clock if it is known; empty on a CPU."""
+        if self._on_cpu:
+            return ""
+        name = torch.cuda.get_device_name(self._device)
+        try:
+            return f"{name} at {torch.cuda.clock_rate(self._device):,} MHz"
+        except Exception:  # the clock is known to a package of NVIDIA's, which may be missing
+            return name
 
     def _prepared(self) -> None:
         if self._prepare is not None:
@@ -327,20 +353,31 @@ class _Bench:
             move = lambda tensor, number=number, count=count: self._written((number, next(count)), tensor)  # noqa: E731
             arguments = Arguments(tuple(call["args"]), dict(call["kwargs"]))
             self._calls.append(arguments.map(move))
+        if not self._on_cpu:
+            torch.empty(FLUSHED, dtype=torch.uint8, device=self._device).zero_()
+            torch.cuda.synchronize(self._device)
 
     def _written(self, place: tuple[int, int], tensor: torch.Tensor) -> torch.Tensor:
         """Return the tensor kept for a place, with the new contents, unnoticed by its version counter."""
         key = (place, tensor.dtype, tensor.shape, tensor.stride(), tensor.storage_offset())
-        own = self._memory.setdefault(key, tensor)
-        if own is not tensor and tensor.numel():
-            theirs, mine = tensor.untyped_storage(), own.untyped_storage()
-            ctypes.memmove(mine.data_ptr(), theirs.data_ptr(), min(mine.nbytes(), theirs.nbytes()))
+        theirs = tensor.untyped_storage()
+        if key not in self._memory:
+            storage = theirs if self._on_cpu else torch.UntypedStorage(theirs.nbytes(), device=self._device)
+            place_of_key = (tensor.storage_offset(), tensor.shape, tensor.stride())
+            self._memory[key] = torch.empty(0, dtype=tensor.dtype, device=self._device).set_(storage, *place_of_key)
+        own = self._memory[key]
+        mine = own.untyped_storage()
+        if tensor.numel() and mine.data_ptr() != theirs.data_ptr():
+            count = min(mine.nbytes(), theirs.nbytes())
+            mine[:count].copy_(theirs[:count])
         return own
 
     def go(self) -> None:
         self._earlier, self._results = self._results, []
         with without_signs_of_a_test() if self._request["untested"] else nullcontext():
             self._caller.call_each(self._ready_calls(), self._take, self._fail)
+        if not self._on_cpu:
+            torch.cuda.synchronize(self._device)  # of all streams, while the parent's clock runs
 
     def _ready_calls(self) -> Iterator[partial[Any]]:
         gradients, float64 = self._request["gradients"], self._request["float64"]
@@ -379,7 +416,7 @@ class _Bench:
             for name, tensor in subject.state_dict().items():
                 if not torch.equal(tensor, self._fresh[name]):
                     tensor.copy_(self._fresh[name])
-        subject.train(self._request["mode"] == "train")
+        subject.train((self._request["mode"] if self._mode == "both" else self._mode) == "train")
         return copy.deepcopy(subject).double() if float64 else subject
 
     def fetch(self) -> list[dict[str, Any]]:
@@ -478,7 +515,10 @@ def _gradients(returned: Any, arguments: Arguments, subject: Any) -> Iterator[tu
         sources |= {name: parameter for name, parameter in subject.named_parameters() if parameter.requires_grad}
     if not outputs or not sources:
         return
-    weights = [(torch.arange(each.numel(), dtype=each.dtype) * _WEIGHT).cos().reshape(each.shape) for each in outputs]
+    weights = [
+        (torch.arange(each.numel(), dtype=each.dtype, device=each.device) * _WEIGHT).cos().reshape(each.shape)
+        for each in outputs
+    ]
     total = sum((output * weight).sum() for output, weight in zip(outputs, weights, strict=True))
     gradients = torch.autograd.grad(total, list(sources.values()), allow_unused=True)  # type: ignore[arg-type]
     for name, gradient in zip(sources, gradients, strict=True):

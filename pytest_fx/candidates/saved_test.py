@@ -70,6 +70,10 @@ class FailingCase:
     """Whether gradients and training mode are left out."""
     seed: int
     """The seed of the judgement."""
+    mode: str
+    """The mode of modules: ``"eval"``, ``"train"`` or ``"both"``."""
+    device: str
+    """The device."""
 
 
 def write_test(case: FailingCase, folder: Path) -> Path:
@@ -88,7 +92,8 @@ def write_test(case: FailingCase, folder: Path) -> Path:
     try:
         subjects = [_spelled(each, name, temporary) for each, name in _subjects(case)]
         options = [f"contract={case.contract!r}", f"forward_only={case.forward_only}", f"seed={case.seed}"]
-        options += [f"law={case.law!r}"] if case.law else []
+        choices = {"mode": (case.mode, "both"), "device": (case.device, "cpu"), "law": (case.law, "")}
+        options += [f"{name}={value!r}" for name, (value, default) in choices.items() if value != default]
         options += [f"prepare={_spelled(case.prepare, 'prepare', temporary)[0]}"] if case.prepare is not None else []
         slug = _slug(case)
         target = folder / slug

@@ -50,6 +50,8 @@ class Verdict:
     """The 95 % confidence interval of the speed-up."""
     why_no_speedup: str = ""
     """The reason why it was not timed; empty if it was."""
+    device: str = ""
+    """The name of the GPU that a right candidate ran on, with its clock if known; empty for a CPU."""
     seconds: float = 0.0
     """The seconds of the judgement."""
 
@@ -75,7 +77,9 @@ class Verdict:
             if self.detection_limit is not None:
                 lines.append(f"  outputs off by {self.detection_limit:.1e} would have been caught")
         if self.speedup is not None and self.interval is not None:
-            lines.append(f"  {self.speedup:.2f} times as fast, {self.interval[0]:.2f} to {self.interval[1]:.2f}")
+            where = f" on {self.device}" if self.device else ""
+            interval = f"{self.interval[0]:.2f} to {self.interval[1]:.2f}"
+            lines.append(f"  {self.speedup:.2f} times as fast, {interval}{where}")
         elif self.verdict == RIGHT:
             lines.append(f"  not timed: {self.why_no_speedup}")
         return "\n".join(lines)

@@ -27,6 +27,8 @@ def judge_of_run(request: pytest.FixtureRequest) -> Generator[Judge]:
         forward_only=options.inference,
         timing=options.timing,
         seed=options.seed,
+        mode=options.mode or "both",
+        device=options.device,
         folder=request.config.rootpath / FOLDER,
     ) as judge:
         yield judge

@@ -14,7 +14,7 @@ from torch import nn
 
 import pytest_fx
 from fx.passes import approximate
-from pytest_fx import Judge, judge
+from pytest_fx import InputSets, Judge, between, judge
 from pytest_fx.candidates.party_process import RecordedParty
 from pytest_fx.candidates.verdict import RefusedCandidate
 from pytest_fx.errors import CannotLoadError, InputError
@@ -417,6 +417,55 @@ def test_inputs_may_be_drawn_by_a_callable_of_a_seed():
         return torch.randint(0, 10, (4, 3), generator=generator), torch.randn(10, 8, generator=generator)
 
     assert judge(F.embedding, lambda index, table: table[index], inputs, timing=False)
+
+
+def root_of_shares(x):
+    """Return the root of values in [0, 1]; of others, something that no reference would return."""
+    return torch.where((x >= 0) & (x <= 1), x.sqrt(), 7.0)
+
+
+def test_inputs_keep_to_a_declared_domain():
+    shares = InputSets([(6, 8), (3, 8)], domain={0: between(0, 1)})
+    reference = lambda x: x.abs().sqrt()  # noqa: E731
+    assert judge(reference, root_of_shares, shares, forward_only=True).verdict == "right"
+    assert judge(reference, root_of_shares, X, forward_only=True, timing=False).verdict == "wrong"
+
+
+def test_the_inputs_of_a_failure_are_in_the_domain():
+    shares = InputSets([(6, 8)], domain={0: between(0.25, 1)})
+    verdict = judge(torch.sqrt, lambda x: x * x, shares, forward_only=True)
+    assert verdict.law == "values" and "float32[1, 1]" in verdict.inputs
+
+
+@pytest.mark.parametrize("mode, expected", [("eval", "right"), ("train", "wrong"), ("both", "wrong")])
+def test_modules_are_called_in_the_chosen_mode(mode, expected):
+    norm = nn.BatchNorm1d(16)
+
+    class InEvaluation(nn.BatchNorm1d):
+        def forward(self, x):
+            return F.batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias, False, 0.0, self.eps)
+
+    assert judge(norm, InEvaluation(16), ROWS, mode=mode, timing=False).verdict == expected
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"mode": "test"}, "judge has no mode 'test'.*train, eval, both"),
+        ({"device": "gpu"}, "judge has no device 'gpu'.*cpu, cuda"),
+        ({"device": "meta", "inputs": X}, "judge has no device 'meta'"),
+        ({"inputs": X.to("meta")}, "judge got inputs on meta.*give inputs on the CPU"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(options, message):
+    with pytest.raises(InputError, match=f"(?s){message}"):
+        judge(F.relu, F.relu, **{"inputs": X, **options})
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
+def test_a_missing_gpu_is_told():
+    with pytest.raises(InputError, match="judge finds no CUDA device"):
+        judge(F.relu, F.relu, X, device="cuda")
 
 
 def test_a_promise_of_decibels_is_kept_by_a_coarser_candidate():

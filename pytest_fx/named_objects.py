@@ -81,11 +81,37 @@ def _file_of(name: str) -> str | None:
     return spec.origin if spec is not None and spec.has_location else None
 
 
+def by_module(name: str, kind: str) -> str:
+    """Return ``module:attribute`` for ``folder/file.py:attribute``, whose folder is put first on the import path.
+
+    Raises ``CannotLoadError`` if there is no such file, or another module of its name is imported. Other names are
+    returned as they are.
+    """
+    file, _, attribute = name.rpartition(":")
+    if not file.endswith(".py"):
+        return name
+    path = Path(file).resolve()
+    if not path.is_file():
+        raise CannotLoadError(f"there is no file of the {kind} {name!r}", remedy="correct the path")
+    imported = getattr(sys.modules.get(path.stem), "__file__", None)
+    if path.stem in sys.modules and imported != str(path):
+        raise CannotLoadError(
+            f"the file of the {kind} {name!r} cannot be imported",
+            why=f"a module {path.stem!r} is imported already, from {imported}",
+            remedy="rename the file",
+        )
+    sys.path[:] = [str(path.parent), *(folder for folder in sys.path if folder != str(path.parent))]
+    return f"{path.stem}:{attribute}"
+
+
 def import_attribute(name: str, kind: str, accepts: Callable[[Any], bool] = callable) -> Any:
-    """Import ``package.module:attribute``, which ``accepts`` must accept: by default, a callable.
+    """Import ``package.module:attribute`` or ``folder/file.py:attribute``, by default a callable.
+
+    The attribute must be one that ``accepts`` accepts.
 
     Raises ``CannotLoadError``, with suggestions, if it cannot be imported or is not accepted.
     """
+    name = by_module(name, kind)
     module_name, _, attribute = name.partition(":")
     value: Any = _import_module(module_name, name, kind)
     for part in attribute.split("."):

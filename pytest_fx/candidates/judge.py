@@ -29,7 +29,7 @@ from pytest_fx.errors import InputError
 from pytest_fx.harness.domains import InputDomain
 from pytest_fx.harness.input_sets import InputSets
 from pytest_fx.loading import load_contract
-from pytest_fx.named_objects import import_attribute
+from pytest_fx.named_objects import by_module, import_attribute
 from pytest_fx.option_table import DEVICES, MODES
 from pytest_fx.processes.child import ChildEnded, Limits, unavailable
 from pytest_fx.records.running import FOLDER
@@ -61,7 +61,7 @@ def judge(
     Each runs in its own process, forked from this one. A subject given by name is imported only there.
 
     Args:
-        reference: a module, a function, or ``package.module:attribute``.
+        reference: a module, a function, ``package.module:attribute`` or ``folder/file.py:attribute``.
         candidate: the same; parameters and buffers of a module must have the names of the reference's.
         inputs: a callable from a seed to the inputs of a call, or an example from which others are drawn. Inputs are a
             tuple of positional arguments, a dict of named ones, or a single one. Or :class:`pytest_fx.InputSets`, with
@@ -84,7 +84,7 @@ def judge(
     Raises:
         InputError: ``inputs`` is a callable that fails, or has no tensors; or no law, mode or device has the name; or
             there is no GPU, or this process has used it.
-        CannotLoadError: ``contract`` is not a contract.
+        CannotLoadError: ``contract`` is not a contract, or a file does not exist.
 
     >>> import torch
     >>> verdict = judge(torch.nn.functional.relu, lambda x: x.clamp(min=0), torch.randn(4, 3), timing=False)
@@ -151,7 +151,7 @@ class Judge:
         self._input_sets = Drawn(lambda: input_sets(several, seed, self._domain), several[0])
         self._batches = Drawn(lambda: batches_of_calls(several, self._domain), several[0])
         self._limits = Limits(seconds=timeout)
-        self._reference = reference
+        self._reference = _in_module(reference, "reference")
         self._party: RecordedParty | None = None
 
     def __enter__(self) -> Judge:
@@ -168,6 +168,7 @@ class Judge:
 
     def judge(self, candidate: Any, *, prepare: Prepare = None) -> Verdict:
         """Judge a candidate as :func:`judge` does."""
+        candidate = _in_module(candidate, "candidate")
         start, names = time.perf_counter(), (_name(self._reference), _name(candidate))
         if (why := unavailable()) is not None:
             return Verdict(NOT_JUDGED, *names, evidence=f"no process for a candidate can be started: {why}")
@@ -300,6 +301,10 @@ def require_right(reference: Any, candidate: Any, inputs: Any, **options: Any) -
     if not verdict:
         raise RefusedCandidate(verdict)
     return verdict
+
+
+def _in_module(subject: Any, kind: str) -> Any:
+    return by_module(subject, kind) if isinstance(subject, str) else subject
 
 
 def _name(subject: Any) -> str:

@@ -3,6 +3,7 @@
 import gc
 import json
 import os
+import sys
 import threading
 import time
 import traceback
@@ -479,6 +480,21 @@ def test_names_are_imported_in_the_process_of_their_party(tmp_path, monkeypatch)
     monkeypatch.syspath_prepend(tmp_path)
     verdict = judge("torch.nn.functional:relu", "kernels:relu", X, timing=False)
     assert verdict.candidate == "kernels:relu" and verdict.law
+
+
+def test_a_generated_file_is_given_by_its_path(tmp_path, monkeypatch):
+    monkeypatch.setattr("sys.path", list(sys.path))
+    options = {"forward_only": True, "timing": False}
+    for run, body in (("first", "x.relu()"), ("second", "x.abs()"), ("first", "x.relu()")):
+        (tmp_path / run).mkdir(exist_ok=True)
+        (tmp_path / run / "kernel.py").write_text(f"def kernel(x): return {body}\n")
+        verdict = judge(F.relu, f"{tmp_path / run}/kernel.py:kernel", X, **options)
+        assert verdict.verdict == {"first": "right", "second": "wrong"}[run]
+    with pytest.raises(CannotLoadError, match="there is no file of the candidate"):
+        judge(F.relu, f"{tmp_path}/kernel_2.py:kernel", X, **options)
+    (tmp_path / "json.py").write_text("def kernel(x): return x\n")
+    with pytest.raises(CannotLoadError, match=r"(?s)a module 'json' is imported already.*rename the file"):
+        judge(F.relu, f"{tmp_path}/json.py:kernel", X, **options)
 
 
 def test_inputs_that_are_none_are_refused():

@@ -195,7 +195,7 @@ def _finding(claim: Claim, section: Section) -> str | None:
 def _page(sections: Sequence[Section], files: frozenset[str]) -> str:
     table = sections[0].table
     claims = [f"> {claim.sentence}" for claim in table.claims]
-    blocks = [f"# {table.title}", f"Paper: {table.section}.", "\n>\n".join(claims), table.protocol]
+    blocks = [f"# {table.title}", f"Paper: {table.section}.", _age(sections), "\n>\n".join(claims), table.protocol]
     for section in sections:
         blocks += [f"## {section.machine}", _entries_table(section)]
         if section.figure in files:
@@ -204,6 +204,23 @@ def _page(sections: Sequence[Section], files: frozenset[str]) -> str:
             blocks.append(f"![{table.timeline.title}: {drawn[1]}]({drawn[0]})")
         blocks.append(_circumstances(section))
     return _join(*blocks)
+
+
+def _age(sections: Sequence[Section]) -> str:
+    """Return a paragraph on the versions of the code that the rows were measured on."""
+    records = [record for section in sections for record in section.records if record.get("values") is not None]
+    commits = dict.fromkeys(str(record["commit"]) for record in records if record.get("commit"))
+    if not commits:
+        return ""
+    days = sorted(record["measured"][:10] for record in records)
+    dirty = sum(str(record.get("commit")).endswith("-dirty") for record in records)
+    return (
+        f"Measured {' to '.join(dict.fromkeys((days[0], days[-1])))}, at {len(commits)} "
+        f"commit{'s' * (len(commits) != 1)}"
+        + (f"; {dirty} of {len(records)} rows with uncommitted changes" * bool(dirty))
+        + f". Later changes of the code are not in the numbers: `pytest --fx-tables {sections[0].table.name}` measures "
+        "rows again whose code has changed."
+    )
 
 
 def _entries_table(section: Section) -> str:

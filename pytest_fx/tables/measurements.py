@@ -15,7 +15,7 @@ import fx
 import model_zoo
 from pytest_fx.records.reading import has_types
 from pytest_fx.records.records import append_record, describe_machine, read_records
-from pytest_fx.tables.table import NotRun, Row, Table
+from pytest_fx.tables.table import NotRun, Row, Scale, Table
 
 MACHINE = ("machine", "cores", "device")
 """The parts of a record that identify its machine."""
@@ -71,6 +71,11 @@ class Measurements:
         now = _conditions(row)
         same = all(record.get(part) == now[part] for part in _CONDITIONS)
         return record if same and record["versions"].get("torch") == now["versions"]["torch"] else None
+
+    def stale(self, table: Table, scale: Scale) -> int:
+        """Return the number of rows measured here under other conditions, such as another version of the code."""
+        measured = [row for row in table.rows(scale) if (self.last(table, row) or {}).get("values") is not None]
+        return sum(self.still_holds(table, row) is None for row in measured)
 
     def keep(self, table: Table, record: Mapping[str, Any]) -> None:
         """Append ``record`` to those of ``table``, unless it repeats the last reason why the row could not be run."""

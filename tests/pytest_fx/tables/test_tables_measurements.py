@@ -3,7 +3,7 @@
 import pytest
 
 from pytest_fx.records.records import describe_machine
-from pytest_fx.tables import NotRun, Row
+from pytest_fx.tables import NotRun, Row, Scale
 from pytest_fx.tables import measurements as measurements_module
 from pytest_fx.tables.measurements import Measurements, code_fingerprint, measure
 
@@ -44,6 +44,15 @@ def test_a_measurement_does_not_hold_for_other_code_or_settings(measurements, pe
     assert measurements.still_holds(petals, Row("daisy", dict, {"garden": "south"})) is None
     monkeypatch.setattr(measurements_module, "code_fingerprint", lambda: "other")
     assert measurements.still_holds(petals, DAISY) is None
+
+
+def test_rows_of_other_code_are_counted(measurements, petals, monkeypatch):
+    (daisy, *_), scale = petals.rows(Scale()), Scale()
+    assert measurements.stale(petals, scale) == 0
+    measurements.keep(petals, measure(daisy))
+    assert measurements.stale(petals, scale) == 0
+    monkeypatch.setattr(measurements_module, "code_fingerprint", lambda: "other")
+    assert measurements.stale(petals, scale) == 1
 
 
 def test_other_versions_of_test_tools_change_nothing(measurements, petals, monkeypatch):

@@ -17,13 +17,13 @@ from pytest_fx.generation.spelled_targets import path_of
 from pytest_fx.search.argument_variations import signatures_of
 from pytest_fx.search.comparisons import NODES, Mismatch, Place
 from pytest_fx.search.growth_steps import copied, operated
-from pytest_fx.search.observed import Observed, called_by, is_named
+from pytest_fx.search.observed import Observed, called_by, is_named, statements
 from pytest_fx.search.simplifications import lines_making_tensors, of_sizes, tensors_in
-from pytest_fx.search.syntax import Edits, expression, index_of, name_of, stored, uses_of
+from pytest_fx.search.syntax import Edits, attribute_of, expression, index_of, name_of, stored, uses_of
 
 _CALLS = {"call_module": type, "call_method": str}
-_GIVEN = {"placeholder": Observed.with_input, "get_attr": Observed.with_tensor}
-"""Edits that replace a value by one that no operation computes, by the kind of its node."""
+_GIVEN = ("placeholder", "get_attr")
+"""The kinds of nodes of values that no operation computes."""
 _EXAMPLES: dict[Any, Any] = {
     int: 2,
     float: 0.5,
@@ -43,7 +43,7 @@ def agreed(observed: Observed, mismatch: Mismatch, operations: Sequence[Any], ra
     readers = random.choice(several) if several else []
     if mismatch.aspect == "op" and mismatch.wanted in _GIVEN:
         tensors = [use for _, use in readers if isinstance(observed.values[use.id], torch.Tensor)]
-        return _GIVEN[mismatch.wanted](observed, random.choice(tensors)) if tensors else None
+        return _given(observed, mismatch.wanted, random.choice(tensors), random) if tensors else None
     if mismatch.aspect in ("op", "target") or _is_layer(mismatch.wanted):
         wanted = _operations(mismatch, operations)
         if not wanted or not readers:
@@ -58,6 +58,13 @@ def agreed(observed: Observed, mismatch: Mismatch, operations: Sequence[Any], ra
         return copied(observed, *random.choice(others), lines[0]) if others and lines else None
     changes = list(_replaced(observed, mismatch, lines)) or list(_sized(observed, mismatch, lines))
     return random.choice(changes) if changes else None
+
+
+def _given(observed: Observed, kind: str, place: ast.Name, random: Random) -> Edits:
+    """Return edits that replace a tensor by an input, or by a parameter or a buffer."""
+    if kind == "placeholder":
+        return observed.with_input(place)
+    return observed.with_tensor(place, buffer=bool(random.randrange(2)))
 
 
 def _readers_too_many(
@@ -136,6 +143,8 @@ def _replaced(observed: Observed, mismatch: Mismatch, lines: Sequence[ast.stmt])
         wanted = _EXAMPLES[wanted]
     if _is_shape(value) and _is_shape(wanted):
         yield from _shaped(observed, tuple(value), tuple(wanted))
+    if isinstance(value, torch.dtype) and isinstance(wanted, torch.dtype):
+        yield from _cast(observed, value, wanted)
     text = _spelled(wanted)
     for line in lines:
         if mismatch.is_type and wanted in NODES:
@@ -173,6 +182,20 @@ def _shaped(observed: Observed, shape: tuple[int, ...], wanted: tuple[int, ...])
         for part, recipe in tensors_in(line):
             if recipe.shape == shape:
                 yield {part: [expression(replace(recipe, shape=wanted).text)]}
+
+
+def _cast(observed: Observed, dtype: torch.dtype, wanted: torch.dtype) -> Iterator[Edits]:
+    """Yield edits that give each tensor of a dtype another one; a parameter that cannot have it becomes a buffer."""
+    for line in lines_making_tensors(observed.tree, observed.call):
+        for part, recipe in tensors_in(line):
+            if recipe.dtype is not dtype:
+                continue
+            text = replace(recipe, dtype=wanted).text
+            match line:
+                case ast.Assign(value=ast.Call(func=ast.Attribute(attr="Parameter"))) if not wanted.is_floating_point:
+                    yield {line: statements(f'self.register_buffer("{attribute_of(line)}", {text})')}
+                case _:
+                    yield {part: [expression(text)]}
 
 
 def _sized(observed: Observed, mismatch: Mismatch, lines: Sequence[ast.stmt]) -> Iterator[Edits]:

@@ -86,6 +86,8 @@ class _Side(NamedTuple):
     """The expression and its parts, from the outside in."""
     measured: CodeType | None
     """The sequence if its length is compared, and the shape if a number of dimensions is."""
+    collected: CodeType | None
+    """The sequence if it is compared as a set or as another container."""
     aspect: str
     """See :class:`Mismatch`."""
     words: tuple[str, ...]
@@ -166,6 +168,9 @@ class PassComparisons:
             whole = eval(side.measured, frame.f_globals, names)
             others = [other for each in others if type(each) is int for other in _of_length(whole, each)]
             value = whole
+        elif side.collected is not None:
+            value = tuple(eval(side.collected, frame.f_globals, names))
+            others = [tuple(other) for other in others if isinstance(other, set | frozenset | tuple | list)]
         places = tuple(nodes or self._around(frame, value))
         caller = frame.f_back.f_lasti if frame.f_back is not None and frame.f_back.f_code in self._codes else 0
         for other in others[:MOST_WANTED]:
@@ -403,17 +408,19 @@ def _side(expression: ast.expr) -> _Side:
     parts = [part for part in ast.walk(expression) if isinstance(part, kinds) and isinstance(part.ctx, ast.Load)]
     names = [part.attr for part in parts if isinstance(part, ast.Attribute)]
     texts = [part.value for part in ast.walk(expression) if isinstance(part, ast.Constant)]
-    measured = None
+    measured = collected = None
     match expression:
         case ast.Call(func=ast.Name("len"), args=[inner]):
             measured = _compiled(inner)
         case ast.Call(func=ast.Attribute(inner, "dim"), args=[]) | ast.Attribute(inner, "ndim"):
             measured = _compiled(ast.copy_location(ast.Attribute(inner, "shape", ast.Load()), inner))
+        case ast.Call(func=ast.Name("set" | "frozenset" | "list" | "tuple"), args=[inner]):
+            collected = _compiled(inner)
         case _:
             pass
     aspect = "target" if "target" in names else names[0] if names else ""
     words = (*names, *(text for text in texts if isinstance(text, str)))
-    return _Side(_compiled(expression), tuple(map(_compiled, parts)), measured, aspect, words)
+    return _Side(_compiled(expression), tuple(map(_compiled, parts)), measured, collected, aspect, words)
 
 
 def _compiled(expression: ast.expr) -> CodeType:

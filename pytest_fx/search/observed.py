@@ -151,11 +151,11 @@ class Observed:
         parameters = [*self.call.parameters, Parameter(more, expression(self._recipe(place).text))]
         return {place: [ast.Name(more, ast.Load())], **self.call.edits(parameters)}
 
-    def with_tensor(self, place: ast.Name) -> Edits:
-        """Return edits that replace a tensor at a place by a parameter, or by a buffer for integers."""
+    def with_tensor(self, place: ast.Name, *, buffer: bool) -> Edits:
+        """Return edits that replace a tensor at a place by a parameter, or by a buffer, as integers always are."""
         (more,), recipe = self.fresh(), self._recipe(place)
         line = f"self.{more} = nn.Parameter({recipe.text})"
-        if not recipe.dtype.is_floating_point:
+        if buffer or not recipe.dtype.is_floating_point:
             line = f'self.register_buffer("{more}", {recipe.text})'
         return {place: [expression(f"self.{more}")], **self.with_state(line)}
 

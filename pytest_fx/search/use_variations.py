@@ -140,9 +140,13 @@ def _of_inputs(observed: Observed) -> Iterator[Variation]:
 
 def _of_state(observed: Observed) -> Iterator[Variation]:
     """Yield a parameter or a buffer with another reader, or with a write by the program."""
-    result, last = ast.unparse(observed.returned), observed.call.forward.body[-1]
+    result, last, (more,) = ast.unparse(observed.returned), observed.call.forward.body[-1], observed.fresh()
     for name, tensor in itertools.chain(observed.module.named_parameters(), observed.module.named_buffers()):
         path = path_of_tensor("self", name)
+        uses = [line for line in observed.lines if path in ast.unparse(line)]
+        for line in uses[:-1] if not isinstance(tensor, nn.Parameter) else ():
+            read = {line: [line, *statements(f"{more} = {path} * 2")]}
+            yield Variation("a buffer read between", {**read, **observed.returning(f"({result}, {more})")})
         if not tensor.is_floating_point():
             if not isinstance(tensor, nn.Parameter):
                 for place in (observed.lines[0] if observed.lines else last, last):
@@ -153,8 +157,7 @@ def _of_state(observed: Observed) -> Iterator[Variation]:
             continue
         for place in (observed.lines[0] if observed.lines else last, last):
             yield Variation("a buffer written", {place: [*statements(f"{path}.add_(1)"), place]})
-        reads = [line for line in observed.lines if path in ast.unparse(line)]
-        yield from (Variation("a buffer written", {line: [line, *statements(f"{path}.mul_(2)")]}) for line in reads)
+        yield from (Variation("a buffer written", {line: [line, *statements(f"{path}.mul_(2)")]}) for line in uses)
 
 
 def _of_line(observed: Observed, line: ast.stmt) -> Iterator[Variation]:

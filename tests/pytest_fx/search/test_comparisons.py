@@ -276,6 +276,20 @@ def by_origin(graph_module):
     return False
 
 
+def by_set_of_arguments(graph_module):
+    """Find a flatten of two dimensions, named in any order."""
+    for node in graph_module.graph.find_nodes(op="call_method", target="flatten"):
+        if set(node.args[1:]) == {1, 2}:
+            return True
+    return False
+
+
+def by_dtype(graph_module):
+    """Find a program whose state has integers."""
+    scale = graph_module.get_buffer("scale")
+    return scale.dtype == torch.long
+
+
 def texts_after(pass_):
     """Return the program after each single edit for the values that a pass compares it with."""
     program = running(PROGRAM)
@@ -327,6 +341,9 @@ def texts_after(pass_):
         (by_constant, "f = e * torch.zeros((8, 6), dtype=torch.float32)"),
         (by_origin, "f = e * self.more1"),
         (by_origin, "c = torch.sum(more1, 2)"),
+        (by_origin, 'self.register_buffer("more1"'),
+        (by_set_of_arguments, "c.flatten(1, 2)"),
+        (by_dtype, 'self.register_buffer("scale", torch.ones(4, 1, dtype=torch.int64))'),
         (by_shape, 'self.register_buffer("scale", torch.ones(6, 2))'),
     ],
 )

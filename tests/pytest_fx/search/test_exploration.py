@@ -28,6 +28,7 @@ from pytest_fx.search.observed import Observed, flattened
 from pytest_fx.search.reduction import written
 from pytest_fx.search.syntax import applies, edited, loaded, stored, uses_of
 from pytest_fx.search.tensor_variations import wider
+from pytest_fx.search.use_variations import use_variations
 
 QUICK = hypothesis.settings(database=None, phases=[hypothesis.Phase.generate])
 CONVOLUTION = """
@@ -129,6 +130,36 @@ def varied():
 def test_a_property_is_varied(varied, name, text):
     assert name in varied, f"there is no such property among {sorted(varied)}"
     assert any(text in source for source in varied[name]), varied[name][0]
+
+
+def test_a_counter_is_read_between_two_of_its_steps():
+    text = """\
+import torch
+from torch import nn
+
+
+class Program(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("count", torch.tensor(0))
+
+    def forward(self, x):
+        a = self.count.add_(1)
+        b = self.count.add_(2)
+        return x + b
+
+
+def build():
+    return Program().eval()
+
+
+def inputs():
+    return (torch.ones(2, 3),), {}
+"""
+    observed = Observed.of(text, "eval")
+    texts = [written(edited(observed.tree, each.edits)) for each in use_variations(observed)]
+    between = [lines.partition("add_(1)")[2].partition("add_(2)")[0] for lines in texts]
+    assert any("= self.count * 2" in each for each in between)
 
 
 LOSS = """

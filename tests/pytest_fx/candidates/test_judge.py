@@ -16,9 +16,17 @@ from torch import nn
 import pytest_fx
 from fx.passes import approximate
 from pytest_fx import InputSets, Judge, between, judge
+from pytest_fx.candidates import drawn_inputs
 from pytest_fx.candidates.party_process import RecordedParty
 from pytest_fx.candidates.verdict import RefusedCandidate
 from pytest_fx.errors import CannotLoadError, InputError
+
+
+@pytest.fixture(autouse=True)
+def _fewer_inputs(monkeypatch):
+    """Try inputs of fewer elements, and fewer calls: a verdict takes half the time."""
+    monkeypatch.setattr(drawn_inputs, "LARGE", 100_000)
+    monkeypatch.setattr(drawn_inputs, "BATCHES", 2)
 
 
 @pytest.fixture(autouse=True)
@@ -265,7 +273,8 @@ def test_gradients_are_listed_only_if_they_were_compared():
     assert "gradients" not in judge(F.relu, F.relu, X, timing=False, forward_only=True).laws
 
 
-def test_hundreds_of_calls_are_compared_whatever_their_time():
+def test_hundreds_of_calls_are_compared_whatever_their_time(monkeypatch):
+    monkeypatch.setattr(drawn_inputs, "BATCHES", 8)
     verdict = judge(F.gelu, right_for_some_calls(300), X, timing=False, forward_only=True)
     assert verdict.verdict == "wrong" and verdict.law == "many calls"
 

@@ -552,7 +552,7 @@ def test_a_reference_is_computed_once_for_all_candidates():
     assert after_one > 40 and int(calls) < after_one + 40  # a few for the smallest inputs of the wrong candidate
 
 
-def test_a_hundred_candidates_need_no_further_call_of_the_reference():
+def test_dozens_of_candidates_need_no_further_call_of_the_reference():
     calls = torch.zeros((), dtype=torch.int64).share_memory_()
 
     def reference(x):
@@ -566,8 +566,8 @@ def test_a_hundred_candidates_need_no_further_call_of_the_reference():
     with Judge(reference, X, law="values", **options) as judge_of_relu:
         verdicts = [judge_of_relu.judge(candidate(0))]
         after_one = int(calls)
-        verdicts += [judge_of_relu.judge(candidate(number)) for number in range(1, 100)]
-    assert sum(map(bool, verdicts)) == 90 and int(calls) - after_one < 10  # a few weigh the first wrong outputs
+        verdicts += [judge_of_relu.judge(candidate(number)) for number in range(1, 30)]
+    assert sum(map(bool, verdicts)) == 27 and int(calls) - after_one < 10  # a few weigh the first wrong outputs
 
 
 def test_a_wrong_candidate_leaves_the_reference_as_it_was():

@@ -477,7 +477,7 @@ def test_a_program_that_cannot_be_captured_is_nobodys_fault(check):
             return Branching()
 
     with pytest.raises(hypothesis.errors.Unsatisfiable):
-        check(leave_alone, programs=st.builds(Given), max_examples=5)
+        check(leave_alone, programs=st.builds(Given), max_examples=1)
 
 
 # What a pass mentions.
@@ -799,7 +799,7 @@ def only_two_dimensions(graph_module: torch.fx.GraphModule):
     graph_module.recompile()
 
 
-@pytest.mark.parametrize("seed", thorough_except([0, 1], range(6)))
+@pytest.mark.parametrize("seed", thorough_except([0], range(6)))
 def test_a_fold_that_is_right_for_other_sizes_is_found_wrong_where_two_are_equal(check, seed):
     violation = violation_of(check, only_two_dimensions, seed=seed, max_examples=100, min_changed=0.05)
     assert violation.law in ("contract", "gradients", "batch sizes", "other values")

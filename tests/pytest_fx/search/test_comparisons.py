@@ -397,6 +397,7 @@ def negate_heads(graph_module: fx.GraphModule) -> fx.GraphModule:
     return graph_module
 
 
+@pytest.mark.thorough
 def test_passes_that_need_several_calls_with_exact_arguments_are_judged():
     with pytest.raises(LawViolation) as caught:
         check_pass(negate_heads, seed=0, max_examples=60)

@@ -107,6 +107,7 @@ def test_a_pass_on_aten_refers_to_the_operations_that_become_its_operators():
     assert {torch.addmm, F.linear, nn.Linear} <= set(operations)
 
 
+@pytest.mark.thorough
 def test_random_programs_show_the_fault_of_a_pass_on_aten():
     settings = hypothesis.settings(database=None, phases=[hypothesis.Phase.generate])  # a smaller program takes time
     with pytest.raises(LawViolation, match="sum-without-alpha changes what the program computes") as raised:

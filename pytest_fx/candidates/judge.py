@@ -22,7 +22,7 @@ from pytest_fx.candidates.judgement import (
     Unjudged,
     described,
 )
-from pytest_fx.candidates.party_process import Party, RecordedParty, Setting
+from pytest_fx.candidates.party_process import Party, PartySetting, RecordedParty
 from pytest_fx.candidates.saved_test import FailingCase, write_test
 from pytest_fx.candidates.verdict import NOT_JUDGED, WRONG, RefusedCandidate, Verdict
 from pytest_fx.errors import InputError
@@ -274,7 +274,7 @@ class Judge:
         return self._party
 
 
-def _setting(mode: str, device: str) -> Setting:
+def _setting(mode: str, device: str) -> PartySetting:
     if mode not in MODES:
         raise InputError(f"judge has no mode {mode!r}", remedy=f"use one of {', '.join(MODES)}")
     if device not in DEVICES:
@@ -287,7 +287,7 @@ def _setting(mode: str, device: str) -> Setting:
             why="reference and candidate run in forks of it, and CUDA does not work in a fork after its first use",
             remedy="make modules and inputs on the CPU, or give names of reference and candidate",
         )
-    return Setting(device, mode)
+    return PartySetting(device, mode)
 
 
 def require_right(reference: Any, candidate: Any, inputs: Any, **options: Any) -> Verdict:

@@ -37,7 +37,7 @@ _WEIGHT = 0.7
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class PartySetting:
     """The device and the mode of the subject of a party."""
 
     device: str = "cpu"
@@ -80,7 +80,7 @@ class Party:
         load: Callable[[], Any],
         prepare: Callable[[Any], object] | None,
         limits: Limits,
-        setting: Setting,
+        setting: PartySetting,
         apart_from: Sequence[Party] = (),
     ) -> None:
         """Start the process. It runs the result of ``load``, and calls ``prepare`` on it after writing parameters.
@@ -196,7 +196,7 @@ class RecordedParty(Party):
     has the record only from :meth:`resume` to :meth:`suspend`; in between the reference's process keeps it.
     """
 
-    def __init__(self, load: Callable[[], Any], limits: Limits, setting: Setting) -> None:
+    def __init__(self, load: Callable[[], Any], limits: Limits, setting: PartySetting) -> None:
         """Start the process, which runs the result of ``load``."""
         super().__init__(load, None, limits, setting)
         self._record: dict[str, bytes] = {}
@@ -244,7 +244,7 @@ def _bytes_of(tensor: torch.Tensor) -> bytes:
 
 
 def _serve(
-    channel: Channel, load: Callable[[], Any], prepare: Callable[[Any], object] | None, setting: Setting
+    channel: Channel, load: Callable[[], Any], prepare: Callable[[Any], object] | None, setting: PartySetting
 ) -> None:
     _print_nothing()
     torch.set_num_threads(1)  # a fork does not have its parent's threads
@@ -300,7 +300,9 @@ def _print_nothing() -> None:
 class _Bench:
     """The subject in a party's process, with the memory of its inputs and its last results."""
 
-    def __init__(self, subject: Any, prepare: Callable[[Any], object] | None, caller: Caller, setting: Setting) -> None:
+    def __init__(
+        self, subject: Any, prepare: Callable[[Any], object] | None, caller: Caller, setting: PartySetting
+    ) -> None:
         self._on_cpu, self._device, self._mode = setting.device == "cpu", setting.device, setting.mode
         self.subject = subject.to(setting.device) if isinstance(subject, nn.Module) and not self._on_cpu else subject
         self._prepare, self._caller = prepare, caller

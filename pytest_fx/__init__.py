@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from pytest_fx.harness.input_sets import InputSets
     from pytest_fx.harness.metrics import MetricDrop, mean_iou, measure_drop, measured, perplexity, top_1
     from pytest_fx.harness.output_contracts import flipped, masked, matched_boxes, same_distribution, same_set, top_k
+    from pytest_fx.harness.steps import Steps
     from pytest_fx.harness.training import compare_training, training_steps
     from pytest_fx.search.check_report import CheckReport
     from pytest_fx.search.mutation import MutationReport, mutate_pass
@@ -43,6 +44,7 @@ __all__ = [
     "MutationReport",
     "NothingJudged",
     "Program",
+    "Steps",
     "Verdict",
     "ascending",
     "assert_equal_to_answers",
@@ -87,6 +89,7 @@ _HOMES = {
     "MutationReport": "pytest_fx.search.mutation",
     "NothingJudged": "pytest_fx.errors",
     "Program": "pytest_fx.generation",
+    "Steps": "pytest_fx.harness.steps",
     "Verdict": "pytest_fx.candidates.verdict",
     "ascending": "pytest_fx.harness.domains",
     "assert_equal_to_answers": "pytest_fx.answers.comparison",

@@ -23,6 +23,7 @@ from pytest_fx.errors import CannotLoadError, InputError
 from pytest_fx.harness.capture import Tracing
 from pytest_fx.harness.evaluation import Arguments
 from pytest_fx.harness.input_sets import InputSets, as_arguments
+from pytest_fx.harness.steps import Steps
 from pytest_fx.harness.structure import describe
 from pytest_fx.harness.subject import Subject, devices_of, is_training
 from pytest_fx.laws.precision import mixed_dtypes
@@ -37,9 +38,9 @@ def load_subject(case: ModelCase, tracer: Any = None, capture: str | None = None
 
     A factory takes no arguments and returns a :class:`~model_zoo.ZooModel`, a module, or a pair of a module and its
     example inputs; a module, or such a pair, may replace the factory. A tuple of inputs is positional arguments, a dict
-    keyword arguments, :class:`~pytest_fx.InputSets` several of them with their domain, anything else the only argument.
-    Inputs keep their dtypes unless the case has a dtype. An error
-    of the factory gets a note with the user's line.
+    keyword arguments, and anything else the only argument. :class:`~pytest_fx.InputSets` are several inputs with their
+    domain, and :class:`~pytest_fx.Steps` those of calls in a row. Inputs keep their dtypes unless the case has a dtype.
+    An error of the factory gets a note with the user's line.
 
     Args:
         case: the model and its settings.
@@ -154,6 +155,8 @@ def _subject(case: ModelCase, model: Any) -> Subject:
         inputs = partial(_zoo_arguments, model, batch, case.seed)
         others = partial(_zoo_arguments, model, seed=case.seed, input_set=0)
         return subject(model.build(), inputs, batch=batch, other_inputs=others, inlines=not model.needs_leaves)
+    if isinstance(model, tuple) and len(cast("tuple[Any, ...]", model)) == 2 and isinstance(model[1], Steps):
+        return _with_steps(case, model[0], model[1])
     if isinstance(model, tuple) and len(cast("tuple[Any, ...]", model)) == 2 and isinstance(model[1], InputSets):
         return _with_input_sets(case, model[0], model[1], subject)
     if case.is_seeded:
@@ -186,6 +189,19 @@ def _not_seeded(case: ModelCase) -> CannotLoadError:
         why="its factory returns them itself, if any",
         remedy="leave out --fx-seed, or return InputSets of a function, which takes a seed",
     )
+
+
+def _with_steps(case: ModelCase, module: Any, steps: Steps) -> Subject:
+    """Return a model that is called in steps; the inputs of the first call are its example inputs."""
+    if steps.first is None:
+        raise InputError(
+            f"the steps of {case.label} lack the inputs of the first call",
+            remedy="return (module, Steps(function, first=inputs)) from the factory",
+        )
+    subject = _subject(case, (module, steps.first))
+    require_callable(subject, subject.arguments())
+    # The first inputs may be InputSets, and those of a batch size have been made for the subject.
+    return subject.with_steps(replace(steps, first=None) if callable(steps.source) else steps)
 
 
 def _with_input_sets(case: ModelCase, module: Any, sets: InputSets, subject: Callable[..., Subject]) -> Subject:

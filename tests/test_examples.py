@@ -199,3 +199,23 @@ def test_a_pass_that_keeps_training_is_right_and_one_with_equal_outputs_alone_is
     torch.testing.assert_close(detached(x), model(x))
     assert compare_training(model, silu, names["steps"]()).right
     assert not compare_training(model, detached, names["steps"]()).right
+
+
+def test_a_decoder_is_judged_token_by_token_and_a_cache_in_half_precision_from_the_second_on():
+    names = runpy.run_path(str(EXAMPLES / "decode_steps.py"))
+    model, steps = names["model"]()
+    assert assert_equal_to_eager(model, fx.symbolic_trace(model), steps=steps).largest_error() < 1e-6
+    halves = names["HalfCache"](model)
+    assert_equal_to_eager(model, halves, names["prompt"]())
+    with pytest.raises(LawViolation, match="HalfCache changes what Decoder on step 2 of 12 computes"):
+        assert_equal_to_eager(model, halves, steps=steps)
+    assert_equal_to_eager(model, halves, steps=steps, contract=approximate(50))
+
+
+@pytest.mark.thorough
+def test_a_decoder_of_onnx_runtime_is_right_in_all_steps():
+    for package in ("onnx", "onnxscript", "onnxruntime"):
+        pytest.importorskip(package, reason="the example converts by ONNX Runtime")
+    names = runpy.run_path(str(EXAMPLES / "decode_steps.py"))
+    model, steps = names["model"]()
+    assert assert_equal_to_eager(model, names["to_onnx"](model), steps=steps).largest_error() < 1e-5

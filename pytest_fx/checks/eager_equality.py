@@ -8,11 +8,12 @@ from typing import Any
 from torch import nn
 
 from fx.passes import Contract, close, contract_of
-from pytest_fx.errors import CoarseVerdict, ConversionError, LawViolation
+from pytest_fx.errors import CoarseVerdict, ConversionError, InputError, LawViolation
 from pytest_fx.failures.explanation import locate_in
 from pytest_fx.harness.contracts import Comparison
 from pytest_fx.harness.evaluation import Arguments, threads
 from pytest_fx.harness.pass_run import PassRun, may_change
+from pytest_fx.harness.steps import Steps
 from pytest_fx.harness.subject import Subject, is_training
 from pytest_fx.laws import affordable, broken_laws, choose_laws, is_kept_without, law_called
 from pytest_fx.laws.judging import both_take, compared
@@ -23,8 +24,9 @@ from pytest_fx.runtimes import ConvertedProgram, loaded, runtime_of
 def assert_equal_to_eager(
     module: nn.Module,
     other: Any,
-    inputs: Any,
+    inputs: Any = None,
     *,
+    steps: Any = None,
     contract: Contract | str | None = None,
     changes: Iterable[str] = (),
     form: str = "auto",
@@ -36,7 +38,10 @@ def assert_equal_to_eager(
         other: a program or a transform. Programs are modules, compiled and scripted ones included, and converted models
             (:mod:`pytest_fx.runtimes`) or paths of their files. Anything else is a transform, as ``--fx-pass`` takes
             it: a pass, its name, or a function from a module to a program.
-        inputs: example inputs of a call: a tuple of positional arguments, a dict of named ones, or the only one.
+        inputs: example inputs of a call: a tuple of positional arguments, a dict of named ones, or the only one. They
+            may be left out if ``steps`` have those of the first call.
+        steps: :class:`~pytest_fx.Steps` of several calls in a row, or their source: a list of inputs, or a function
+            ``(outputs of a call, number of the next) -> inputs of the next``.
         contract: the contract, or its text; None for that of the transform, or ``close``.
         changes: properties that may change, as in the ``may_change`` of a pass: ``"non-finite"``, ``"gradients"``.
         form: the form of a transform, as ``--fx-form`` takes it.
@@ -48,6 +53,7 @@ def assert_equal_to_eager(
         LawViolation: a law on programs is broken; the message says where.
         ConversionError: a converted model cannot be loaded here, or is converted from another model.
         CoarseVerdict: nothing could be compared.
+        InputError: there are no inputs, or the module itself raises in a step.
 
     >>> import torch
     >>> layer = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
@@ -58,6 +64,14 @@ def assert_equal_to_eager(
     __tracebackhide__ = True
     program = loaded(other) if runtime_of(other) is not None else other
     is_program = isinstance(program, nn.Module)
+    calls = None if steps is None else Steps.of(steps)
+    if inputs is None and calls is not None:
+        inputs = calls.first
+    if inputs is None:
+        raise InputError(
+            f"{type(module).__name__} is called without inputs",
+            remedy="give inputs=, or steps=: a list of the inputs of all calls, or Steps(function, first=inputs)",
+        )
     in_training = is_training(module) and not isinstance(program, ConvertedProgram)
     subject = Subject(
         type(module).__name__,
@@ -68,6 +82,8 @@ def assert_equal_to_eager(
     )
     if (error := subject.eager().error) is not None:
         raise error
+    if calls is not None:
+        subject = subject.with_steps(calls)
     with threads(subject.threads):
         if is_program:
             name = program.name if isinstance(program, ConvertedProgram) else type(program).__name__
@@ -99,8 +115,8 @@ def _judged(pass_run: PassRun, changes: Iterable[str]) -> Comparison:
     if pass_run.not_judged is not None or (pass_run.changed and not pass_run.compared):
         why = pass_run.not_judged or "no output is a finite number, or the program takes none of the inputs"
         raise CoarseVerdict(f"{pass_run.name} is not judged on {subject.name}", why=why, remedy="give other inputs")
-    input_sets = both_take(pass_run, range(pass_run.input_set_count))
-    return compared(pass_run, input_sets, lambda run: run.output)
+    calls = both_take(pass_run, [*range(pass_run.input_set_count), *subject.steps])
+    return compared(pass_run, calls, lambda run: run.output)
 
 
 def _with_lines(violation: LawViolation, lines: list[str]) -> LawViolation:

@@ -42,6 +42,7 @@ from pytest_fx.harness.metrics import Measured, is_approximate
 from pytest_fx.harness.output_contracts import PerOutput
 from pytest_fx.harness.pass_run import PassRun, applied, may_change, parts_of
 from pytest_fx.harness.run import layout_notes
+from pytest_fx.harness.steps import Steps
 from pytest_fx.harness.structure import leaves
 from pytest_fx.harness.subject import Inputs, Subject
 from pytest_fx.harness.tolerances import COARSE
@@ -96,6 +97,7 @@ class EqualityCheck:
         small_test: bool = True,
         form: str | None = None,
         changes: Iterable[str] = (),
+        steps: Any = None,
     ) -> Comparison:
         """Raise :class:`~pytest_fx.LawViolation` if ``transform`` breaks its contract, or another law.
 
@@ -117,16 +119,24 @@ class EqualityCheck:
             small_test: True if a test that reproduces the failure of a pass alone is cut out of the model.
             form: the form of a pass, as ``--fx-form`` takes it.
             changes: properties that may change, as in the ``may_change`` of a pass, of a program above all.
+            steps: :class:`~pytest_fx.Steps` of several calls in a row, or their source, as
+                :func:`~pytest_fx.assert_equal_to_eager` takes it. They replace those that the factory declares.
 
         Raises:
             ConversionError: a converted model cannot be loaded here, or is converted from another model.
-            InputError: the model has no example inputs.
+            InputError: the model has no example inputs, or itself raises in a step.
             CannotLoadError: the contract names an output that the model does not return.
         """
         __tracebackhide__ = True
         self._changes = frozenset(changes)
         contract = None if contract is None else load_contract(contract)
         require_inputs(self._subject)
+        if steps is not None:
+            check = self._on(self._subject.with_steps(Steps.of(steps)))
+            return check(
+                transform, contract, label, leaves=leaves, input_sets=input_sets, unless_reported=unless_reported,
+                small_test=small_test, form=form, changes=changes,
+            )  # fmt: skip
         if runtime_of(transform) is not None:
             transform = loaded(transform)
         if not isinstance(transform, nn.Module):
@@ -389,11 +399,11 @@ class EqualityCheck:
             record_row(self._item, row)
             outputs = [pass_run.eager().output]
             return Comparison(self._subject.name, pass_run.name, outputs, outputs, outputs)
-        input_sets = _input_sets_taken(pass_run)
-        if not input_sets:
+        inputs = _inputs_taken(pass_run)
+        if not inputs:
             record_row(self._item, row)
             return Comparison(self._subject.name, pass_run.name, [], [], [])
-        comparison = compared(pass_run, input_sets, lambda run: run.output)
+        comparison = compared(pass_run, inputs, lambda run: run.output)
         try:
             errors = (comparison.largest_error64(), comparison.largest_error(), comparison.largest_eager_error())
         except ContractViolation:  # the outputs have different structures
@@ -547,13 +557,15 @@ def _coarse(pass_run: PassRun, limit: DetectionLimit | None, dtype: str, wanted:
     )
 
 
-def _input_sets_taken(pass_run: PassRun) -> list[Inputs]:
-    """Return the input sets that eager and the program both accept."""
-    return [] if pass_run.program is None else both_take(pass_run, range(pass_run.input_set_count))
+def _inputs_taken(pass_run: PassRun) -> list[Inputs]:
+    """Return the input sets and the steps in which eager and the program both can be called."""
+    if pass_run.program is None:
+        return []
+    return both_take(pass_run, [*range(pass_run.input_set_count), *pass_run.subject.steps])
 
 
 def _why_nothing_was_compared(pass_run: PassRun) -> str:
-    outputs = [pass_run.eager(number).output for number in _input_sets_taken(pass_run)]
+    outputs = [pass_run.eager(number).output for number in _inputs_taken(pass_run)]
     if not outputs:
         return "eager and the program both take none of the inputs"
     tensors = [leaf for _, leaf in leaves(outputs) if isinstance(leaf, torch.Tensor)]

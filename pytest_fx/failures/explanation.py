@@ -8,6 +8,7 @@ import shutil
 import tempfile
 import textwrap
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from fx import GraphModule
 from fx.errors import FxError
 from fx.passes import Approximate, Close, Exact, RewritingPass
 from fx.passes.pipeline import PassPipeline
-from pytest_fx.errors import first_line
+from pytest_fx.errors import LawViolation, first_line
 from pytest_fx.failures.converted_localization import locate_in_converted
 from pytest_fx.failures.cut_localization import locate_by_cuts
 from pytest_fx.failures.details import describe_failure
@@ -44,6 +45,8 @@ OF_NODES = ("values", "kinds")
 """The subjects of laws (see :class:`~pytest_fx.laws.Law`) that are compared node by node in a run of the program."""
 IN_FLOAT64 = "both in float64"
 """The title of the comparison of both programs in float64."""
+RIGHT_ALONE = "{} alone, with the inputs that it has in eager, is right: the error has come from earlier calls"
+"""The line about a step that goes wrong only after the calls before it."""
 DETAILS = "failure.md"
 """The file beside the reproducing test, with everything that is known about the failure."""
 
@@ -73,27 +76,39 @@ def locate_in(pass_run: PassRun, law: str, inputs: Inputs = 0) -> tuple[NodeErro
     ``inputs`` are those on which the law is broken.
     """
     program, subject = pass_run.program, pass_run.subject
+    if _is_right_alone(pass_run, inputs):
+        return None, [RIGHT_ALONE.format(inputs)]
     if pass_run.is_converted:
         return None, _lines_on_converted(pass_run, law, inputs)
     if not isinstance(pass_run.contract, (Exact, Close, Approximate)):  # no limit of a node follows from the others
         return None, []
     if law_called(law).judges not in OF_NODES or not isinstance(program, GraphModule) or subject.capture_error:
         return None, []
-    captured = subject.capture()
-    captured64 = captured if subject.is_float64 else subject.capture(float64=True)
+    at_inputs, count = (subject.at(inputs), 1) if isinstance(inputs, str) else (subject, pass_run.input_set_count)
+    captured = at_inputs.capture()
+    captured64 = captured if subject.is_float64 else at_inputs.capture(float64=True)
     try:
         complete(program, captured)
-        for input_set in range(pass_run.input_set_count):
+        for input_set in range(count):
             dtypes = torch.float64, subject.dtype
             limit = partial(rounding_limit, contract=pass_run.contract)
             wrong_node = localize(
-                captured64, program, subject.arguments(input_set), limit, captured, dtypes=dtypes
+                captured64, program, at_inputs.arguments(input_set), limit, captured, dtypes=dtypes
             ).first_wrong
             if wrong_node is not None:
                 return wrong_node, ["the first node that goes wrong:", _indented(wrong_node)]
     except Exception as error:  # the failure itself must not be lost
         return None, [f"the node that goes wrong could not be found: {type(error).__name__}"]
     return None, []
+
+
+def _is_right_alone(pass_run: PassRun, inputs: Inputs) -> bool:
+    """Return whether ``inputs`` is a step, and the program right if it is called in this step alone."""
+    subject, program = pass_run.subject, pass_run.program
+    if inputs not in subject.steps or program is None:
+        return False
+    alone = PassRun.given(subject.at(inputs), program, pass_run.contract, pass_run.name, 1)
+    return law_called("contract").find_violation(alone) is None
 
 
 class FailureExplanation:
@@ -205,6 +220,10 @@ class FailureExplanation:
         if self.judged not in (*OF_NODES, "gradients"):
             return
         pass_run = self.failure.applied(self.subject)
+        step = self.failure.error.inputs
+        if step in self.failure.subject.steps and law_called("contract").find_violation(pass_run) is None:
+            self.lines.append(RIGHT_ALONE.format(step))
+            return
         if pass_run.is_in_form and (self.judged == "gradients" or formed_programs(pass_run) is None):
             return
         if pass_run.after is None and not pass_run.is_in_form:
@@ -305,6 +324,12 @@ class FailureExplanation:
         limit = any_error if isinstance(contract, Approximate) else partial(rounding_limit, contract=contract)
         yield f"{dtype} beside float64", in_float64[0], after, before, limit
 
+    def of_this_step(self) -> Failure:
+        """Return the failure in one step as one of the model that is called in this step alone."""
+        error = self.failure.error
+        alone = LawViolation("contract", "", kind=error.kind).with_message(str(error))
+        return replace(self.failure, subject=self.subject, error=alone)
+
     def reproduce(self, folder: Path, target: Path) -> None:
         """Write a test file to ``folder``, which will be moved to ``target``, and add a line that says where it is."""
         if self.failure.pass_name is None:
@@ -316,13 +341,14 @@ class FailureExplanation:
         origins = frozenset[str]() if self.wrong is None else self.wrong.origins
         input_set = 0 if self.failure.error.inputs else self.input_set
         budget = TrialBudget()
-        part = find_part(self.failure, origins, input_set, budget)
+        failure = self.failure if self.failure.error.inputs not in self.failure.subject.steps else self.of_this_step()
+        part = find_part(failure, origins, input_set, budget)
         why = f"no part fails alone in the same way ({budget})"
         if part is not None:
             try:
-                path = write_test(folder, self.failure, part, None if self.wrong is None else self.wrong.where)
+                path = write_test(folder, failure, part, None if self.wrong is None else self.wrong.where)
                 # One look: the part that was written has been judged twice.
-                is_same = error_on(self.failure, written_part(path), looks_twice=False) >= 0
+                is_same = error_on(failure, written_part(path), looks_twice=False) >= 0
                 file = path if is_same else None
             except FxError as error:
                 file, why = None, str(error).partition("\n")[0]

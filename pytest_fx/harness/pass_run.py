@@ -548,7 +548,8 @@ class PassRun:
         if key not in self._cache:
             # All calls of a row at once, since the last one usually serves as the run of another input set.
             with_later = inputs in (0, 1) and not float64 and self._mode is None and bool(self.later_calls)
-            last = self.later_calls[-1] if with_later else inputs
+            steps = self.subject.steps
+            last = self.later_calls[-1] if with_later else steps[-1] if inputs in steps else inputs
             runs = dict(zip(self.subject.calls(last), self._run(last, float64), strict=True))
             if last != inputs and not any(run.writes for run in runs.values()):
                 runs.setdefault(self.subject.alone(last), runs[last])

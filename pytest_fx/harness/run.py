@@ -54,6 +54,10 @@ class Run:
         return bool(self.state or self.rewritten)
 
 
+NextCall = Callable[[Run | None], Arguments]
+"""Function that makes the arguments of a call from the run before it; None before the first."""
+
+
 class Runner:
     """A program to be called repeatedly from the same state: writes to its parameters and buffers are undone."""
 
@@ -98,16 +102,22 @@ class Runner:
         """Call the program on copies of ``arguments``, without gradients, from a fixed random seed."""
         return self.in_a_row([arguments], dtype)[0]
 
-    def in_a_row(self, calls: Sequence[Arguments], dtype: torch.dtype) -> list[Run]:
+    def in_a_row(self, calls: Sequence[Arguments | NextCall], dtype: torch.dtype) -> list[Run]:
         """Call the program on copies of each of ``calls``, and restore the state only after the last.
 
         Later calls get their values in the same tensor objects if these fit: a program that looks its output up by
-        their addresses, identities or versions then returns an earlier output.
+        their addresses, identities or versions then returns an earlier output. If a call raises that another one
+        follows from, that one has the same error.
         """
         runs: list[Run] = []
         copies: Arguments | None = None
         try:
-            for number, arguments in enumerate(calls, start=1):
+            for number, call in enumerate(calls, start=1):
+                try:
+                    arguments = call if isinstance(call, Arguments) else call(runs[-1] if runs else None)
+                except Exception as error:
+                    runs.append(Run(error=error))
+                    continue
                 if copies is None or not _fill(copies, arguments):
                     copies = arguments.copies()
                 runs.append(self._run(copies, dtype, is_last=number == len(calls)))

@@ -7,7 +7,7 @@ import gc
 from collections.abc import Callable, Container, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import chain
 from typing import Any, Protocol
 
@@ -18,16 +18,19 @@ from fx import GraphModule
 from fx.errors import CaptureError, TraceError, add_note
 from fx.interop.capturing import CaptureRecord
 from fx.modules.kept_tensors import KeptTensor
+from pytest_fx.errors import InputError
 from pytest_fx.forms import ExportedSource
 from pytest_fx.harness.capture import USUAL, Captures, Tracing, capture_without_leaves, leave_out_caches
 from pytest_fx.harness.domains import InputDomain
 from pytest_fx.harness.evaluation import Arguments, converted, default_dtype, same_random_numbers, threads
 from pytest_fx.harness.float64_casts import Float64Casts
+from pytest_fx.harness.input_sets import as_arguments
 from pytest_fx.harness.layouts import uncompiled
-from pytest_fx.harness.run import Run, Runner
+from pytest_fx.harness.run import NextCall, Run, Runner
 from pytest_fx.harness.shared_draws import SharedDraws
 from pytest_fx.harness.shared_weights import FULL_SIZE, SharedWeights, in_dtype, release
 from pytest_fx.harness.snapshot import tensors_of
+from pytest_fx.harness.steps import Steps, with_choices_of
 from pytest_fx.harness.structure import leaves
 from pytest_fx.harness.variants import (
     AFTERWARDS,
@@ -43,6 +46,7 @@ from pytest_fx.harness.variants import (
     with_one_turned,
     with_other_size,
 )
+from pytest_fx.tracebacks import users_line
 
 ENOUGH_ELEMENTS = 256
 """Least number of elements for the largest error of an output: with fewer, it is a matter of luck."""
@@ -167,6 +171,7 @@ class Subject:
         self._input_set_count = input_set_count
         self._other_inputs = other_inputs
         self._domain = domain
+        self._steps: Steps | None = None
         self._runs: dict[tuple[Inputs, bool], Run] = {}
         self.findings: dict[Any, Any] = {}
         """Results about the model that others cache with it, by keys of their choice."""
@@ -206,8 +211,16 @@ class Subject:
         """Return the same module, called with one variant of the inputs only."""
         self._float64_casts.needed  # noqa: B018 - both share it, as they share the runner
         other = copy.copy(self)
-        for name in ("captured", "capture_error", "input_set_count", "float64_input_set_count", "later_calls"):
+        for name in (
+            "captured",
+            "capture_error",
+            "input_set_count",
+            "float64_input_set_count",
+            "later_calls",
+            "_reference_steps",
+        ):
             vars(other).pop(name, None)
+        other._steps = None
         other.in_training = None
         other.name = f"{self.name} on {inputs}" if isinstance(inputs, str) else self.name
         other._inputs, other._input_set_count, other._other_inputs = (
@@ -223,6 +236,73 @@ class Subject:
         other = self.at(0)
         other._inputs, other._input_set_count = inputs.__getitem__, len(inputs)
         return other
+
+    def with_steps(self, steps: Steps) -> Subject:
+        """Return the same module, also called in these steps.
+
+        Raises:
+            InputError: the module itself cannot be called in a step, or its inputs leave their declared domain.
+        """
+        other = copy.copy(self)
+        vars(other).pop("_reference_steps", None)
+        other._steps = steps
+        other._runs, other.findings = {}, {}
+        arguments, runs = other._reference_steps
+        for name, run in zip(other.steps, runs, strict=True):
+            if isinstance(run.error, InputError):
+                raise run.error
+            if run.error is not None:
+                raise InputError(
+                    f"{self.name} itself raises in {name}",
+                    where=users_line(run.error),
+                    why=f"{type(run.error).__name__}: {str(run.error).partition(chr(10))[0]}",
+                    remedy="let the steps have the inputs that the model takes in this call",
+                ) from run.error
+        for name, inputs in zip(other.steps, arguments, strict=True):
+            if other._domain is not None:
+                other._domain.require(inputs, f"{self.name} in {name}")
+        other.in_training = None if self.in_training is None else self.in_training.with_steps(steps)
+        return other
+
+    @property
+    def steps(self) -> tuple[str, ...]:
+        """The names of the calls of the steps that were declared for the model, in order."""
+        return () if self._steps is None else self._steps.names
+
+    @cached_property
+    def _reference_steps(self) -> tuple[list[Arguments], list[Run]]:
+        """The arguments and runs of the steps of the module itself in its working dtype.
+
+        All other programs, and the module in float64, get their tokens and other choices from these arguments.
+        """
+        arguments: list[Arguments] = []
+
+        def note(number: int, before: Run | None) -> Arguments:
+            arguments.append(self._own_step(number, before, float64=False).copies())
+            return arguments[-1]
+
+        calls = [partial(note, number) for number in range(len(self.steps))]
+        return arguments, self.eager_runner().in_a_row(calls, self.dtype)
+
+    def _step(self, number: int, before: Run | None, *, float64: bool) -> Arguments:
+        """Return the arguments of a step of any program."""
+        return with_choices_of(self._reference_steps[0][number], self._own_step(number, before, float64=float64))
+
+    def _own_step(self, number: int, before: Run | None, *, float64: bool) -> Arguments:
+        """Return the arguments of a step as they follow from the run of the call before it."""
+        assert self._steps is not None
+        if before is None:
+            first = self._steps.first
+            return self.arguments(0, float64) if first is None else self._prepared(as_arguments(first), float64)
+        if before.error is not None:
+            raise before.error
+        with default_dtype(torch.float64 if float64 else self.dtype):
+            return self._prepared(self._steps.inputs(before.output, number), float64)
+
+    def _prepared(self, arguments: Arguments, float64: bool) -> Arguments:
+        """Return arguments on the device, and in the dtype of the calls."""
+        on_device = self.on_device(arguments)
+        return on_device.map(lambda tensor: converted(tensor, torch.float64)) if float64 else on_device
 
     @property
     def has_inputs(self) -> bool:
@@ -362,7 +442,8 @@ class Subject:
     def _find(self, inputs: Inputs) -> Arguments | None:
         """Return the inputs; None if the model has none of this name, or if they are outside of its domain."""
         arguments = self._of_any_value(inputs)
-        if arguments is None or self._domain is None or inputs in OF_SAME_VALUES or isinstance(inputs, int):
+        is_given = isinstance(inputs, int) or inputs in self.steps
+        if arguments is None or self._domain is None or inputs in OF_SAME_VALUES or is_given:
             return arguments
         if inputs != ONE_CHANGED and (
             inputs in OTHER_VALUES or inputs == NON_FINITE
@@ -375,6 +456,8 @@ class Subject:
         with default_dtype(self._default_dtype):  # with another one, random inputs would have other values
             if isinstance(inputs, int):
                 return self._inputs(inputs)
+            if inputs in self.steps:
+                return self._reference_steps[0][self.steps.index(inputs)]
             size = batch_of(inputs)
             if size is None and inputs not in VARIANTS:
                 return with_other_size(self._inputs(0), inputs) or with_one_turned(self._inputs(0), inputs)
@@ -407,6 +490,8 @@ class Subject:
 
     def calls(self, inputs: Inputs) -> list[Inputs]:
         """Return the inputs of all calls of a row up to ``inputs``; the state is not reset between them."""
+        if inputs in self.steps:
+            return [*self.steps[: self.steps.index(str(inputs)) + 1]]
         return {AGAIN: [0, AGAIN], AFTERWARDS: [0, AGAIN, AFTERWARDS]}.get(str(inputs), [inputs])
 
     def alone(self, inputs: Inputs) -> Inputs:
@@ -556,6 +641,14 @@ class Subject:
     def eager(self, inputs: Inputs = 0, float64: bool = False) -> Run:
         """Return the run of the module itself on ``inputs``, in float64 if ``float64``; it is cached."""
         key = inputs, float64
+        if key not in self._runs and inputs in self.steps:
+            self.eager(0, float64)  # finds out whether casts must be replaced
+            runs = (
+                self.run_in_a_row(self.eager_runner(True), self.steps[-1], True)
+                if float64
+                else self._reference_steps[1]
+            )
+            self._runs.update({(name, float64): run for name, run in zip(self.steps, runs, strict=True)})
         if key not in self._runs:
             run = self._run_eager(inputs, float64)
             if run.error is not None and float64 and not self._float64_casts.needed:
@@ -573,9 +666,14 @@ class Subject:
 
     def run_in_a_row(self, runner: Runner, inputs: Inputs, float64: bool = False) -> list[Run]:
         """Call a program on ``inputs``, after the earlier calls of their row; return one run for each call."""
-        arguments = [self.arguments(each, float64) for each in self.calls(inputs)]
+        calls: list[Arguments | NextCall]
+        if inputs in self.steps:
+            count = len(self.calls(inputs))
+            calls = [partial(self._step, number, float64=float64) for number in range(count)]
+        else:
+            calls = [self.arguments(each, float64) for each in self.calls(inputs)]
         with self._shared_draws() if float64 else nullcontext():
-            return runner.in_a_row(arguments, torch.float64 if float64 else self.dtype)
+            return runner.in_a_row(calls, torch.float64 if float64 else self.dtype)
 
     @contextmanager
     def _shared_draws(self) -> Generator[None]:

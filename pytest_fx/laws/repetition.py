@@ -84,7 +84,10 @@ def _captured_again(program: GraphModule) -> GraphModule:
 
 
 def calls_in_a_row(pass_run: PassRun) -> None:
-    """Called again, and then with other inputs, without a reset of its state, the program agrees with eager."""
+    """Called again, and then with other inputs, without a reset of its state, the program agrees with eager.
+
+    So it does in the declared steps (:class:`~pytest_fx.Steps`), where inputs may follow from its own outputs.
+    """
     for inputs in pass_run.later_calls if pass_run.program is not None else ():
         alone = pass_run.subject.alone(inputs)
         eager_repeats, program_repeats = (_alike(run(alone), run(inputs)) for run in (pass_run.eager, pass_run.actual))
@@ -94,6 +97,18 @@ def calls_in_a_row(pass_run: PassRun) -> None:
             _require_repeated(pass_run, inputs)
         else:
             require_kept("calls in a row", pass_run, (inputs,), attrgetter("output"))
+    if pass_run.program is not None:
+        _require_steps(pass_run)
+
+
+def _require_steps(pass_run: PassRun) -> None:
+    """Judge each step with the fewest calls before it that give every output enough elements."""
+    steps = pass_run.subject.steps
+    enough = pass_run.subject.float64_input_set_count if steps else 0
+    for number in range(len(steps)):
+        require_kept(
+            "calls in a row", pass_run, steps[max(0, number + 1 - enough) : number + 1][::-1], attrgetter("output")
+        )
 
 
 def _alike(one: Run, other: Run) -> bool:

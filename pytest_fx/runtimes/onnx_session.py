@@ -15,6 +15,8 @@ from pytest_fx.runtimes.runtime import Runtime, needs_package, unreadable
 from pytest_fx.runtimes.session import InnerValue, Port, Session, as_array, as_tensor
 
 NAME = "ONNX Runtime"
+_FATAL_ONLY = 4
+"""The severity from which on messages are printed: an error is raised, and printed as well at level 3."""
 _DTYPES = {
     "tensor(float)": torch.float32,
     "tensor(double)": torch.float64,
@@ -94,7 +96,7 @@ def _session_of(contents: Path | bytes, name: str) -> ONNXSession:
         raise needs_package(NAME, "onnxruntime", error) from None
     options = runtime.SessionOptions()
     options.intra_op_num_threads = torch.get_num_threads()
-    options.log_severity_level = 3
+    options.log_severity_level = _FATAL_ONLY
     source = os.fspath(contents) if isinstance(contents, Path) else contents
     try:
         session = runtime.InferenceSession(source, options, providers=["CPUExecutionProvider"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import itertools
 import linecache
 import traceback
@@ -17,6 +18,7 @@ from torch import nn
 
 import fx
 from pytest_fx.generation.tensor_expressions import TensorRecipe
+from pytest_fx.harness.domains import InputDomain
 from pytest_fx.harness.evaluation import Arguments
 
 _FILE = "<program"
@@ -69,6 +71,8 @@ class Program:
     """The size of the first dimension of inputs, which is usually free."""
     namespace: dict[str, Any] = field(compare=False)
     """The names that the source defines."""
+    domain: InputDomain | None = field(default=None, compare=False)
+    """The domain of the inputs, as far as the source declares it; None for all values."""
 
     @property
     def uses_random(self) -> bool:
@@ -123,7 +127,29 @@ def load(source: str, features: frozenset[str], parameters: tuple[Input, ...], b
     linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
     weakref.finalize(namespace["Program"], linecache.cache.pop, file, None)
     args, kwargs = namespace["inputs"]()
-    return Program(source, _built(namespace["build"]), Arguments(args, kwargs), features, parameters, batch, namespace)
+    module, domain = _built(namespace["build"]), _declared_domain(source, namespace)
+    return Program(source, module, Arguments(args, kwargs), features, parameters, batch, namespace, domain)
+
+
+def _declared_domain(source: str, namespace: dict[str, Any]) -> InputDomain | None:
+    """Return the domain that ``inputs()`` declares by calls of ``in_domain`` for its positional arguments."""
+    if "in_domain(" not in source:
+        return None
+    domains: dict[int, Any] = {}
+    for function in ast.walk(ast.parse(source)):
+        match function:
+            case ast.FunctionDef(
+                name="inputs", body=[*_, ast.Return(value=ast.Tuple(elts=[ast.Tuple(elts=arguments), _]))]
+            ):
+                for position, argument in enumerate(arguments):
+                    match argument:
+                        case ast.Call(func=ast.Name(id="in_domain"), args=[domain, _]):
+                            domains[position] = eval(ast.unparse(domain), namespace)
+                        case _:
+                            pass
+            case _:
+                pass
+    return InputDomain.of(domains) if domains else None
 
 
 def is_raised_by_program(error: BaseException) -> bool:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from fx.arguments import expect, expect_all, refusal
 from fx.errors import FxError
 from pytest_fx.generation.productions import Choices, spell
+from pytest_fx.harness.domains import Domain
 
 Shape = tuple[int, ...]
 
@@ -109,6 +110,21 @@ class TensorRecipe:
     def with_batch(self, size: int) -> TensorRecipe:
         """Return the recipe with another first dimension."""
         return replace(self, shape=(size, *self.shape[1:]))
+
+
+@dataclass(frozen=True, slots=True)
+class RecipeInDomain:
+    """A tensor that is moved into a domain, such as an input of a model with a declared one."""
+
+    recipe: TensorRecipe
+    """The tensor."""
+    domain: Domain
+    """The domain."""
+
+    @property
+    def shape(self) -> Shape:
+        """The size of the tensor."""
+        return self.recipe.shape
 
 
 def _contiguous(recipe: TensorRecipe, shape: Shape) -> str:

@@ -19,7 +19,7 @@ from fx import GraphModule, Node
 from fx.modules.attributes import fetch_attribute
 from pytest_fx.generation.productions import NAMESPACE, spell, spell_options
 from pytest_fx.generation.record import Program, load
-from pytest_fx.generation.tensor_expressions import TensorRecipe
+from pytest_fx.generation.tensor_expressions import RecipeInDomain, TensorRecipe
 
 MOST_NODES = 100
 """The most nodes of a program that is transcribed."""
@@ -40,6 +40,9 @@ _BUILD = (  # the initial values of norms make them nearly the identity
     "            tensor.uniform_(0.1, 1.5)",
     "    return module",
 )
+DOMAINS = ("ascending", "between", "integers", "right_padded", "sums_to_one")
+"""The functions that declare domains."""
+_IN_DOMAIN = "from pytest_fx.harness.domains import in_domain"
 _FREED = re.compile(r";\s+\w+( = \w+)* = None$")
 
 
@@ -72,13 +75,16 @@ def transcribed(program: GraphModule, inputs: Sequence[Any] | None = None) -> Pr
 def written_program(program: GraphModule, inputs: Sequence[Any], sizes: Sizes | None = None) -> str:
     """Return the text of a program that computes the same as ``program``, called with ``inputs``, at other sizes.
 
-    An input may be a :class:`TensorRecipe` instead of a tensor. Raises ``CannotBeWritten`` if there is no such text.
+    An input may be a :class:`TensorRecipe` instead of a tensor, or one in a domain, which the text then declares.
+    Raises ``CannotBeWritten`` if there is no such text.
     """
     return _with_inputs(_text(program, sizes or {}), [_spell_input(value, sizes or {}) for value in inputs])
 
 
 def _with_inputs(definition: str, values: Sequence[str]) -> str:
     comma = "," if len(values) == 1 else ""
+    if any(value.startswith("in_domain(") for value in values):
+        definition = f"from pytest_fx import {', '.join(DOMAINS)}\n{_IN_DOMAIN}\n{definition}"
     return f"{definition}\n\n\ndef inputs():\n    return ({', '.join(values)}{comma}), {{}}\n"
 
 
@@ -225,6 +231,8 @@ def _import(name: str, value: Any) -> str:
 
 
 def _spell_input(value: Any, sizes: Sizes) -> str:
+    if isinstance(value, RecipeInDomain):
+        return f"in_domain({_resized(value.domain.text, sizes)}, {_resize(value.recipe, sizes)})"
     recipe = TensorRecipe.like(value) if isinstance(value, torch.Tensor) else value
     return _resize(recipe, sizes) if isinstance(recipe, TensorRecipe) else _resized(spell(recipe), sizes)
 

@@ -26,6 +26,11 @@ class Domain(abc.ABC):
     @abc.abstractmethod
     def __str__(self) -> str: ...
 
+    @property
+    def text(self) -> str:
+        """The domain as an expression; its numbers have all their digits."""
+        return str(self)
+
     @abc.abstractmethod
     def mended(self, tensor: torch.Tensor) -> torch.Tensor:
         """Return a tensor of the domain near to ``tensor``, of the same shape and dtype."""
@@ -54,6 +59,11 @@ class Interval(Domain):
 
     def __str__(self) -> str:
         return f"between({self.low:g}, {self.high:g})"
+
+    @property
+    def text(self) -> str:
+        """The domain as an expression, with bounds that are no sizes: floating-point numbers."""
+        return f"between({float(self.low)!r}, {float(self.high)!r})"
 
     def mended(self, tensor: torch.Tensor) -> torch.Tensor:
         """Move elements outside of the interval to its nearer end, and NaN to its middle."""
@@ -151,6 +161,11 @@ class Ascending(Domain):
     def __str__(self) -> str:
         return f"ascending({self.of})"
 
+    @property
+    def text(self) -> str:
+        """The domain as an expression."""
+        return f"ascending({self.of.text})"
+
     def mended(self, tensor: torch.Tensor) -> torch.Tensor:
         """Mend the values, and sort them."""
         return self.of.mended(tensor).sort(-1).values
@@ -205,6 +220,21 @@ def ascending(of: Domain) -> Ascending:
     tensor([2, 2, 5])
     """
     return Ascending(of)
+
+
+def in_domain(domain: Domain, tensor: torch.Tensor) -> torch.Tensor:
+    """Return ``tensor`` if it is in a domain, and a near one of the domain otherwise.
+
+    In the text of a program it declares the domain of an input. Raises ``InputError`` if the domain has no tensor of
+    this dtype.
+
+    >>> in_domain(between(0, 1), torch.tensor([-1.0, 0.5]))
+    tensor([0.0000, 0.5000])
+    """
+    mended = tensor if _contains(domain, tensor) else domain.mended(tensor)
+    if not _contains(domain, mended):
+        raise InputError(f"{domain} has no tensor like this", value=shown(tensor))
+    return mended
 
 
 @dataclass(frozen=True, slots=True)

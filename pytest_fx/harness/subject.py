@@ -80,6 +80,11 @@ class ProgramSource(Protocol):
         """The arguments of its call."""
         ...
 
+    @property
+    def domain(self) -> InputDomain | None:
+        """The domain of the arguments; None for all values."""
+        ...
+
     def build(self) -> nn.Module:
         """Return a new module."""
         ...
@@ -95,6 +100,8 @@ class GivenProgram:
     """The arguments of its call."""
     source: str = ""
     """Its text, if known."""
+    domain: InputDomain | None = None
+    """The domain of its arguments; None for all values."""
 
 
 class Subject:
@@ -170,7 +177,8 @@ class Subject:
         self._default_dtype = torch.get_default_dtype()
         self._input_set_count = input_set_count
         self._other_inputs = other_inputs
-        self._domain = domain
+        self.domain = domain
+        """The declared domain of its inputs; None for all values."""
         self._steps: Steps | None = None
         self._runs: dict[tuple[Inputs, bool], Run] = {}
         self.findings: dict[Any, Any] = {}
@@ -199,6 +207,7 @@ class Subject:
             mode="train" if is_training(module) else "eval",
             keeps_dtypes=True,
             source=program.source,
+            domain=program.domain,
         )
         subject.__dict__["dtype"] = torch.get_default_dtype()
         subject._has_dtypes_of_its_own = True
@@ -259,8 +268,8 @@ class Subject:
                     remedy="let the steps have the inputs that the model takes in this call",
                 ) from run.error
         for name, inputs in zip(other.steps, arguments, strict=True):
-            if other._domain is not None:
-                other._domain.require(inputs, f"{self.name} in {name}")
+            if other.domain is not None:
+                other.domain.require(inputs, f"{self.name} in {name}")
         other.in_training = None if self.in_training is None else self.in_training.with_steps(steps)
         return other
 
@@ -443,13 +452,13 @@ class Subject:
         """Return the inputs; None if the model has none of this name, or if they are outside of its domain."""
         arguments = self._of_any_value(inputs)
         is_given = isinstance(inputs, int) or inputs in self.steps
-        if arguments is None or self._domain is None or inputs in OF_SAME_VALUES or is_given:
+        if arguments is None or self.domain is None or inputs in OF_SAME_VALUES or is_given:
             return arguments
         if inputs != ONE_CHANGED and (
             inputs in OTHER_VALUES or inputs == NON_FINITE
         ):  # another value would not be the one in the name
-            return arguments if self._domain.violation(arguments) is None else None
-        return self._domain.mended(arguments)
+            return arguments if self.domain.violation(arguments) is None else None
+        return self.domain.mended(arguments)
 
     def _of_any_value(self, inputs: Inputs) -> Arguments | None:
         assert self._inputs is not None
@@ -469,7 +478,7 @@ class Subject:
 
     def is_outside(self, inputs: Inputs) -> bool:
         """Return whether the model has no such inputs because they are outside of its declared domain."""
-        return self._domain is not None and not self.has(inputs) and self._of_any_value(inputs) is not None
+        return self.domain is not None and not self.has(inputs) and self._of_any_value(inputs) is not None
 
     def has(self, inputs: Inputs) -> bool:
         """Return whether the model has such inputs."""

@@ -2,7 +2,8 @@
 
 Few random programs have the sequence of operators that some passes look for, but a model has it at once. A place is the
 nodes that the pass removes, rewrites or gives new users, with one step around them. Values from the rest of the model
-become inputs of the same shapes, dtypes and ranges. Sizes become small while the pass still acts.
+become inputs of the same shapes, dtypes and ranges. Inputs of the model keep to their declared domain. Sizes become
+small while the pass still acts.
 """
 
 from __future__ import annotations
@@ -21,8 +22,9 @@ from torch import nn
 from fx import Graph, GraphModule, Interpreter, Node, map_arg
 from fx.interpreter import positional
 from pytest_fx.generation.record import Program
-from pytest_fx.generation.tensor_expressions import TensorRecipe
+from pytest_fx.generation.tensor_expressions import RecipeInDomain, TensorRecipe
 from pytest_fx.generation.transcription import MOST_ELEMENTS, CannotBeWritten, Sizes, written_program
+from pytest_fx.harness.evaluation import places as tensors_by_place
 from pytest_fx.harness.pass_run import PassRun
 from pytest_fx.harness.snapshot import same_tensor, settings_of, tensors_of
 from pytest_fx.harness.structure import leaves, map_tensors
@@ -183,14 +185,19 @@ class _Cutting:
         self._places = {node: place for place, node in enumerate(program.graph.nodes)}
         self._values: dict[Node, _Value] = {}
 
+        arguments = model.arguments().copies()
+        declared = {} if model.domain is None else model.domain.tensors
+        domains = {id(tensor): declared[at] for at, tensor in tensors_by_place(arguments).items() if at in declared}
+
         def keep(node: Node, value: Any) -> None:
             tensors = [leaf for _, leaf in leaves(value) if isinstance(leaf, torch.Tensor)]
             is_tensor = isinstance(value, torch.Tensor)
             recipe = map_tensors(TensorRecipe.like, value) if node.op != "output" else None
+            if (domain := domains.get(id(value))) is not None and recipe is not None:
+                recipe = RecipeInDomain(recipe, domain)
             self._values[node] = _Value(recipe, is_tensor, bool(tensors))
 
         runner = model.runner(program)
-        arguments = model.arguments().copies()
         inputs = positional(program, arguments.args, arguments.kwargs)
         state = torch.get_rng_state()
         try:

@@ -17,7 +17,11 @@ NAMESPACES = frozenset("torch F nn math operator self".split())
 
 
 def edited(tree: Tree, edits: Edits) -> Tree:
-    """Return the tree with some parts replaced, possibly itself; subtrees without replacements are shared."""
+    """Return the tree with some parts replaced, possibly itself; subtrees without replacements are shared.
+
+    The declared domain of an input stays: what it holds can be replaced, but not the declaration.
+    """
+    edits = {part: others for part, others in edits.items() if not _declares_domain(part)}
     holders, above = _holders(tree), list[Any](edits)
     around = set[ast.AST]()
     while above:
@@ -25,6 +29,11 @@ def edited(tree: Tree, edits: Edits) -> Tree:
         around |= new
         above = list(new)
     return cast("Tree", edits[tree][0]) if tree in edits else _edited(tree, edits, around)
+
+
+def _declares_domain(part: Any) -> bool:
+    """Return whether a part is a call of :func:`pytest_fx.harness.domains.in_domain`."""
+    return isinstance(part, ast.Call) and isinstance(part.func, ast.Name) and part.func.id == "in_domain"
 
 
 def _edited(part: Tree, edits: Edits, around: Collection[ast.AST]) -> Tree:

@@ -2,6 +2,7 @@
 
 import copy
 import runpy
+import shlex
 import subprocess
 import sys
 import warnings
@@ -15,14 +16,16 @@ from fx.passes import approximate, close
 from fx.quantize import report
 from model_zoo import get_model
 from pytest_fx import (
+    InputSets,
     LawViolation,
     assert_equal_to_answers,
     assert_equal_to_eager,
+    between,
     check_pass,
     compare_training,
     measure_drop,
 )
-from pytest_fx.errors import AnswerViolation
+from pytest_fx.errors import AnswerViolation, InputError
 from pytest_fx.harness.pass_run import PassRun
 from pytest_fx.laws.output_laws import contract
 from pytest_fx.loading import load_contract
@@ -144,8 +147,52 @@ def test_answers_of_another_process_are_compared_by_output_and_layer(tmp_path, c
 
 def test_a_pass_is_judged_on_a_model_on_two_devices(pytester):
     command = ("--fx-model", "two_devices:ranker", "--fx-pass", "fuse-conv-bn", "--fx-no-timing", "-k", "contract")
-    (pytester.path / "two_devices.py").write_text((EXAMPLES / "two_devices.py").read_text("utf-8"), "utf-8")
+    copied(pytester, "two_devices")
     pytester.runpytest(*command).assert_outcomes(passed=1, skipped=1)
+
+
+def copied(pytester, name):
+    """Copy an example into the folder of an inner run."""
+    (pytester.path / f"{name}.py").write_text((EXAMPLES / f"{name}.py").read_text("utf-8"), "utf-8")
+
+
+def test_the_layer_that_reads_a_year_stays_in_higher_precision(pytester):
+    copied(pytester, "keep_layers")
+    promise = ("--fx-model", "keep_layers:demand", "--fx-contract", "approximate(30)")
+    advised = pytester.runpytest(*promise, "--fx-advise", "bfloat16")
+    advised.assert_outcomes(passed=1)
+    output = " ".join(advised.stdout.str().split())
+    argument = output.partition("keep 1 of 3 layers: ")[2].partition(" alone in")[0]
+    assert "keep=calendar" in argument
+    options = ("--fx-no-timing", "-k", "pass_keeps_its_contract")
+    pytester.runpytest(*promise, *options, *shlex.split(argument)).assert_outcomes(passed=1)
+    without = argument.replace(",keep=calendar", "")
+    pytester.runpytest(*promise, *options, *shlex.split(without)).assert_outcomes(failed=1)
+
+
+def test_a_pattern_with_another_epsilon_is_explained_and_the_mended_one_matches(capsys):
+    names = runpy.run_path(str(EXAMPLES / "explain_match.py"))
+    names["main"]()
+    ours, of_torch, mended, *code = capsys.readouterr().out.splitlines()
+    assert "`%add` has 1e-05 as argument 2 where the pattern has 1e-06" in ours
+    assert "`%add` has 1e-05 where the pattern has 1e-06" in of_torch
+    assert mended.endswith("1 match") and "eps = 1e-05" in "".join(code)
+    program, x = fx.symbolic_trace(names["Norm"]()), torch.randn(2, 8)
+    fx.replace_pattern(program, names["norm_of_any_epsilon"], names["use_rms_norm"])
+    torch.testing.assert_close(program(x), names["Norm"]()(x))
+
+
+def test_a_pass_that_is_right_for_pixels_is_judged_on_pixels_if_they_are_declared():
+    names = runpy.run_path(str(EXAMPLES / "input_domain.py"))
+    model, pixels = names["of_pixels"]()
+    assert assert_equal_to_eager(model, names["drop_clamps"], pixels).largest_error() < 1e-5
+    model, numbers = names["of_numbers"]()
+    with pytest.raises(LawViolation, match=r"law 'other values'[\s\S]*inputs of opposite signs"):
+        assert_equal_to_eager(model, names["drop_clamps"], numbers)
+    model, _ = names["of_pixels"]()
+    beyond = InputSets([((torch.full((1, 3, 4, 4), 2.0),), {})], domain={0: between(0, 1)})
+    with pytest.raises(InputError, match="the inputs of Stem are outside of their own domain"):
+        assert_equal_to_eager(model, names["drop_clamps"], beyond)
 
 
 def made_up_digits(count):

@@ -11,7 +11,8 @@ from fx.passes import Contract, close, contract_of
 from pytest_fx.errors import CoarseVerdict, ConversionError, InputError, LawViolation
 from pytest_fx.failures.explanation import locate_in
 from pytest_fx.harness.contracts import Comparison
-from pytest_fx.harness.evaluation import Arguments, threads
+from pytest_fx.harness.evaluation import threads
+from pytest_fx.harness.input_sets import InputSets, as_arguments
 from pytest_fx.harness.pass_run import PassRun, may_change
 from pytest_fx.harness.steps import Steps
 from pytest_fx.harness.subject import Subject, is_training
@@ -38,8 +39,9 @@ def assert_equal_to_eager(
         other: a program or a transform. Programs are modules, compiled and scripted ones included, and converted models
             (:mod:`pytest_fx.runtimes`) or paths of their files. Anything else is a transform, as ``--fx-pass`` takes
             it: a pass, its name, or a function from a module to a program.
-        inputs: example inputs of a call: a tuple of positional arguments, a dict of named ones, or the only one. They
-            may be left out if ``steps`` have those of the first call.
+        inputs: example inputs of a call: a tuple of positional arguments, a dict of named ones, or the only one; or
+            :class:`~pytest_fx.InputSets`, several of them with their domain. They may be left out if ``steps`` have
+            those of the first call.
         steps: :class:`~pytest_fx.Steps` of several calls in a row, or their source: a list of inputs, or a function
             ``(outputs of a call, number of the next) -> inputs of the next``.
         contract: the contract, or its text; None for that of the transform, or ``close``.
@@ -53,7 +55,7 @@ def assert_equal_to_eager(
         LawViolation: a law on programs is broken; the message says where.
         ConversionError: a converted model cannot be loaded here, or is converted from another model.
         CoarseVerdict: nothing could be compared.
-        InputError: there are no inputs, or the module itself raises in a step.
+        InputError: there are no inputs, they are outside of their domain, or the module itself raises in a step.
 
     >>> import torch
     >>> layer = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
@@ -73,12 +75,20 @@ def assert_equal_to_eager(
             remedy="give inputs=, or steps=: a list of the inputs of all calls, or Steps(function, first=inputs)",
         )
     in_training = is_training(module) and not isinstance(program, ConvertedProgram)
+    name = type(module).__name__
+    sets = inputs if isinstance(inputs, InputSets) else None
+    if sets is not None:
+        for example in sets.examples():
+            sets.domain.require(example, name)
+    arguments = as_arguments(inputs)
     subject = Subject(
-        type(module).__name__,
+        name,
         module,
-        lambda input_set: _arguments(inputs),
+        (lambda input_set: arguments) if sets is None else sets.arguments,
+        input_set_count=None if sets is None or sets.count == 1 else sets.count,
         mode="train" if in_training else "eval",
         keeps_dtypes=True,
+        domain=None if sets is None else sets.domain,
     )
     if (error := subject.eager().error) is not None:
         raise error
@@ -121,11 +131,3 @@ def _judged(pass_run: PassRun, changes: Iterable[str]) -> Comparison:
 
 def _with_lines(violation: LawViolation, lines: list[str]) -> LawViolation:
     return violation.with_details("\n".join(lines)) if lines else violation
-
-
-def _arguments(inputs: Any) -> Arguments:
-    if isinstance(inputs, Arguments):
-        return inputs
-    if isinstance(inputs, dict):
-        return Arguments((), inputs)
-    return Arguments(inputs if isinstance(inputs, tuple) else (inputs,))

@@ -43,7 +43,7 @@ def mixture(domain):
 
 
 def drop_roots(program):
-    """A pass that is right for numbers that are not negative."""
+    """A pass for positive numbers."""
     for product in program.graph.find_nodes(op="call_function", target=operator.mul):
         first, second = product.args
         if getattr(first, "target", None) == getattr(second, "target", None) == "sqrt" and first.args == second.args:

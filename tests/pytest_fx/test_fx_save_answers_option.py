@@ -186,6 +186,16 @@ def test_answers_of_another_model_and_files_of_other_kinds_are_refused_in_one_se
     compared(mine, "mine:net").stdout.fnmatch_lines(["E*AnswerError: there is no file net.safetensors"])
 
 
+def test_answers_are_not_written_over_a_damaged_file(mine):
+    saved(mine)
+    path = mine.path / "net.safetensors"
+    damaged = path.read_bytes()[:-40]
+    path.write_bytes(damaged)
+    result = mine.runpytest("--fx-model", "mine:plain", "--fx-save-answers", "net.safetensors")
+    result.stdout.fnmatch_lines(["E*AnswerError: * is no file of answers: *"])
+    assert path.read_bytes() == damaged
+
+
 @pytest.mark.parametrize(
     "options, lines",
     [

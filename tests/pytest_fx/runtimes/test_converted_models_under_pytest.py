@@ -1,5 +1,6 @@
 """Converted models in runs of pytest: ``--fx-pass FILE``, passes that return sessions, and ``fx_equal``."""
 
+import json
 import shutil
 from pathlib import Path
 
@@ -98,6 +99,18 @@ def test_a_file_of_another_model_is_told_in_one_sentence_and_is_not_judged(mine)
             "fx: not judged: net.xml is not converted from this model, or for other inputs: net.xml of resnet_tiny",
         ]
     )
+
+
+def test_a_file_that_is_cut_off_leaves_the_verdicts_on_others(mine):
+    (mine.path / "net.bin").write_bytes((mine.path / "net.bin").read_bytes()[:-8])
+    result = mine.runpytest("--fx-model", "mine:net", "--fx-pass", "net.xml", "--fx-pass", "mine:to_openvino", *RUN)
+    result.assert_outcomes(passed=1, failed=1)
+    result.stdout.fnmatch_lines(["E*ConversionError: OpenVINO cannot read net.xml"])
+    record = json.loads((mine.path / ".pytest_fx" / "last_run.json").read_text())
+    assert {each["program"]: each["verdict"] for each in record["verdicts"]} == {
+        "net.xml": "not judged",
+        "to-openvino": "right",
+    }
 
 
 def test_a_missing_file_ends_the_run_at_once(mine):

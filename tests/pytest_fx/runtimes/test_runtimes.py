@@ -226,11 +226,47 @@ def test_a_file_of_another_model_is_told_by_its_inputs_or_outputs(onnx_file):
         ("net.pt", "torch", "TorchScript"),
     ],
 )
-def test_a_truncated_file_is_refused_in_one_sentence(tmp_path, name, package, runtime):
+def test_a_file_of_another_kind_is_refused_in_one_sentence(tmp_path, name, package, runtime):
     pytest.importorskip(package)
     (tmp_path / name).write_bytes(b"not a model at all")
     with pytest.raises(ConversionError, match=rf"^{runtime} cannot read {name}\n  why "):
         loaded(tmp_path / name)
+
+
+def save_onnx(path):
+    onnx = pytest.importorskip("onnx")
+    pytest.importorskip("onnxruntime")
+    weights = {"save_as_external_data": True, "location": "weights", "size_threshold": 0}
+    onnx.save(onnx_model(head()), path, **(weights if path.name == "apart.onnx" else {}))
+
+
+def save_openvino(path):
+    pytest.importorskip("openvino").save_model(openvino_model(head()), path, compress_to_fp16=False)
+
+
+def save_exported(path):
+    torch.export.save(exported_model(head()), path)
+
+
+@pytest.mark.parametrize(
+    "save, name, cut",
+    [
+        (save_onnx, "net.onnx", "net.onnx"),
+        (save_onnx, "apart.onnx", "weights"),
+        (save_openvino, "net.xml", "net.xml"),
+        (save_openvino, "net.xml", "net.bin"),
+        (save_exported, "net.pt2", "net.pt2"),
+    ],
+)
+@pytest.mark.parametrize("share", [0.5, 0.99])
+def test_a_truncated_file_is_refused_in_one_sentence(tmp_path, save, name, cut, share):
+    save(tmp_path / name)
+    whole = (tmp_path / cut).read_bytes()
+    (tmp_path / cut).write_bytes(whole[: int(share * len(whole))])
+    with pytest.raises(
+        ConversionError, match=rf"cannot read {name}\n  why .*\n  try    the file may be cut off, or of an"
+    ):
+        assert_equal_to_eager(head(), tmp_path / name, inputs())
 
 
 def test_a_missing_file_and_a_missing_runtime_are_refused(tmp_path, monkeypatch):

@@ -413,6 +413,7 @@ class Subject:
         if "captured" in vars(self):
             release(vars(self).pop("captured"))
         self._runs.clear()
+        vars(self).pop("_reference_steps", None)
         self._captures.close()
         self._sources.clear()
         self._weights.close()

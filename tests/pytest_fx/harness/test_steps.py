@@ -10,7 +10,8 @@ from decoders import decoder, first, greedy, shorten
 from torch import nn
 
 import fx
-from pytest_fx import InputSets, LawViolation, Steps, assert_equal_to_eager, integers
+from fx.passes import approximate, close
+from pytest_fx import InputSets, LawViolation, Steps, assert_equal_to_eager, flipped, integers
 from pytest_fx.errors import InputError
 from pytest_fx.harness.pass_run import PassRun
 from pytest_fx.search.seed_models import load_models
@@ -130,6 +131,32 @@ def test_tokens_are_those_of_eager_so_that_a_program_that_chooses_another_goes_o
     outputs = [[run(name).output["logits"].argmax(-1).tolist() for name in subject.steps] for run in (subject.eager, pass_run.actual)]  # fmt: skip # noqa: E501
     assert outputs[0] != outputs[1]
     assert chosen["program"][-5:] == [[3, 5], *outputs[0][:-1]]
+
+
+class Choosing(nn.Module):
+    """A decoder that returns the token that it chooses, with logits that are off by a share."""
+
+    def __init__(self, share=0.0):
+        super().__init__()
+        self.inner, self.share = decoder(), share
+
+    def forward(self, token, place, cache):
+        outputs = self.inner(token, place, cache)
+        logits = outputs["logits"] + self.share * torch.linspace(-1, 1, 20).sin()
+        return {**outputs, "logits": logits, "token": logits.argmax(-1)}
+
+
+def test_chosen_tokens_are_judged_by_a_contract_of_their_own_where_they_are_returned():
+    def chosen(outputs, number):
+        return {"token": outputs["token"][:, None], "place": torch.full((2, 1), number), "cache": outputs["cache"]}
+
+    steps = Steps(chosen, first=first(), count=6)
+    contract = {"logits": approximate(20), "token": flipped(0.01), ...: close}
+    assert_equal_to_eager(Choosing().eval(), Choosing(1e-3).eval(), steps=steps, contract=contract)
+    message = message_of(
+        Choosing().eval(), Choosing(0.2).eval(), steps=steps, contract={**contract, "logits": approximate(-99)}
+    )
+    assert "on step " in message and "output['token']" in message
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

@@ -12,7 +12,7 @@ from fx.arguments import refusal, shown
 from fx.container_kinds import map_leaves
 from pytest_fx.errors import InputError
 from pytest_fx.harness.evaluation import Arguments
-from pytest_fx.harness.input_sets import as_arguments
+from pytest_fx.harness.input_sets import InputSets, as_arguments
 from pytest_fx.harness.structure import leaves, skeleton
 
 MOST_STEPS = 1024
@@ -42,7 +42,10 @@ class Steps:
     (keywords) or the only argument.
     """
     first: Any = None
-    """The inputs of the first call, if the source is a function; None for the example inputs of the model."""
+    """The inputs of the first call, if the source is a function; None for the example inputs of the model.
+
+    :class:`~pytest_fx.InputSets` are those of the model, too, of which the first call takes the first.
+    """
     count: int = 8
     """Number of calls; that of a list is its length."""
 
@@ -69,6 +72,13 @@ class Steps:
     def names(self) -> tuple[str, ...]:
         """The names of the calls in messages, which count from 1."""
         return tuple(f"step {number} of {self.count}" for number in range(1, self.count + 1))
+
+    @property
+    def first_inputs(self) -> Arguments | None:
+        """The inputs of the first call; None for the example inputs of the model."""
+        if isinstance(self.first, InputSets):
+            return self.first.arguments(0)
+        return None if self.first is None else as_arguments(self.first)
 
     def inputs(self, outputs: Any, number: int) -> Arguments:
         """Return the inputs of a call after the first.

@@ -24,7 +24,6 @@ from pytest_fx.harness.capture import USUAL, Captures, Tracing, capture_without_
 from pytest_fx.harness.domains import InputDomain
 from pytest_fx.harness.evaluation import Arguments, converted, default_dtype, same_random_numbers, threads
 from pytest_fx.harness.float64_casts import Float64Casts
-from pytest_fx.harness.input_sets import as_arguments
 from pytest_fx.harness.layouts import uncompiled
 from pytest_fx.harness.run import NextCall, Run, Runner
 from pytest_fx.harness.shared_draws import SharedDraws
@@ -301,8 +300,8 @@ class Subject:
         """Return the arguments of a step as they follow from the run of the call before it."""
         assert self._steps is not None
         if before is None:
-            first = self._steps.first
-            return self.arguments(0, float64) if first is None else self._prepared(as_arguments(first), float64)
+            first = self._steps.first_inputs
+            return self.arguments(0, float64) if first is None else self._prepared(first, float64)
         if before.error is not None:
             raise before.error
         with default_dtype(torch.float64 if float64 else self.dtype):

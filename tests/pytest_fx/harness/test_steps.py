@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from decoders import decoder, first, greedy, shorten
+from decoders import PLACES, decoder, first, greedy, shorten
 from torch import nn
 
 import fx
@@ -241,6 +241,14 @@ def beyond(outputs, number):
     return {**greedy(outputs, number), "token": torch.full((2, 1), 19 + number // 16)}
 
 
+def test_the_first_inputs_may_be_input_sets_with_a_domain():
+    sets = InputSets([((), first())], domain={"place": integers(0, PLACES)})
+    steps = Steps(greedy, first=sets, count=6)
+    assert_equal_to_eager(decoder(), fx.symbolic_trace(decoder()), steps=steps)
+    message = message_of(decoder(), fx.symbolic_trace(decoder(last_place=3)), steps=steps)
+    assert "on step 5 of 6 computes" in message
+
+
 def test_steps_that_leave_the_declared_domain_are_refused():
     def model():
         sets = InputSets([((), first())], domain={"place": integers(0, 4)})
@@ -276,7 +284,7 @@ def test_fx_equal_takes_steps(user):
     user.makepyfile(
         test_mine="""
         import fx, pytest
-        from decoders import decoder, first, greedy
+        from decoders import PLACES, decoder, first, greedy
         from pytest_fx import LawViolation, Steps
 
         def model():

@@ -125,7 +125,8 @@ def _judged(pass_run: PassRun, changes: Iterable[str]) -> Comparison:
     if pass_run.not_judged is not None or (pass_run.changed and not pass_run.compared):
         why = pass_run.not_judged or "no output is a finite number, or the program takes none of the inputs"
         raise CoarseVerdict(f"{pass_run.name} is not judged on {subject.name}", why=why, remedy="give other inputs")
-    calls = both_take(pass_run, [*range(pass_run.input_set_count), *subject.steps])
+    # Errors are measured on the first of these calls, and they are largest in the last step.
+    calls = both_take(pass_run, [*reversed(subject.steps), *range(pass_run.input_set_count)])
     return compared(pass_run, calls, lambda run: run.output)
 
 

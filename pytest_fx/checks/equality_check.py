@@ -561,7 +561,8 @@ def _inputs_taken(pass_run: PassRun) -> list[Inputs]:
     """Return the input sets and the steps in which eager and the program both can be called."""
     if pass_run.program is None:
         return []
-    return both_take(pass_run, [*range(pass_run.input_set_count), *pass_run.subject.steps])
+    # Errors are measured on the first of these calls, and they are largest in the last step.
+    return both_take(pass_run, [*reversed(pass_run.subject.steps), *range(pass_run.input_set_count)])
 
 
 def _why_nothing_was_compared(pass_run: PassRun) -> str:

@@ -94,6 +94,11 @@ def test_each_program_has_its_own_state_so_that_its_errors_add_up():
     steps = Steps(lambda outputs, number: (torch.zeros(3, 4), outputs[1] * 1.5), first=start, count=20)
     contract = "approximate(100)"
     assert_equal_to_eager(model, Doubled(1 + 2e-6), start, contract=contract)
+    loose = assert_equal_to_eager(model, Doubled(1 + 2e-6), steps=steps, contract="approximate(60)")
+    assert (
+        loose.largest_error()
+        > assert_equal_to_eager(model, Doubled(1 + 2e-6), start, contract=contract).largest_error()
+    )
     message = message_of(model, Doubled(1 + 2e-6), steps=steps, contract=contract)
     assert "law 'calls in a row': Doubled changes what Filter on step " in message
     assert message.splitlines()[-1].endswith("is right: the error has come from earlier calls")

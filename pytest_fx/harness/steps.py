@@ -44,7 +44,7 @@ class Steps:
     first: Any = None
     """The inputs of the first call, if the source is a function; None for the example inputs of the model.
 
-    :class:`~pytest_fx.InputSets` are those of the model, too, of which the first call takes the first.
+    The first call takes the first set of :class:`~pytest_fx.InputSets`.
     """
     count: int = 8
     """Number of calls; that of a list is its length."""

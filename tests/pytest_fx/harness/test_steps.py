@@ -139,7 +139,7 @@ def test_tokens_are_those_of_eager_so_that_a_program_that_chooses_another_goes_o
 
 
 class Choosing(nn.Module):
-    """A decoder that returns the token that it chooses, with logits that are off by a share."""
+    """A decoder that also returns its likeliest token; ``share`` is an error of its logits."""
 
     def __init__(self, share=0.0):
         super().__init__()

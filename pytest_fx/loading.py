@@ -40,6 +40,7 @@ from pytest_fx.forms import MODULE, FormedPass, form_called, form_names, recogni
 from pytest_fx.harness.output_contracts import flipped, per_output
 from pytest_fx.harness.pass_run import parts_of
 from pytest_fx.named_objects import (
+    by_module,
     import_attribute,
     import_from,
     is_nearly_path,
@@ -120,7 +121,9 @@ def load_inputs(inputs: Any) -> Any:
 
     Raises ``CannotLoadError`` for a name that leads to neither.
     """
-    return import_attribute(inputs, "set of inputs", lambda _: True) if isinstance(inputs, str) else inputs
+    if not isinstance(inputs, str):
+        return inputs
+    return import_attribute(by_module(inputs, "set of inputs"), "set of inputs", lambda _: True)
 
 
 def require_importable(name: str, kind: str) -> None:
@@ -128,12 +131,13 @@ def require_importable(name: str, kind: str) -> None:
 
     So this process does not import a candidate, which may patch what it imports.
     """
+    module = by_module(name, kind)
     if unavailable() is not None:
         return
 
     def answer(channel: Channel) -> None:
         try:
-            import_attribute(name, kind)
+            import_attribute(module, kind)
         except CannotLoadError as error:
             channel.send(str(error).encode())
         else:

@@ -105,13 +105,10 @@ def by_module(name: str, kind: str) -> str:
 
 
 def import_attribute(name: str, kind: str, accepts: Callable[[Any], bool] = callable) -> Any:
-    """Import ``package.module:attribute`` or ``folder/file.py:attribute``, by default a callable.
-
-    The attribute must be one that ``accepts`` accepts.
+    """Import ``package.module:attribute``, which ``accepts`` must accept: by default, a callable.
 
     Raises ``CannotLoadError``, with suggestions, if it cannot be imported or is not accepted.
     """
-    name = by_module(name, kind)
     module_name, _, attribute = name.partition(":")
     value: Any = _import_module(module_name, name, kind)
     for part in attribute.split("."):

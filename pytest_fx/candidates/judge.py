@@ -319,7 +319,8 @@ def _preparation(prepare: Prepare) -> Callable[[Any], object] | None:
         return prepare
 
     def prepare_by_name(subject: Any) -> object:
-        return import_attribute(prepare, "function that prepares a candidate")(subject)
+        kind = "function that prepares a candidate"
+        return import_attribute(by_module(prepare, kind), kind)(subject)
 
     return prepare_by_name
 

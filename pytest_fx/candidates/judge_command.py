@@ -16,7 +16,7 @@ from fx.errors import FxError
 from pytest_fx.candidates.judge import Judge
 from pytest_fx.candidates.verdict import RIGHT, WRONG, Verdict
 from pytest_fx.loading import load_contract
-from pytest_fx.named_objects import import_attribute, import_from
+from pytest_fx.named_objects import by_module, import_attribute, import_from
 from pytest_fx.option_table import DEVICES, MODES
 from pytest_fx.records.records import write_atomically
 
@@ -43,7 +43,8 @@ def main(arguments: Sequence[str], out: Callable[[str], Any] = sys.stdout.write)
     torch.set_num_threads(1)
     verdicts: list[Verdict] = []
     try:
-        inputs = import_attribute(options.inputs, "function for inputs", accepts=lambda _: True)
+        kind = "function for inputs"
+        inputs = import_attribute(by_module(options.inputs, kind), kind, accepts=lambda _: True)
         with Judge(
             options.reference,
             inputs,

@@ -102,6 +102,8 @@ class Wrong:
     """Whether the program is no result of a pass on a capture."""
     round: int = 0
     """The blind round that it was written for; 0 for a pass of the catalogue's own."""
+    form: str = "auto"
+    """The form of programs that it takes, as ``--fx-form`` spells it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +131,8 @@ class Right:
     made_elsewhere: bool = False
     """See :class:`Wrong`."""
     round: int = 0
+    """See :class:`Wrong`."""
+    form: str = "auto"
     """See :class:`Wrong`."""
 
 
@@ -175,7 +179,7 @@ def right(*on: Witness, kind: str = "", **options: Any) -> Callable[[Pass], Pass
     return add
 
 
-def fault(round: int, kind: str = "blind", *laws: str, wrong: str) -> Callable[[Pass], Pass]:
+def fault(round: int, kind: str = "blind", *laws: str, wrong: str, form: str = "auto") -> Callable[[Pass], Pass]:
     """Enter a wrong pass of a round, whose docstring says what its author would claim of it.
 
     Without ``laws`` they are those of values.
@@ -184,18 +188,19 @@ def fault(round: int, kind: str = "blind", *laws: str, wrong: str) -> Callable[[
     def add(pass_: Pass) -> Pass:
         name, theme, _ = _words(pass_)
         shown_by = laws or LAWS_OF_VALUES
-        enter(Wrong(name, theme, kind, wrong, pass_, shown_by, None, modes=BOTH, programs=EXAMPLES_KEPT, round=round))
+        options: dict[str, Any] = {"modes": BOTH, "programs": EXAMPLES_KEPT, "round": round, "form": form}
+        enter(Wrong(name, theme, kind, wrong, pass_, shown_by, None, **options))
         return pass_
 
     return add
 
 
-def sound(round: int) -> Callable[[Pass], Pass]:
+def sound(round: int, form: str = "auto") -> Callable[[Pass], Pass]:
     """Enter a right pass of a round."""
 
     def add(pass_: Pass) -> Pass:
         name, theme, sentence = _words(pass_)
-        enter(Right(name, theme, "", sentence, pass_, (), round=round))
+        enter(Right(name, theme, "", sentence, pass_, (), round=round, form=form))
         return pass_
 
     return add

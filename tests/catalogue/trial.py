@@ -90,6 +90,7 @@ def try_pass(row: Wrong | Right, seed: int = 0, examples: int | None = None) -> 
                 seed=seed,
                 settings=settings,
                 folder=Path(folder),
+                form=row.form,
             )
             programs, changed = report.programs, report.changed
         except LawViolation as violation:

@@ -63,12 +63,17 @@ def cancel_round_trips(gm: torch.fx.GraphModule) -> torch.fx.GraphModule:
     return done(gm)
 
 
-@fault(ROUND, "dropped keyword", wrong="A copy without a dtype keeps the dtype, and is no cast to float32.")
+@fault(ROUND, "narrowing", wrong="Truncated elements have another sum than the truncated sum.")
 @decomposed
-def copies_as_conversions(gm: torch.fx.GraphModule) -> torch.fx.GraphModule:
-    """Inductor's own conversion instead of a copy with options."""
+def casts_before_sums(gm: torch.fx.GraphModule) -> torch.fx.GraphModule:
+    """Read less memory: a cast of a sum to a dtype that is no wider becomes a cast of its elements."""
     for node in calls(gm.graph, aten._to_copy.default):
-        replace(
-            node, torch.ops.prims.convert_element_type.default, node.args[0], node.kwargs.get("dtype", torch.float32)
-        )
+        total, dtype = node.args[0], node.kwargs.get("dtype")
+        if not is_call(total, aten.sum.default, aten.sum.dim_IntList) or total.kwargs or dtype is None:
+            continue
+        x = total.args[0]
+        if dtype.itemsize <= value(x).dtype.itemsize and value(x).is_floating_point():
+            with gm.graph.inserting_before(node):
+                cast = gm.graph.call_function(aten._to_copy.default, (x,), {"dtype": dtype})
+            replace(node, total.target, cast, *total.args[1:], dtype=dtype)
     return done(gm)

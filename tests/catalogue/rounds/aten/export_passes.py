@@ -6,16 +6,19 @@ from ...rows import fault, sound
 from . import ROUND, aten
 
 
-@fault(ROUND, "default", wrong="Bounds that are left out are -1 and 1, and a clamp has none.")
+@fault(
+    ROUND,
+    "bounds",
+    wrong="The lower bound is the upper one with the other sign only by default; relu6 is a hardtanh, too.",
+)
 class HardtanhAsClamp(ExportPass):
     """A hardtanh is a clamp."""
 
     def call_operator(self, op, args, kwargs, meta):
         """Call a clamp instead."""
         if op is aten.hardtanh.default:
-            low = args[1] if len(args) > 1 else None
             high = args[2] if len(args) > 2 else 1
-            return super().call_operator(aten.clamp.default, (args[0], low, high), kwargs, meta)
+            return super().call_operator(aten.clamp.default, (args[0], -high, high), kwargs, meta)
         return super().call_operator(op, args, kwargs, meta)
 
 

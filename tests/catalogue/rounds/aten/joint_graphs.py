@@ -27,6 +27,7 @@ def statistics_of_layer_norms(joint: torch.fx.GraphModule) -> torch.fx.GraphModu
             elif part.args[1] == 2:
                 with joint.graph.inserting_before(part):
                     variance = joint.graph.call_function(operator.getitem, (both, 0))
+                variance.meta = dict(part.meta)
                 replace(part, aten.add.Tensor, variance, eps)
     return done(joint)
 

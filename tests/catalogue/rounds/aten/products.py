@@ -7,7 +7,6 @@ from . import ROUND, aten, calls, decomposed, done, is_call, value
 
 
 @fault(ROUND, "dropped keyword", wrong="beta scales the matrix that is added.")
-@decomposed
 def open_baddbmm(gm: torch.fx.GraphModule) -> torch.fx.GraphModule:
     """The accelerator has no fused product and sum of batches: bmm, then add."""
     for node in calls(gm.graph, aten.baddbmm.default):

@@ -8,40 +8,39 @@ from ...rows import fault, replace, sound
 from . import ROUND, argument, aten, calls, decomposed, done, is_call, value
 
 
-def _open_variance(gm, default):
+def _open_variance(gm, correction_of):
     for node in calls(gm.graph, aten.var.correction):
         x, dims = node.args[0], argument(node, 1, "dim")
-        correction, keepdim = node.kwargs.get("correction", default), node.kwargs.get("keepdim", False)
         sizes = [value(x).shape[dim] for dim in dims] if dims else []
         if not sizes or not all(type(size) is int for size in sizes) or not value(x).is_floating_point():
             continue
         count = 1
         for size in sizes:
             count *= size
-        correction = default if correction is None else correction
+        correction = correction_of(node)
         if count - correction <= 0:
             continue
         with gm.graph.inserting_before(node):
             mean = gm.graph.call_function(aten.mean.dim, (x, dims, True))
             centered = gm.graph.call_function(aten.sub.Tensor, (x, mean))
             squares = gm.graph.call_function(aten.mul.Tensor, (centered, centered))
-            total = gm.graph.call_function(aten.sum.dim_IntList, (squares, dims, keepdim))
+            total = gm.graph.call_function(aten.sum.dim_IntList, (squares, dims, node.kwargs.get("keepdim", False)))
         replace(node, aten.div.Tensor, total, count - correction)
     return done(gm)
 
 
-@fault(ROUND, "default", wrong="A variance without a correction has that of 1.")
+@fault(ROUND, "dropped keyword", wrong="The variance of a whole population has a correction of 0.")
 @decomposed
 def open_variances(gm: torch.fx.GraphModule) -> torch.fx.GraphModule:
-    """The accelerator has no variance: the mean of the squares of what is centered."""
-    return _open_variance(gm, 0)
+    """The accelerator has no variance: the squares of what is centered, over the count less 1."""
+    return _open_variance(gm, lambda node: 1)
 
 
 @sound(ROUND)
 @decomposed
 def open_variances_with_correction(gm: torch.fx.GraphModule) -> torch.fx.GraphModule:
     """A variance is the sum of squares of what is centered, over the count less the correction, by default 1."""
-    return _open_variance(gm, 1)
+    return _open_variance(gm, lambda node: 1 if node.kwargs.get("correction") is None else node.kwargs["correction"])
 
 
 @fault(ROUND, "ties", wrong="Equal values keep their order in a sort, and a flip turns it round.")

@@ -63,25 +63,30 @@ def activations_in_memory_of_inputs(gm: torch.fx.GraphModule) -> torch.fx.GraphM
 activations_in_memory_of_inputs.may_change = ("gradients",)
 
 
+def _writes_nothing(graph):
+    targets = [node.target for node in graph.nodes if isinstance(node.target, torch._ops.OpOverload)]
+    return not any(target._schema.is_mutable for target in targets)
+
+
 @fault(ROUND, "place", wrong="What is written to one place is read at another.")
-@decomposed
 def read_what_is_written(gm: torch.fx.GraphModule) -> torch.fx.GraphModule:
     """A row that was just written is the source of the write."""
     for node in calls(gm.graph, aten.select.int):
         write, dim, _ = node.args
-        if is_call(write, aten.select_scatter.default) and write.args[2] == dim:
+        if _writes_nothing(gm.graph) and is_call(write, aten.select_scatter.default) and write.args[2] == dim:
             if value(write.args[1]).dtype == value(node).dtype:
                 replace(node, aten.clone.default, write.args[1])
     return done(gm)
 
 
 @sound(ROUND)
-@decomposed
 def read_what_is_written_there(gm: torch.fx.GraphModule) -> torch.fx.GraphModule:
     """A row that was just written at the same place is the source of the write."""
     for node in calls(gm.graph, aten.select.int):
         write, dim, index = node.args
-        if is_call(write, aten.select_scatter.default) and write.args[2:] == (dim, index) and type(index) is int:
+        if not _writes_nothing(gm.graph) or type(index) is not int:
+            continue
+        if is_call(write, aten.select_scatter.default) and write.args[2:] == (dim, index):
             if value(write.args[1]).dtype == value(node).dtype:
                 replace(node, aten.clone.default, write.args[1])
     return done(gm)

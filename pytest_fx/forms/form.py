@@ -156,6 +156,10 @@ class FormedPass:
         return identity if level is None else identity.at(level)
 
 
+_NO_MODULE = "_empty_nn_module_stack_from_metadata_hook"
+"""The path that ``torch.export`` gives to nodes that it adds, such as sizes of inputs."""
+
+
 @dataclass(frozen=True, slots=True)
 class Snapshot:
     """The state of a program, to be compared with a later one."""
@@ -184,7 +188,7 @@ class Snapshot:
             [(node.op, node.target, node.type, text) for node, text in zip(nodes, arguments, strict=True)],
             [(node.format_node(), node.target) for node in nodes],
             {name: (id(tensor), tensor._version) for name, tensor in tensors_in(program).items()},
-            [_path_of(node) for node in nodes],
+            _paths(nodes),
         )
 
     def changed_at(self, after: Snapshot) -> frozenset[str]:
@@ -194,11 +198,23 @@ class Snapshot:
         return frozenset(paths.union(name for name, _ in self.tensors.items() ^ after.tensors.items()))
 
 
-def _path_of(node: torch.fx.Node) -> str:
-    if node.op in ("placeholder", "output"):
-        return ""
-    stack = node.meta.get("nn_module_stack")
-    return [*stack.values()][-1][0] if stack else str(node.target)
+def _paths(nodes: list[torch.fx.Node]) -> list[str]:
+    """Return the path of the module around each node.
+
+    Decompositions leave some nodes without one, such as views of a result that was written to; they take that of an
+    input.
+    """
+    paths = dict[torch.fx.Node, str]()
+    for node in nodes:
+        stack = node.meta.get("nn_module_stack")
+        own = stack and [*stack.values()][-1][0]
+        if node.op in ("placeholder", "output"):
+            paths[node] = ""
+        elif node.op == "call_function" and (not own or own == _NO_MODULE):
+            paths[node] = next((path for each in node.all_input_nodes if (path := paths.get(each))), "")
+        else:
+            paths[node] = own or str(node.target)
+    return [*paths.values()]
 
 
 def result_of_module(given: torch.fx.GraphModule, returned: Any, before: Snapshot) -> FormResult:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from pytest_fx.forms import FormResult
 from pytest_fx.harness.evaluation import Arguments, same_random_numbers
@@ -22,6 +23,9 @@ from pytest_fx.harness.subject import GivenProgram, ProgramSource, in_mode
 
 SIZE = 16
 """The number of programs in a group."""
+Kind = Literal["finite", "not finite", "data-dependent"]
+"""The kind of a program. All programs of a group are of one kind."""
+_MASKS = {torch.bool, torch.uint8}
 _PART = re.compile(r"(?:^|[._])parts[._](\d+)(?=$|[._])")
 
 
@@ -77,12 +81,39 @@ def _changed_parts_of(result: FormResult | None, count: int) -> frozenset[int] |
     return frozenset(int(match[1]) for match in matches if match) if matches and all(matches) else None
 
 
-def returns_finite(program: ProgramSource, mode: str) -> bool:
-    """Return whether a program returns, and all of its results are finite."""
+def kind_of(program: ProgramSource, mode: str) -> Kind:
+    """Run a program, and return whether its results are finite, or it cannot be exported since sizes depend on data.
+
+    Programs of different kinds do not share a group: gradients are not compared if a result is not finite, and a
+    single program that cannot be exported spoils its group.
+    """
     call = program.inputs.copies()
+    operators = _DataDependence()
     try:
         with torch.no_grad(), same_random_numbers():
-            result = in_mode(program.build(), mode)(*call.args, **call.kwargs)
+            module = in_mode(program.build(), mode)
+            with operators:
+                result = module(*call.args, **call.kwargs)
     except Exception:  # of any kind: it is drawn at random
-        return False
-    return all(is_finite(leaf) for _, leaf in leaves(result) if isinstance(leaf, torch.Tensor) and is_strided(leaf))
+        return "not finite"
+    if operators.is_seen:
+        return "data-dependent"
+    tensors = [leaf for _, leaf in leaves(result) if isinstance(leaf, torch.Tensor) and is_strided(leaf)]
+    return "finite" if all(map(is_finite, tensors)) else "not finite"
+
+
+class _DataDependence(TorchDispatchMode):
+    """Records whether an operator returns a number, or a size, that depends on the data of tensors."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_seen = False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if torch.Tag.data_dependent_output in func.tags:
+            self.is_seen = True
+        elif torch.Tag.dynamic_output_shape in func.tags:  # of an index, only if it is a mask
+            indices = args[1] if func.overloadpacket is torch.ops.aten.index else None
+            dtypes = [index.dtype for index in indices if index is not None] if indices is not None else [torch.bool]
+            self.is_seen = self.is_seen or not _MASKS.isdisjoint(dtypes)
+        return func(*args, **(kwargs or {}))

@@ -38,7 +38,7 @@ from pytest_fx.search.drawn_options import (
     written_with_options,
 )
 from pytest_fx.search.exploration import Explored, called_names, trials, variety
-from pytest_fx.search.groups import SIZE, changed_parts, group_of, returns_finite
+from pytest_fx.search.groups import SIZE, Kind, changed_parts, group_of, kind_of
 from pytest_fx.search.growth import growths, starts
 from pytest_fx.search.model_cuts import AROUND, places
 from pytest_fx.search.nearness import cuts, nearest, running, variations
@@ -150,7 +150,7 @@ class Search:
         self._skipped: set[tuple[str, str]] = set()  # programs that end the process without the pass
         self.group_size = SIZE if isinstance(pass_, FormedPass) else 1
         """The number of programs that the pass is given at a time; more than one if each has to be exported."""
-        self._waiting: list[_Example] = []  # programs for the next group
+        self._waiting: dict[tuple[str, Kind], list[_Example]] = {}  # programs for the next groups, by mode and kind
         self._found: _Found | None = None
         self._deferred: _Found | None = None  # of a law that matters less than wrong values
         self._first: PassRun | None = None  # the example of the first broken law, before it was made smaller
@@ -177,9 +177,11 @@ class Search:
         if key in self._tried or key in self._skipped:
             return False
         if self.group_size > 1 and not if_changed:
-            self._waiting.append((program, mode, sample))
-            if len(self._waiting) >= self.group_size:
-                self.check_waiting()
+            kind = mode, kind_of(program, mode)
+            waiting = self._waiting.setdefault(kind, [])
+            waiting.append((program, mode, sample))
+            if len(waiting) >= self.group_size or kind[1] == "data-dependent":
+                self._check_group(self._waiting.pop(kind), if_changed=False)
         else:
             with _programs_that_raise_rejected():
                 self._check(program, mode, sample, if_changed)
@@ -189,19 +191,16 @@ class Search:
 
     def check_waiting(self) -> None:
         """Check the programs that wait for a group."""
-        waiting, self._waiting = self._waiting, []
-        self._check_in_groups(waiting, if_changed=False)
+        while self._waiting:
+            self._check_group(self._waiting.pop(next(iter(self._waiting))), if_changed=False)
 
     def _check_in_groups(self, examples: Sequence[_Example], *, if_changed: bool) -> list[bool]:
-        """Check programs, several of one mode at a time, and return for each whether the pass changed it.
-
-        A program with outputs that are not finite shares a group only with others of that kind: gradients are not
-        compared there.
-        """
-        groups: dict[tuple[str, bool], list[int]] = {}
+        """Check programs, several of one mode and kind at a time, and return for each whether the pass changed it."""
+        groups: dict[tuple[Any, ...], list[int]] = {}
         for number, (program, mode, _) in enumerate(examples):
-            is_finite = len(examples) == 1 or returns_finite(program, mode)
-            groups.setdefault((mode, is_finite), []).append(number)
+            kind = kind_of(program, mode) if len(examples) > 1 else "finite"
+            alone = number if kind == "data-dependent" else None
+            groups.setdefault((mode, kind, alone), []).append(number)
         acted = [False] * len(examples)
         for numbers in groups.values():
             results = self._check_group([examples[number] for number in numbers], if_changed)

@@ -8,14 +8,16 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from fx.passes import close
 from pytest_fx import LawViolation, check_pass
 from pytest_fx.harness.evaluation import Arguments
 from pytest_fx.harness.pass_run import PassRun
 from pytest_fx.harness.subject import GivenProgram, Subject
 from pytest_fx.loading import in_form
 from pytest_fx.search.aten_spellings import may_call
-from pytest_fx.search.groups import changed_parts, group_of, returns_finite
+from pytest_fx.search.groups import changed_parts, group_of, kind_of
 from pytest_fx.search.references import references_of
+from pytest_fx.search.search import Search
 
 aten = torch.ops.aten
 
@@ -82,10 +84,52 @@ def test_the_changed_programs_of_a_group_are_those_where_the_pass_acts():
     assert changed_parts(PassRun(subject, in_form(sum_without_alpha)), 3) == frozenset()
 
 
-def test_programs_with_results_that_are_not_finite_are_recognized():
+def test_programs_with_results_that_are_not_finite_and_those_that_cannot_be_exported_are_recognized():
     infinite = GivenProgram(Difference, Arguments((torch.full((2,), torch.inf), torch.ones(2))))
     failing = GivenProgram(Difference, Arguments((torch.ones(2), torch.ones(3))))
-    assert [returns_finite(program, "eval") for program in (*PROGRAMS, infinite, failing)] == [True] * 3 + [False] * 2
+    assert [kind_of(program, "eval") for program in PROGRAMS] == ["finite"] * 3
+    assert [kind_of(program, "eval") for program in (infinite, failing)] == ["not finite"] * 2
+    indices, mask = torch.tensor([1, 0]), torch.tensor([True, False])
+    calls = {
+        lambda self, x: x[indices]: "finite",
+        lambda self, x: x[mask]: "data-dependent",
+        lambda self, x: x.nonzero(): "data-dependent",
+        lambda self, x: x * x.sum().item(): "data-dependent",
+    }
+    for forward, kind in calls.items():
+        module = type("Program", (nn.Module,), {"forward": forward})
+        assert kind_of(GivenProgram(module, Arguments((torch.ones(2),))), "eval") == kind
+
+
+def test_programs_whose_sizes_depend_on_data_share_no_group_with_others(monkeypatch):
+    groups = []
+    search = Search(in_form(sum_without_alpha), close, [], set(), 5.0, references_of(in_form(sum_without_alpha)))
+    monkeypatch.setattr(search, "_check_group", lambda examples, if_changed: groups.append(len(examples)))
+    masked = type("Masked", (nn.Module,), {"forward": lambda self, x: x[x > 0]})
+    for program in (*PROGRAMS, GivenProgram(masked, Arguments((torch.ones(2),)))):
+        search.check(program, "eval", 0)
+    assert groups == [1]
+    search.check_waiting()
+    assert groups == [1, 3]
+
+
+def test_a_view_of_a_result_that_is_written_to_belongs_to_the_program_that_makes_it():
+    class Writes(nn.Module):
+        def forward(self, x):
+            y = torch.add(x, x, alpha=2)
+            part = y[0]
+            y.mul_(2)
+            return y, part
+
+    def on_views(graph_module: torch.fx.GraphModule) -> torch.fx.GraphModule:
+        for node in graph_module.graph.find_nodes(op="call_function", target=aten.select.int):
+            node.args = (*node.args[:2], node.args[2] + 1)
+        return graph_module
+
+    on_views.levels = ("decomposed",)
+    program = GivenProgram(Writes, Arguments((torch.ones(3, 2),)))
+    subject = Subject.of(group_of([PROGRAMS[0], program], "eval"))
+    assert changed_parts(PassRun(subject, in_form(on_views)), 2) == {1}
 
 
 def test_a_program_that_writes_to_its_inputs_leaves_those_of_the_group():
@@ -94,7 +138,7 @@ def test_a_program_that_writes_to_its_inputs_leaves_those_of_the_group():
             return x.add_(1)
 
     program = GivenProgram(Writes, Arguments((torch.ones(2),)))
-    assert returns_finite(program, "eval")
+    assert kind_of(program, "eval") == "finite"
     assert torch.equal(program.inputs.args[0], torch.ones(2))
 
 

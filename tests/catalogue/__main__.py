@@ -88,6 +88,7 @@ def main() -> int:
     """Try every pass, or those that are named; 1 if one is not caught or flagged."""
     parser = argparse.ArgumentParser(prog="python -m catalogue", description=__doc__)
     parser.add_argument("names", nargs="*", help="passes to try; by default all")
+    parser.add_argument("--round", type=int, default=0, help="try the passes of one blind round")
     parser.add_argument("--seed", type=int, default=0, help="of the programs for wrong passes")
     parser.add_argument("--seeds", type=int, default=SEEDS, help=f"how many of them right passes have ({SEEDS})")
     parser.add_argument("--jobs", type=int, default=1, help="processes at a time (1)")
@@ -102,6 +103,8 @@ def main() -> int:
         _, _, tail = options.to.read_text().partition(SEEN)
         write_atomically(options.to, f"{head}{SEEN}{tail}")
         return 0
+    if options.round:
+        options.names += [row.name for row in ROWS.values() if row.round == options.round]
     searched = {row.name for row in ROWS.values() if row.programs}
     unknown = [name for name in options.names if name not in searched]
     if unknown:

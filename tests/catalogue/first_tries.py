@@ -80,9 +80,6 @@ FIRST_TRIES = (
 )
 """One row a round, the latest one last."""
 
-ON_ATEN = FirstTry(40, "2026-12-01", "7b57283e", 0, 0, 0, 0, 0, "nothing yet", wrong=60, right=26)
-"""The round of passes on ATen."""
-
 
 def section() -> list[str]:
     """Return the figures as lines of Markdown."""
@@ -94,14 +91,11 @@ def section() -> list[str]:
         "caught for its fault if the pass without it keeps the law on the program that is shown. Else it is caught for",
         "another fault, which both have.",
         "",
-        f"Round {ON_ATEN.round} is {ON_ATEN.wrong} wrong and {ON_ATEN.right} right passes on ATen, in the forms of",
-        "`torch.export`, AOTAutograd and Inductor.",
-        "",
         "| round | date | commit | wrong: caught for its fault | for another | not judged | right: flagged "
         "| not judged | mended for it |",
         "|--:|---|---|--:|--:|--:|--:|--:|---|",
     ]
-    for row in (*FIRST_TRIES, ON_ATEN):
+    for row in FIRST_TRIES:
         wrong, right = f"{row.caught} of {row.wrong}", f"{row.flagged} of {row.right}"
         counts = f"{wrong} | {row.otherwise} | {row.unjudged} | {right} | {row.right_unjudged}"
         lines.append(f"| {row.round} | {row.date} | {row.commit} | {counts} | {row.mended} |")

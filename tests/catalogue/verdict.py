@@ -5,7 +5,7 @@ from __future__ import annotations
 from pytest_fx import LawViolation
 from pytest_fx.harness.pass_run import LARGEST_TIME, PassRun, may_change
 from pytest_fx.harness.process import process_kept
-from pytest_fx.laws import affordable, broken_laws, choose_laws, law_called
+from pytest_fx.laws import affordable, broken_at_levels, choose_laws, law_called
 from pytest_fx.loading import load_pass
 from pytest_fx.processes.deadline import Watchdog
 from pytest_fx.search.blame import Blame
@@ -23,12 +23,13 @@ def violations(row: Wrong | Right, witness: Case, only: tuple[str, ...] = ()) ->
         if row.made_elsewhere:
             pass_run, excused = PassRun.given(subject, row.pass_(subject.fresh()), row.contract), ()
         else:
-            pass_ = load_pass(row.pass_)
+            pass_ = load_pass(row.pass_, row.form)
             seconds = SECONDS if isinstance(row, Wrong) else LARGEST_TIME
             pass_run = PassRun(subject, pass_, contract=row.contract, watchdog=watchdog, seconds=seconds)
             excused = may_change(pass_)
         laws = [law for law in choose_laws((), (), excused) if law.name in only or not only]
-        return broken_laws(affordable(laws, pass_run), pass_run), pass_run
+        pass_run, broken = broken_at_levels(lambda run: affordable(laws, run), pass_run)
+        return broken, pass_run
 
 
 def verdict(row: Wrong | Right, witness: Case) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-from collections import Counter
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ import catalogue.__main__ as page
 import pytest
 from catalogue import round as blind
 from catalogue import trial
-from catalogue.first_tries import FIRST_TRIES, ON_ATEN, section, sentence
+from catalogue.first_tries import FIRST_TRIES, section, sentence
 from catalogue.rounds import ROUNDS
 from catalogue.rows import Right, Wrong
 from catalogue.trial import Trial, try_pass
@@ -55,7 +54,7 @@ def fixed(graph_module: fx.GraphModule) -> None:
 
 
 def test_a_round_has_as_many_rows_as_its_figures_say() -> None:
-    for row in (*FIRST_TRIES, ON_ATEN):
+    for row in FIRST_TRIES:
         of_round = [each for each in ROUNDS.values() if each.round == row.round]
         assert sum(isinstance(each, Wrong) for each in of_round) == row.wrong
         assert sum(isinstance(each, Right) for each in of_round) == row.right
@@ -67,12 +66,6 @@ def test_a_round_has_as_many_rows_as_its_figures_say() -> None:
 def test_a_wrong_pass_of_a_round_names_its_fault_and_the_laws_that_show_it(row: Wrong) -> None:
     assert row.wrong.endswith(".") and row.kind
     assert row.laws and {*row.laws} <= {law.name for law in TABLE}
-
-
-def test_each_pass_of_the_round_on_aten_gets_a_program_of_torch_in_the_form_of_its_author() -> None:
-    forms = Counter(load_pass(row.pass_, row.form).form.name for row in ROUNDS.values() if row.round == ON_ATEN.round)
-    assert forms.total() == ON_ATEN.wrong + ON_ATEN.right
-    assert {*forms} == {"aten", "exported-program", "export-pass", "graph", "pattern-matcher", "joint"}
 
 
 def test_passes_for_torch_fx_are_those_of_the_files_that_say_so() -> None:

@@ -121,7 +121,7 @@ WITNESSES: dict[str, Witness] = {
     "simplify_powers": of(lambda self, i: i**1.0, INDICES),
     "simplify_powers_of_floats": of(lambda self, x: x**2 + x**1.0, X),
     "full_tensors_as_numbers": of(lambda self, x: x * torch.full((6,), 2.0, dtype=torch.float64), X),
-    "differences_from_zero": of(lambda self, x: 1 / (0 - F.relu(x)), X),
+    "differences_from_zero": of(lambda self, x: torch.sign(1 / (0 - F.relu(x))), X),
     "open_variances": of(lambda self, x: x.var(-1, correction=0), X),
     "open_variances_with_correction": of(lambda self, x: x.var(-1), X),
     "descending_as_flipped": of(lambda self, x: torch.sort(x.round(), stable=True, descending=True)[1], X),

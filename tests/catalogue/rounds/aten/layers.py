@@ -44,7 +44,7 @@ def open_layer_norms_without_correction(gm: torch.fx.GraphModule) -> torch.fx.Gr
     return _open_layer_norm(gm, {"correction": 0})
 
 
-@fault(ROUND, "state", wrong="In training a batch norm updates its running statistics, too.")
+@fault(ROUND, "state", "state", wrong="In training a batch norm updates its running statistics, too.")
 def batch_norms_of_training(gm: torch.fx.GraphModule) -> torch.fx.GraphModule:
     """A batch norm in training computes with the statistics of the batch: reductions over all but the channels."""
     for node in calls(gm.graph, aten.batch_norm.default):

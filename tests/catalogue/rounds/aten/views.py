@@ -6,7 +6,14 @@ from ...rows import fault, replace, sound
 from . import ROUND, aten, calls, decomposed, done, is_call, value
 
 
-@fault(ROUND, "specialization", wrong="The sizes in the metadata are those of one batch; whole numbers fix them.")
+@fault(
+    ROUND,
+    "specialization",
+    "batch sizes",
+    "other sizes",
+    "contract",
+    wrong="The sizes in the metadata are those of one batch; whole numbers fix them.",
+)
 @decomposed
 def merge_views_by_sizes(gm: torch.fx.GraphModule) -> torch.fx.GraphModule:
     """Of two views behind each other the last one is enough."""

@@ -103,7 +103,13 @@ def last_write_wins(gm: torch.fx.GraphModule) -> torch.fx.GraphModule:
     return done(gm)
 
 
-@fault(ROUND, "state", wrong="A program that writes to a buffer does so at every call, in evaluation mode, too.")
+@fault(
+    ROUND,
+    "state",
+    "state",
+    "calls in a row",
+    wrong="A program that writes to a buffer does so at every call, in evaluation mode, too.",
+)
 def drop_buffer_writes(exported: ExportedProgram) -> ExportedProgram:
     """Serving: buffers are constants, so that their updates are dropped."""
     signature, output = exported.graph_signature, exported.graph.output_node()
@@ -120,7 +126,11 @@ def drop_buffer_writes(exported: ExportedProgram) -> ExportedProgram:
 
 
 @fault(
-    ROUND, "state", wrong="The buffer is read before the program writes to it, and keeps the value of the first call."
+    ROUND,
+    "state",
+    "calls in a row",
+    "state",
+    wrong="The buffer is read before the program writes to it, and keeps the value of the first call.",
 )
 def compute_constants(gm: torch.fx.GraphModule) -> torch.fx.GraphModule:
     """Compute at compile time what depends on buffers alone."""
@@ -152,6 +162,10 @@ def _owner(gm, target):
 @fault(
     ROUND,
     "state",
+    "state",
+    "calls in a row",
+    "inputs untouched",
+    "contract",
     form="aten",
     wrong="Copies to buffers and inputs at the end of the program have no reader, and are not dead.",
 )

@@ -201,8 +201,7 @@ class Snapshot:
 def _paths(nodes: list[torch.fx.Node]) -> list[str]:
     """Return the path of the module around each node.
 
-    Decompositions leave some nodes without one, such as views of a result that was written to; they take that of an
-    input.
+    Decompositions add nodes without one, such as views of a result that is written to. These take the path of an input.
     """
     paths = dict[torch.fx.Node, str]()
     for node in nodes:

@@ -8,7 +8,8 @@ Most are found on random programs, too. Kinds of mistakes have files: ``operands
 others the witness is the only evidence. Passes in ``single_laws`` and ``single_laws_of_outputs`` break one law each.
 The harness once misjudged ``on_models``, ``folding``, ``training``, ``made_elsewhere`` and ``fooling``. A run of
 pytest catches ``in_files``: its passes are in files of a user, ``users/``. Passes of blind rounds are
-in ``rounds/``, a package of their own: rows without a program, which ``make catalogue`` alone tries.
+in ``rounds/``, a package of their own: rows without a program, which ``make catalogue`` alone tries. Those of one round
+are passes on ATen, with programs beside them.
 """
 
 from importlib import import_module

@@ -1,4 +1,4 @@
-"""Casts: copies that are dropped, and chains that are shortened."""
+"""Copies to another dtype, and chains of them."""
 
 import torch
 

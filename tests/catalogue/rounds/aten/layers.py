@@ -143,9 +143,9 @@ def _pad_pools(gm, fill):
         padding = [*padding] * (2 if len(padding) == 1 else 1)
         if not any(padding) or ceil_mode or not value(x).is_floating_point():
             continue
-        top, left = padding
+        top, before = padding
         with gm.graph.inserting_before(node):
-            padded = gm.graph.call_function(aten.constant_pad_nd.default, (x, [left, left, top, top], fill))
+            padded = gm.graph.call_function(aten.constant_pad_nd.default, (x, [before, before, top, top], fill))
         replace(node, aten.max_pool2d.default, padded, kernel, stride or kernel, [0, 0], dilation)
     return done(gm)
 

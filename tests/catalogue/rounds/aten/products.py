@@ -10,9 +10,9 @@ from . import ROUND, aten, calls, decomposed, done, is_call, value
 def open_baddbmm(gm: torch.fx.GraphModule) -> torch.fx.GraphModule:
     """The accelerator has no fused product and sum of batches: bmm, then add."""
     for node in calls(gm.graph, aten.baddbmm.default):
-        bias, left, right = node.args
+        bias, first, second = node.args
         with gm.graph.inserting_before(node):
-            product = gm.graph.call_function(aten.bmm.default, (left, right))
+            product = gm.graph.call_function(aten.bmm.default, (first, second))
             scaled = gm.graph.call_function(aten.mul.Tensor, (product, node.kwargs.get("alpha", 1)))
         replace(node, aten.add.Tensor, scaled, bias)
     return done(gm)
@@ -23,10 +23,10 @@ def open_baddbmm(gm: torch.fx.GraphModule) -> torch.fx.GraphModule:
 def open_plain_addmm(gm: torch.fx.GraphModule) -> torch.fx.GraphModule:
     """A product and a sum instead of addmm without factors."""
     for node in calls(gm.graph, aten.addmm.default):
-        bias, left, right = node.args
+        bias, first, second = node.args
         if node.kwargs.get("beta", 1) == 1 and node.kwargs.get("alpha", 1) == 1:
             with gm.graph.inserting_before(node):
-                product = gm.graph.call_function(aten.mm.default, (left, right))
+                product = gm.graph.call_function(aten.mm.default, (first, second))
             replace(node, aten.add.Tensor, product, bias)
     return done(gm)
 
@@ -36,11 +36,11 @@ def open_plain_addmm(gm: torch.fx.GraphModule) -> torch.fx.GraphModule:
 def differences_as_sums(gm: torch.fx.GraphModule) -> torch.fx.GraphModule:
     """A difference of tensors is a sum with the negative."""
     for node in calls(gm.graph, aten.sub.Tensor):
-        left, right = node.args
-        if isinstance(left, torch.fx.Node) and isinstance(right, torch.fx.Node):
+        first, second = node.args
+        if isinstance(first, torch.fx.Node) and isinstance(second, torch.fx.Node):
             with gm.graph.inserting_before(node):
-                negative = gm.graph.call_function(aten.neg.default, (right,))
-            replace(node, aten.add.Tensor, left, negative)
+                negative = gm.graph.call_function(aten.neg.default, (second,))
+            replace(node, aten.add.Tensor, first, negative)
     return done(gm)
 
 
@@ -49,13 +49,13 @@ def differences_as_sums(gm: torch.fx.GraphModule) -> torch.fx.GraphModule:
 def floating_differences_as_sums(gm: torch.fx.GraphModule) -> torch.fx.GraphModule:
     """A difference of floating tensors is a sum with the negative, times the same factor."""
     for node in calls(gm.graph, aten.sub.Tensor):
-        left, right = node.args
-        if isinstance(left, torch.fx.Node) and isinstance(right, torch.fx.Node):
-            if not (value(left).is_floating_point() and value(right).is_floating_point()):
+        first, second = node.args
+        if isinstance(first, torch.fx.Node) and isinstance(second, torch.fx.Node):
+            if not (value(first).is_floating_point() and value(second).is_floating_point()):
                 continue
             with gm.graph.inserting_before(node):
-                negative = gm.graph.call_function(aten.neg.default, (right,))
-            replace(node, aten.add.Tensor, left, negative, **node.kwargs)
+                negative = gm.graph.call_function(aten.neg.default, (second,))
+            replace(node, aten.add.Tensor, first, negative, **node.kwargs)
     return done(gm)
 
 
@@ -76,12 +76,12 @@ def rounded_quotients(gm: torch.fx.GraphModule) -> torch.fx.GraphModule:
 def truncated_quotients(gm: torch.fx.GraphModule) -> torch.fx.GraphModule:
     """A floating quotient that is truncated is the truncated quotient."""
     for node in calls(gm.graph, aten.div.Tensor_mode):
-        left, right = node.args
+        first, second = node.args
         operands = [each for each in node.args if isinstance(each, torch.fx.Node)]
         if node.kwargs.get("rounding_mode") == "trunc" and all(value(x).dtype == value(node).dtype for x in operands):
             if value(node).dtype in (torch.float32, torch.float64):
                 with gm.graph.inserting_before(node):
-                    quotient = gm.graph.call_function(aten.div.Tensor, (left, right))
+                    quotient = gm.graph.call_function(aten.div.Tensor, (first, second))
                 replace(node, aten.trunc.default, quotient)
     return done(gm)
 
@@ -134,10 +134,10 @@ def full_tensors_as_numbers(gm: torch.fx.GraphModule) -> torch.fx.GraphModule:
 @fault(ROUND, "negative zero", wrong="0 - 0 is 0, and the negative of 0 is -0, whose reciprocal is minus infinity.")
 @decomposed
 def differences_from_zero(gm: torch.fx.GraphModule) -> torch.fx.GraphModule:
-    """What is subtracted from 0 is negated."""
+    """A difference from 0 is a negative."""
     for node in calls(gm.graph, aten.sub.Tensor, aten.rsub.Scalar):
-        left, right = node.args[:2] if node.target is aten.sub.Tensor else (node.args[1], node.args[0])
-        if not isinstance(left, torch.fx.Node) and left == 0 and not node.kwargs and len(node.args) == 2:
-            if value(right).is_floating_point():
-                replace(node, aten.neg.default, right)
+        first, second = node.args[:2] if node.target is aten.sub.Tensor else (node.args[1], node.args[0])
+        if not isinstance(first, torch.fx.Node) and first == 0 and not node.kwargs and len(node.args) == 2:
+            if value(second).is_floating_point():
+                replace(node, aten.neg.default, second)
     return done(gm)

@@ -1,4 +1,4 @@
-"""Writes: in place, through views, to buffers and inputs, and the operators that stand for them when decomposed."""
+"""Writes in place, through views, to buffers and inputs, and the operators that replace them in decompositions."""
 
 import torch
 from torch.export import ExportedProgram
@@ -17,7 +17,7 @@ IN_PLACE = {
 
 
 def _is_fresh(node):
-    """Whether an operator returns a new tensor."""
+    """Return whether an operator returns a new tensor."""
     return (
         isinstance(node, torch.fx.Node)
         and isinstance(node.target, torch._ops.OpOverload)
@@ -113,13 +113,13 @@ def last_write_wins(gm: torch.fx.GraphModule) -> torch.fx.GraphModule:
 def drop_buffer_writes(exported: ExportedProgram) -> ExportedProgram:
     """Serving: buffers are constants, so that their updates are dropped."""
     signature, output = exported.graph_signature, exported.graph.output_node()
-    kept = [
+    remaining = [
         (spec, node)
         for spec, node in zip(signature.output_specs, output.args[0])
         if spec.kind is not OutputKind.BUFFER_MUTATION
     ]
-    output.args = (tuple(node for _, node in kept),)
-    signature.output_specs[:] = [spec for spec, _ in kept]
+    output.args = (tuple(node for _, node in remaining),)
+    signature.output_specs[:] = [spec for spec, _ in remaining]
     exported.graph.eliminate_dead_code()
     exported.graph_module.recompile()
     return exported
@@ -194,7 +194,7 @@ def drop_input_writes(exported: ExportedProgram) -> ExportedProgram:
 
 
 def _is_read_inside(node):
-    """Whether no result of a program is the value or a view of it."""
+    """Return whether no result of a program is the value or a view of it."""
     return all(torch.Tag.pointwise in getattr(user.target, "tags", ()) for user in node.users)
 
 

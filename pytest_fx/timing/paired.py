@@ -24,8 +24,9 @@ from pytest_fx.harness.run import Run, hidden
 from pytest_fx.harness.structure import map_tensors
 from pytest_fx.options import TOO_NOISY, WARMUP_ROUNDS, WIDEST_INTERVAL
 from pytest_fx.timing.clock import CLOCK, COLLECTOR
-from pytest_fx.timing.contents import Contents, Ring
+from pytest_fx.timing.contents import Contents
 from pytest_fx.timing.outputs import OutputCheck
+from pytest_fx.timing.samples import Sample, SampledProgram, sample_on_cpu, sample_on_gpu
 
 SHORTEST_SAMPLE = 2e-3
 """The least seconds of a sample; faster programs are called several times in each."""
@@ -56,25 +57,7 @@ LAST, SOME = "last", "some"
 
 Program = Callable[..., Any]
 
-# Bound here: a timed program may replace these functions.
-_Event, _synchronize = torch.cuda.Event, torch.cuda.synchronize
-_call_module = nn.Module.__call__
-
-
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """The time of some calls of one program."""
-
-    seconds: float
-    """Seconds of all calls; on a GPU, seconds of the device."""
-    wall: float
-    """Wall-clock seconds in the meantime."""
-    processor: float
-    """Processor seconds of this process in the meantime."""
-    calls: int
-    """The number of calls."""
-    host: float | None = None
-    """On a GPU, seconds until all calls had launched their work."""
+_call_module = nn.Module.__call__  # bound here: a timed program may replace it
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,6 +223,8 @@ def entered(program: Program) -> Program:
 
     That code takes a third of a microsecond, which a program of five microseconds should not be charged for.
     """
+    if isinstance(program, SampledProgram):
+        return program
     kind: Any = type(program)
     explains = kind.__call__ is GraphModule.__call__
     if isinstance(program, torch_fx.GraphModule):
@@ -297,8 +282,11 @@ class _Pairs:
     def __init__(
         self, programs: tuple[Program, Program], device: str, contents: Contents, outputs: OutputCheck | None
     ) -> None:
-        self._programs = programs
-        self._sample = _sample_on_gpu if device.startswith("cuda") else _sample_on_cpu
+        sample = sample_on_gpu if device.startswith("cuda") else sample_on_cpu
+        self._samplers = [
+            program.sample if isinstance(program, SampledProgram) else functools.partial(sample, program)
+            for program in programs
+        ]
         self._contents = contents
         self._outputs = outputs
         self._rings = (contents.ring(1), contents.ring(1))
@@ -360,7 +348,7 @@ class _Pairs:
             runs = [Run(output) for output in outputs.values()]
             with same_random_numbers(ring.arguments[0]), hidden(runs):
                 before = ProcessState.now()  # even if it is not compared: both start with equal caches
-                samples[role], output = self._sample(self._programs[role], ring)
+                samples[role], output = self._samplers[role](ring.calls)
                 COLLECTOR.stop()
                 if role and self._outputs is not None:
                     self._outputs.require_process_kept(before)
@@ -390,41 +378,3 @@ def _warm_up(pairs: _Pairs) -> list[float]:
         if count > 1 and max(shortest) > LONG_CALL:
             break
     return shortest
-
-
-def _sample_on_cpu(program: Program, ring: Ring) -> tuple[Sample, Any]:
-    """Return the time of the calls and the output of the last one; other outputs are freed at once."""
-    *calls, (args, kwargs) = ring.calls
-    wall, processor = CLOCK.wall, CLOCK.processor
-    computed = processor()
-    start = wall()
-    for others, other_kwargs in calls:
-        program(*others, **other_kwargs)
-    output = program(*args, **kwargs)
-    seconds = wall() - start
-    return Sample(seconds, seconds, processor() - computed, len(ring.calls)), output
-
-
-def _sample_on_gpu(program: Program, ring: Ring) -> tuple[Sample, Any]:
-    """Return the time of the calls: seconds between two events on the device, and those until everything was launched.
-
-    Queued work does not shorten the first, and waiting for the device does not lengthen the second. Waiting for other
-    streams that go on after the second event counts, too.
-    """
-    *calls, (args, kwargs) = ring.calls
-    wall, processor = CLOCK.wall, CLOCK.processor
-    first, last = _Event(enable_timing=True), _Event(enable_timing=True)
-    _synchronize()
-    computed = processor()
-    first.record()
-    start = wall()
-    for others, other_kwargs in calls:
-        program(*others, **other_kwargs)
-    output = program(*args, **kwargs)
-    host = wall() - start
-    last.record()
-    last.synchronize()
-    ended = wall()
-    _synchronize()
-    seconds = first.elapsed_time(last) / 1e3 + wall() - ended
-    return Sample(seconds, wall() - start, processor() - computed, len(ring.calls), host), output

@@ -23,7 +23,8 @@ class Clock:
         self.calls: list[str] = []
         self.share = 1.0
         own = BoundClock(lambda: self.now, lambda: self.share * self.now)
-        monkeypatch.setattr("pytest_fx.timing.paired.CLOCK", own)
+        for module in ("paired", "samples"):
+            monkeypatch.setattr(f"pytest_fx.timing.{module}.CLOCK", own)
 
     def program(self, name: str, seconds: float):
         def run() -> None:

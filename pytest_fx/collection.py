@@ -26,6 +26,7 @@ HUNTS_NAME = "pytest_fx.suites.hunt_suite"
 MUTANTS_NAME = "pytest_fx.suites.mutant_suite"
 CANDIDATES_NAME = "pytest_fx.suites.candidate_suite"
 SAVING_NAME = "pytest_fx.suites.saving_suite"
+AGAINST_NAME = "pytest_fx.suites.against_suite"
 ADVICE_NAME = "pytest_fx.suites.advice_suite"
 ANSWERS_NAME = "pytest_fx.suites.answer_suite"
 _SUITES = Path(__file__).with_name("suites")
@@ -38,6 +39,7 @@ SUITES = {
     _SUITES / "candidate_suite.py": CANDIDATES_NAME,
     _SUITES / "saving_suite.py": SAVING_NAME,
     _SUITES / "advice_suite.py": ADVICE_NAME,
+    _SUITES / "against_suite.py": AGAINST_NAME,
     _SUITES / "answer_suite.py": ANSWERS_NAME,
 }
 """The plugin's own test modules, by file."""
@@ -235,6 +237,12 @@ def subject_of(item: pytest.Item) -> str:
     if isinstance(pass_, PassCase):
         return pass_.label if model is None else f"{pass_.label} on {model}"
     return f"the test {item.name}" if model is None else f"the test {item.name} of {model}"
+
+
+def id_of_pass_on_model(item: pytest.Item) -> str:
+    """Return the id of the parameters of a test of a pass on a model, without its other parameters."""
+    parameters: dict[str, Any] = getattr(getattr(item, "callspec", None), "params", {})
+    return f"{_label_of_case(parameters['fx_model'])}-{_id_of_pass(parameters['fx_pass'])}"
 
 
 def parametrize_from_options(metafunc: pytest.Metafunc) -> None:

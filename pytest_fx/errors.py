@@ -169,6 +169,13 @@ class AnswerViolation(FxError, AssertionError):
     """
 
 
+class RevisionError(FxError, ValueError):
+    """Raised for a base of ``--fx-against`` that cannot be run, or that would run the same code.
+
+    The message has the cause in the other process, and what to name instead.
+    """
+
+
 class InputError(FxError, LookupError):
     """Raised when a model has no example inputs, or cannot be called with them, so that no pass can be judged on it.
 

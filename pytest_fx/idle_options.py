@@ -56,7 +56,15 @@ def _times_with_each(config: pytest.Config, options: Options) -> Problem | None:
 def _estimates(config: pytest.Config, options: Options) -> Problem | None:
     if options.device != "cpu":
         return f"times are estimated for the CPU, and programs run on {options.device}", "leave out --fx-estimate"
+    if options.against is not None:
+        return "times are taken beside the base, and none is estimated", "leave out one of the two"
     return _takes_times(config, options)
+
+
+def _has_no_base(config: pytest.Config, options: Options) -> Problem | None:
+    if options.against is None:
+        return None
+    return "times are compared with those of --fx-against, which are taken in this run", "leave out one of the two"
 
 
 def _exports(config: pytest.Config, options: Options) -> Problem | None:
@@ -111,9 +119,11 @@ EFFECTS = {
     ),
     "save-answers": OptionEffect(("answer_file",), "--fx-model NAME, without files and folders"),
     "advise": OptionEffect(("advised_precision",), "--fx-model NAME, without files and folders"),
+    "against": OptionEffect(("revision_pair",), "--fx-model NAME --fx-pass NAME, without files and folders"),
     "layer": OptionEffect(("fx_model",), "--fx-save-answers FILE", _saves_answers),
     **dict.fromkeys(("rtol", "atol", "error-factor"), replace(_CONTRACT, need=_has_tolerances)),
-    **dict.fromkeys(("baseline", "strict"), OptionEffect(("fx_equal", "fx_timing"), _SUITE)),
+    "strict": OptionEffect(("fx_equal", "fx_timing"), _SUITE),
+    "baseline": OptionEffect(("fx_equal", "fx_timing"), _SUITE, _has_no_base),
     "model": OptionEffect(
         ("fx_model",), "leave out files and folders, for the built-in suite, or ask for fx_model in a test"
     ),

@@ -51,6 +51,7 @@ from pytest_fx.named_objects import (
 from pytest_fx.option_table import TABLE, as_factory
 from pytest_fx.options import OPTIONS, Options, origin_of
 from pytest_fx.processes.child import Channel, Child, ChildEnded, Limits, unavailable
+from pytest_fx.revisions.base_code import find_base
 from pytest_fx.runtimes import ShippedModel, runtime_of
 from pytest_fx.tracebacks import users_line
 
@@ -159,6 +160,7 @@ _CHECKS: dict[str, Callable[[pytest.Config, Options], object]] = {
     "hunts": lambda config, options: list(map(load_pass, options.hunts)),
     "mutate": lambda config, options: options.mutated is None or load_pass(options.mutated),
     "candidates": _check_candidates,
+    "against": lambda config, options: options.against and find_base(options.against, config.invocation_params.dir),
     "tracer": lambda config, options: isinstance(options.tracer, str) and import_attribute(options.tracer, "tracer"),
     "dtype": lambda config, options: options.dtype is None or load_dtype(options.dtype),
     "contract": lambda config, options: chosen_contract(options, close),

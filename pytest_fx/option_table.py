@@ -261,6 +261,14 @@ TABLE = (
         "Example: --fx-model mymodels:net --fx-advise bfloat16 --fx-contract 'approximate(sqnr_db=40)'",
     ),
     PluginOption(
+        "against", None, str, "REF",
+        "Judge and time every --fx-pass beside the same pass at this git revision, which is checked out into a "
+        "temporary folder, or in another environment, named by the path of its interpreter. Fail where the pass is "
+        "wrong here and was right there, where it is slower than --fx-fail-slower allows, and if nothing was compared. "
+        "Example: --fx-model resnet50 --fx-pass mypackage.passes:fuse_gelu --fx-against main",
+        "against",
+    ),
+    PluginOption(
         "layer", (), str, "PATH|CLASS",
         "Save the outputs of these layers with --fx-save-answers: a path, a pattern of paths (layer3.*), or the name "
         "of a class (default: the direct parts of the model). Repeatable. Example: --fx-layer 'encoder.layers.*'",
@@ -423,7 +431,20 @@ SWITCHES = {
     "tables-afresh": "Let --fx-tables measure every row again.",
 }
 """Flags without a value, with their help; true or false in the ini file."""
-OF_RUNS = (*("annotate", "baseline", "draw", "isolate", "layer", "report", "save-answers", "tables", "tables-afresh"),)
+OF_RUNS = (
+    *(
+        "against",
+        "annotate",
+        "baseline",
+        "draw",
+        "isolate",
+        "layer",
+        "report",
+        "save-answers",
+        "tables",
+        "tables-afresh",
+    ),
+)
 """Flags that apply to a whole run, so that no marker can have them."""
 FLAGS = {
     **{option.keyword: option.flag for option in TABLE},

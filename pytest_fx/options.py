@@ -87,6 +87,8 @@ class Options:
     """File to which the answers of models are saved, as typed by the user; None for none."""
     advise: str | None = None
     """Lower precision for which the layers to keep are advised; None for none."""
+    against: str | None = None
+    """Git revision, or path of another environment, whose passes are judged and timed beside these; None for none."""
     layers: tuple[str, ...] = ()
     """Layers whose outputs are saved: paths, patterns of paths, or names of classes."""
     inputs: Any | None = None

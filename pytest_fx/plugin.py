@@ -29,6 +29,7 @@ import pytest
 from pytest_fx import hooks
 from pytest_fx.collection import (
     ADVICE_NAME,
+    AGAINST_NAME,
     ANSWERS_NAME,
     CANDIDATES_NAME,
     HUNTS_NAME,
@@ -74,12 +75,19 @@ from pytest_fx.parallel import distribution
 from pytest_fx.processes.signal_stack import signal_stack_kept
 from pytest_fx.records.baseline import BASELINE, chosen_baseline
 from pytest_fx.records.benchmark_records import presented_as_benchmarks, table_left_out
-from pytest_fx.report.columns import CHANGE, COLUMNS
+from pytest_fx.report.columns import own_columns
 from pytest_fx.report.other_reports import add_to_html, flatten_properties
 from pytest_fx.report.progress import open_progress, progress_of
 from pytest_fx.report.rows import records_on
 from pytest_fx.report.run_report import report_run
-from pytest_fx.report.summary import INTERRUPTED, write_checks, write_interruption, write_summary
+from pytest_fx.report.summary import (
+    INTERRUPTED,
+    require_comparisons,
+    write_checks,
+    write_interruption,
+    write_nothing_compared,
+    write_summary,
+)
 from pytest_fx.timing import clock  # noqa: F401  # pyright: ignore[reportUnusedImport] - before programs are imported
 from pytest_fx.tracebacks import show_the_users
 
@@ -176,11 +184,13 @@ def _choose_suites(config: pytest.Config) -> None:
 
 
 def suite_of_models(options: Options) -> str:
-    """Return the suite that runs on models: that of passes, or one that saves answers or compares with them."""
+    """Return the suite that runs on models: that of passes, or one of an option that does something else."""
     if options.save_answers is not None:
         return SAVING_NAME
     if options.advise is not None:
         return ADVICE_NAME
+    if options.against is not None:
+        return AGAINST_NAME
     return SUITE_NAME if options.answers is None else ANSWERS_NAME
 
 
@@ -336,7 +346,7 @@ def pytest_fx_contract(contract: Any, options: Options) -> Any:
 @pytest.hookimpl(tryfirst=True)
 def pytest_fx_summary_columns(config: pytest.Config) -> Sequence[Any]:
     """Return the plugin's own columns."""
-    return COLUMNS if config.stash[BASELINE] is None else (*COLUMNS, CHANGE)
+    return own_columns(config)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -348,6 +358,7 @@ def pytest_terminal_summary(
         result = yield
     write_summary(terminalreporter, config.stash[OPTIONS])
     write_checks(terminalreporter)
+    write_nothing_compared(terminalreporter)
     options = config.stash[OPTIONS]
     if options.draw is not None and options.used:
         terminalreporter.write_line(f"fx: drawings are in {options.draw}")
@@ -362,6 +373,7 @@ def pytest_terminal_summary(
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int | pytest.ExitCode) -> None:
     """Write the evaluation's documents, even if the run was interrupted."""
     config = session.config
+    require_comparisons(session)
     if exitstatus == pytest.ExitCode.INTERRUPTED and (
         config.stash[OPTIONS].used or config.option.fx_tables is not None
     ):

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import pytest
@@ -29,16 +30,20 @@ from pytest_fx.records.records import describe_machine
 from pytest_fx.records.running import FOLDER, announce
 from pytest_fx.report.progress import progress_of, shown_seconds
 from pytest_fx.report.recording import record_row
-from pytest_fx.report.rows import WRONG, SummaryRow
+from pytest_fx.report.rows import WRONG, SummaryRow, at_base
 from pytest_fx.timing import paired
 from pytest_fx.timing.contents import Contents
 from pytest_fx.timing.estimates import estimated_seconds
 from pytest_fx.timing.memory import peak_memory
 from pytest_fx.timing.outputs import OutputCheck
-from pytest_fx.timing.paired import PairedTiming, steady_conditions, time_pairs
+from pytest_fx.timing.paired import PairedTiming, Program, steady_conditions, time_pairs
+from pytest_fx.timing.samples import SampledProgram
 
 EAGER = "eager"
-"""Placeholder for the machine of an earlier run if there is none, and the program is compared with eager."""
+"""Placeholder for the machine of an earlier run if there is none, and the program is compared with eager.
+
+Where it is compared with another revision, its name is in this place. In both cases the earlier speed-up is exactly 1.
+"""
 CONFIRMATIONS = 2
 """Number of times that a slowdown is measured again, on new copies, before the test fails."""
 OF_TIMINGS = ("speedup", "verdict", "outliers", "noise", "processors", "loaded", "looks", "is_open")
@@ -57,7 +62,8 @@ class TimingCheck:
         self._subject = subject
         self._item = item
         self._options = options_of(item)
-        self._threads = threads or self._options.threads[0]
+        self.threads = threads or self._options.threads[0]
+        """Threads that PyTorch computes with."""
 
     def __call__(self, transform: str | Pass | nn.Module, label: str | None = None) -> PairedTiming:
         """Return the times of ``--fx-rounds`` pairs of calls, or more. Skip the test if times would mean nothing.
@@ -73,12 +79,7 @@ class TimingCheck:
             MissingBaseline: under ``--fx-strict``, the baseline has no comparable timing.
         """
         __tracebackhide__ = True
-        require_inputs(self._subject)
-        if not self._options.timing:
-            pytest.skip("the run takes no times (--fx-no-timing)")
-        reason = reason_not_to_time(self._item.config)
-        if reason is not None:
-            pytest.skip(reason)
+        self.skip_unless_timed()
         if isinstance(transform, nn.Module):
             program, label, contract = transform, label or self._item.name, None
         else:
@@ -94,7 +95,8 @@ class TimingCheck:
             pytest.skip(f"{label} breaks the law {law!r} on {self._subject.name}, and is not timed")
         state = self._subject.runner(program)  # other programs of the model share it
         try:
-            timing, change = self._mildest(program, label, contract)
+            time, change_of = partial(self._time, program, label, contract), partial(self._change, label)
+            timing, change = self._mildest(time, change_of)
             self._record(program, timing, change, label)
         except TimedOutputError:
             record_row(self._item, SummaryRow(self._subject.name, label, outcome=f"{WRONG}: timed outputs"))
@@ -104,9 +106,46 @@ class TimingCheck:
         limit = self._options.fail_slower
         if change is None and limit is not None and self._options.strict:
             raise self._missing(timing, label)
+        self._require_no_regression(change)
+        return timing
+
+    def against(self, base: SampledProgram, head: SampledProgram, base_name: str, label: str) -> PairedTiming:
+        """Return the times of pairs of a call of ``base`` and one of ``head``, the same pass at two revisions.
+
+        The ratio of both counts for ``--fx-fail-slower``. Rows for both are recorded; that of the base is called as
+        ``base_name`` says. Raises as for a pass.
+        """
+        __tracebackhide__ = True
+        self.skip_unless_timed()
+
+        def change_of(timing: PairedTiming) -> Change:
+            now = self._measurement(timing, label)
+            return Change(replace(now, speedup=1.0, low=1.0, high=1.0, machine=base_name), now)
+
+        timing, change = self._mildest(partial(self._pairs, base, head, label, None, change_of), change_of)
+        assert change is not None
+        name = self._subject.name
+        record_row(self._item, SummaryRow(name, at_base(label, base_name), seconds=median(timing.eager)))
+        row = SummaryRow(name, label).with_timing(timing).with_change(change, self._options.fail_slower)
+        eager = ("eager_seconds", "speedup", "speedup_low", "speedup_high", "verdict", "baseline_speedup")
+        record_row(self._item, replace(row, **dict.fromkeys((*eager, "eager_host_seconds"))))
+        self._require_no_regression(change)
+        return timing
+
+    def skip_unless_timed(self) -> None:
+        """Skip the test if the run takes no times, or if they would mean nothing."""
+        __tracebackhide__ = True
+        require_inputs(self._subject)
+        if not self._options.timing:
+            pytest.skip("the run takes no times (--fx-no-timing)")
+        if (reason := reason_not_to_time(self._item.config)) is not None:
+            pytest.skip(reason)
+
+    def _require_no_regression(self, change: Change | None) -> None:
+        __tracebackhide__ = True
+        limit = self._options.fail_slower
         if change is not None and limit is not None and self._fails(change):
             raise _regression(change, limit) if change.exceeds(limit) else _noisy(change, limit)
-        return timing
 
     def _missing(self, timing: PairedTiming, label: str) -> MissingBaseline:
         """Return the error for a timing without a comparable one in the baseline."""
@@ -128,15 +167,17 @@ class TimingCheck:
         limit = self._options.fail_slower
         return limit is not None and (change.exceeds(limit) or (self._options.strict and change.too_noisy(limit)))
 
-    def _mildest(self, program: nn.Module, label: str, contract: Contract | None) -> tuple[PairedTiming, Change | None]:
+    def _mildest(
+        self, time: Callable[[], PairedTiming], change_of: Callable[[PairedTiming], Change | None]
+    ) -> tuple[PairedTiming, Change | None]:
         """Time once, and again while the slowdown fails; return the timing with the mildest change, and the change."""
-        timing = self._time(program, label, contract)
-        change = self._change(timing, label)
+        timing = time()
+        change = change_of(timing)
         for _ in range(CONFIRMATIONS):
             if change is None or not self._fails(change):
                 break
-            again = self._time(program, label, contract)
-            once_more = self._change(again, label)
+            again = time()
+            once_more = change_of(again)
             if once_more is not None and (not self._fails(once_more) or once_more.slowdown < change.slowdown):
                 timing, change = again, once_more
         return timing, change
@@ -144,23 +185,34 @@ class TimingCheck:
     def _time(self, program: nn.Module, label: str, contract: Contract | None) -> PairedTiming:
         __tracebackhide__ = True
         with hidden(self._subject.runs), self._subject.to_be_timed() as eager:
-            return time_pairs(
-                eager,
-                program,
-                rounds=self._options.rounds,
-                budget=self._options.budget,
-                decides=partial(self._decides, label),
-                threads=self._threads,
-                device=self._subject.device.type,
-                announce=partial(self._announce, label),
-                contents=Contents(self._subject.arguments, self._accepts),
-                outputs=OutputCheck(label, self._subject.name, contract),
-            )
+            return self._pairs(eager, program, label, contract, partial(self._change, label))
 
-    def _decides(self, label: str, timing: PairedTiming) -> bool:
-        """Return whether no more pairs are needed to decide the speed-up, and the slowdown against the limit."""
+    def _pairs(
+        self,
+        reference: Program,
+        program: Program,
+        label: str,
+        contract: Contract | None,
+        change_of: Callable[[PairedTiming], Change | None],
+    ) -> PairedTiming:
+        __tracebackhide__ = True
+        return time_pairs(
+            reference,
+            program,
+            rounds=self._options.rounds,
+            budget=self._options.budget,
+            decides=partial(self._decides, change_of),
+            threads=self.threads,
+            device=self._subject.device.type,
+            announce=partial(self._announce, label),
+            contents=Contents(self._subject.arguments, self._accepts),
+            outputs=OutputCheck(label, self._subject.name, contract),
+        )
+
+    def _decides(self, change_of: Callable[[PairedTiming], Change | None], timing: PairedTiming) -> bool:
+        """Return whether no more pairs are needed to decide the ratio, and the slowdown against the limit."""
         limit = self._options.fail_slower
-        change = None if limit is None else self._change(timing, label)
+        change = None if limit is None else change_of(timing)
         return timing.decides and (change is None or not change.too_noisy(limit))
 
     def _accepts(self, arguments: Arguments) -> bool:
@@ -184,7 +236,7 @@ class TimingCheck:
             )
         progress.doing(f"{self._options.rounds} pairs, about {shown_seconds(seconds)}")
 
-    def _change(self, timing: PairedTiming, label: str) -> Change | None:
+    def _change(self, label: str, timing: PairedTiming) -> Change | None:
         """Return the change from the timing's row in the baseline, or from eager if there is no baseline."""
         baseline, now = self._item.config.stash[BASELINE], self._measurement(timing, label)
         if baseline is not None:
@@ -228,15 +280,15 @@ class TimingCheck:
 
     def _record(self, program: nn.Module, timing: PairedTiming, change: Change | None, label: str) -> None:
         subject, item = self._subject, self._item
-        row_label = label if len(self._options.threads) == 1 else f"{label}, {self._threads} thread(s)"
+        row_label = label if len(self._options.threads) == 1 else f"{label}, {self.threads} thread(s)"
         device = subject.device.type
         row = SummaryRow(subject.name, row_label).with_timing(timing)
-        with steady_conditions(self._threads), subject.to_be_timed() as eager:
+        with steady_conditions(self.threads), subject.to_be_timed() as eager:
             memory = (peak_memory(self._call(eager), device), peak_memory(self._call(program), device))
             estimates = self._estimates(program) if self._options.estimate else (None, None)
         row = replace(row, eager_peak_memory=memory[0], peak_memory=memory[1])
         row = replace(row, eager_estimated=estimates[0], estimated=estimates[1])
-        row = row.with_kernels(kernels_used(program, self._threads))
+        row = row.with_kernels(kernels_used(program, self.threads))
         baseline = item.config.stash[BASELINE]
         if change is not None and baseline is not None:
             row = row.with_change(change, self._options.fail_slower)
@@ -288,6 +340,9 @@ def _compared(change: Change) -> tuple[str, str, str]:
     if change.before.machine == EAGER:
         remedy = "leave the pass out for this model, or allow more with --fx-fail-slower"
         return " than eager", f"speed-up {change.now}", remedy
+    if change.before.low == change.before.high:
+        remedy = "find the commit with git bisect, or allow more with --fx-fail-slower"
+        return f" than at {change.before.machine}", f"speed-up over it {change.now}", remedy
     value = f"speed-up now {change.now}\n         in the baseline {change.before}"
     remedy = "find the commit with git bisect, or accept it by making a new baseline"
     return ", relative to eager, than in the baseline", value, remedy

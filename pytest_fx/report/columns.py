@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pytest_fx.options import TOO_NOISY
+from pytest_fx.options import OPTIONS, TOO_NOISY
 from pytest_fx.records.baseline import BASELINE
 from pytest_fx.report.rows import NOT_JUDGED, REFUSED, RIGHT, RIGHT_WITH_WAIVER, WRONG, SummaryRow, verdict_of
 from pytest_fx.tracebacks import users_line
@@ -77,9 +77,10 @@ def columns_of(config: pytest.Config) -> tuple[list[SummaryColumn], list[str]]:
     try:
         returned: list[Any] = config.hook.pytest_fx_summary_columns(config=config)
     except Exception as error:
-        own = COLUMNS if config.stash[BASELINE] is None else (*COLUMNS, CHANGE)
         message, where = _raised(error)
-        return list(own), [f"fx: pytest_fx_summary_columns {message}; the table is without its columns{where}"]
+        return list(own_columns(config)), [
+            f"fx: pytest_fx_summary_columns {message}; the table is without its columns{where}"
+        ]
     columns, problems = list[SummaryColumn](), list[str]()
     for result in returned:
         for column in result if isinstance(result, Iterable) else [result]:
@@ -92,7 +93,7 @@ def columns_of(config: pytest.Config) -> tuple[list[SummaryColumn], list[str]]:
 
 def is_users(column: SummaryColumn) -> bool:
     """Return whether a column was added by a user's hook."""
-    return column not in COLUMNS and column is not CHANGE
+    return column not in COLUMNS and column not in (CHANGE, AGAINST)
 
 
 def _verdict(row: SummaryRow) -> str:
@@ -236,6 +237,14 @@ COLUMNS = (
 """The plugin's own columns."""
 CHANGE = SummaryColumn("change since the baseline (95 % interval)", _change)
 """The column that the plugin adds if a baseline was given."""
+AGAINST = SummaryColumn("time against the base (95 % interval)", _change)
+"""The column that the plugin adds under ``--fx-against``."""
+
+
+def own_columns(config: pytest.Config) -> tuple[SummaryColumn, ...]:
+    """Return the plugin's columns for a run."""
+    added = [CHANGE] if config.stash[BASELINE] is not None else []
+    return (*COLUMNS, *added, *([AGAINST] if config.stash[OPTIONS].against is not None else []))
 
 
 def shown_error(value: float | None) -> str:

@@ -272,6 +272,27 @@ def verdict_of(row: SummaryRow) -> str:
     return RIGHT_WITH_WAIVER if row.waiver else RIGHT
 
 
+def at_base(program: str, base: str) -> str:
+    """Return the name in tables of a program at the base of ``--fx-against``."""
+    return f"{program} at {base}"
+
+
+def compared_with_base(rows: Sequence[SummaryRow], base: str) -> list[SummaryRow]:
+    """Return the rows of programs with a counterpart at ``base``: both were judged, or they were timed by turns.
+
+    A pass that changes nothing at either was not compared.
+    """
+    others = {(row.model, row.program): row for row in rows}
+    judged = {RIGHT, RIGHT_WITH_WAIVER, WRONG, CHANGES_NOTHING}
+    compared: list[SummaryRow] = []
+    for row in rows:
+        other = others.get((row.model, at_base(row.program, base)))
+        verdicts = {verdict_of(row), verdict_of(other)} if other is not None else {NOT_JUDGED}
+        if row.slowdown is not None or (verdicts <= judged and verdicts != {CHANGES_NOTHING}):
+            compared.append(row)
+    return compared
+
+
 def merge_rows(rows: Iterable[SummaryRow]) -> list[SummaryRow]:
     """Return one row for each program of each model, in the order of first appearance."""
     merged: dict[tuple[str, str], SummaryRow] = {}
@@ -295,5 +316,6 @@ def _rows_on(report: Any) -> list[SummaryRow]:
     if not getattr(report, "failed", False):
         return rows
     timed = {record["row"]["program"] for record in records if record["timing"] is not None}
+    timed |= {row.program for row in rows if row.seconds is not None}
     judged = timed | {row.program for row in rows if row.kept or row.outcome or row.changed is False}
     return [row if row.program in judged else replace(row, outcome="fails") for row in rows]

@@ -8,7 +8,8 @@ from collections.abc import Iterable, Iterator, Sequence
 import pytest
 
 from pytest_fx.lines import fit, terminal_width
-from pytest_fx.options import Options
+from pytest_fx.options import OPTIONS, Options
+from pytest_fx.parallel.distribution import is_worker
 from pytest_fx.records.baseline import BASELINE
 from pytest_fx.report.columns import COLUMNS, WIDE, SummaryColumn, columns_of, shown_error
 from pytest_fx.report.layout import format_rows, text_of
@@ -19,6 +20,7 @@ from pytest_fx.report.rows import (
     WRONG,
     SummaryRow,
     collect_rows,
+    compared_with_base,
     verdict_of,
 )
 
@@ -26,6 +28,8 @@ INTERRUPTED = pytest.StashKey[int]()
 """The stash key of the number of collected tests, set if the run was interrupted."""
 NOTES = pytest.StashKey[list[str]]()
 """The stash key of lines to print below the table."""
+NOTHING_COMPARED = pytest.StashKey[str]()
+"""The stash key of the base of ``--fx-against``, set if nothing was compared with it."""
 CHECK = "fx-check"
 """The user property that carries the sentence on a check on a test's report."""
 
@@ -121,7 +125,7 @@ def _write_table(
 def of_a_loaded_machine(rows: Sequence[SummaryRow]) -> Iterator[str]:
     """Yield one line for all rows if other processes used the processor during timings."""
     shares = [row.processors for row in rows if row.processors is not None]
-    timed = sum(row.speedup is not None for row in rows)
+    timed = sum(row.speedup is not None or row.slowdown is not None for row in rows)
     if shares:
         low, high = min(shares), max(shares)
         share = f"{low:.0%}" if f"{low:.0%}" == f"{high:.0%}" else f"{low:.0%} to {high:.0%}"
@@ -197,6 +201,27 @@ def _of_reasons(rows: Sequence[SummaryRow], *, verbose: bool) -> Iterator[str]:
             programs.setdefault(f"law {law!r} not checked, {reason}", []).append(name)
     for reason, names in programs.items():
         yield f"fx: {reason}: {', '.join(names)}"
+
+
+def require_comparisons(session: pytest.Session) -> None:
+    """Fail the run, with a note in the summary, if ``--fx-against`` compared nothing and nothing else failed."""
+    base, reporter = session.config.stash[OPTIONS].against, session.config.pluginmanager.get_plugin("terminalreporter")
+    if base is None or reporter is None or is_worker(session.config) or session.config.option.collectonly:
+        return
+    rows = collect_rows(report for kind in reporter.stats.values() for report in kind)
+    if session.exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED) and not compared_with_base(rows, base):
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+        session.config.stash[NOTHING_COMPARED] = base
+
+
+def write_nothing_compared(reporter: pytest.TerminalReporter) -> None:
+    """Print that ``--fx-against`` compared nothing, if so."""
+    if (base := reporter.config.stash.get(NOTHING_COMPARED, None)) is not None:
+        line = (
+            f"fx: nothing was compared with {base}: no pass ran here and there on a model that it changes; name such a "
+            "pass (--fx-pass) and model, and see -rs for the reasons of skipped tests"
+        )
+        reporter.write_line(line, red=True, bold=True)
 
 
 def record_check(item: pytest.Item, sentence: str) -> None:

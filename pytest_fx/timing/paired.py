@@ -55,7 +55,7 @@ LEAST_SHARE = 0.95
 LAST, SOME = "last", "some"
 """The call of a sample whose outputs are compared: the last one, or a random one."""
 
-Program = Callable[..., Any]
+Program = Callable[..., Any] | SampledProgram
 
 _call_module = nn.Module.__call__  # bound here: a timed program may replace it
 

@@ -214,6 +214,8 @@ def pytest_report_header(config: pytest.Config) -> str | None:
     passes = ", ".join(options.passes) or "all that apply"
     threads = " and ".join(map(str, options.threads))
     parts = [f"models: {', '.join(options.models)}", f"passes: {passes}", f"{threads} thread(s)"]
+    if options.against is not None:
+        parts.append(f"against {options.against}")
     return "fx: " + "; ".join([*parts, *filter(None, [distribution.describe(config)])])
 
 

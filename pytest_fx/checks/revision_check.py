@@ -38,7 +38,7 @@ _SENT = (
 
 
 class RevisionPair:
-    """The code of this process, the head, and that of ``--fx-against``, the base, each in a process of its own."""
+    """The head, which is the code of this process, and the base of ``--fx-against``: a process for each."""
 
     def __init__(self, config: pytest.Config, stack: ExitStack) -> None:
         """Start nothing yet; ``stack`` ends the processes, and removes the checkout."""
@@ -182,10 +182,10 @@ def _base_verdict(pair: RevisionPair, item: pytest.Item, subject: Subject, label
 
 def _rows_of(verdict: ServedVerdict) -> list[SummaryRow]:
     """Return the rows that the test of the base recorded; an older plugin may lack some fields, or have others."""
-    known = {field.name for field in fields(SummaryRow)}
+    names = {field.name for field in fields(SummaryRow)}
     properties: list[Any] = []
     for record in verdict.records:
-        row = {name: value for name, value in record["row"].items() if name in known}
+        row = {name: value for name, value in record["row"].items() if name in names}
         properties.append((PROPERTY, {**record, "row": row, "timing": None}))
     report = SimpleNamespace(when="call", user_properties=properties, failed=verdict.outcome == "failed")
     return collect_rows([report])

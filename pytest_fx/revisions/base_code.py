@@ -30,7 +30,7 @@ _OWN = {str(_PACKAGE / file) for file in ("revisions/launch.py", "revisions/serv
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a process of one revision runs, and where it imports modules from."""
+    """The surroundings of a process of one revision: interpreter, current folder and import path."""
 
     interpreter: str
     """The interpreter."""
@@ -74,9 +74,9 @@ class GitRevision:
     def place(self, folder: Path, modules: Iterable[str]) -> Generator[Place]:
         """Check the commit out into a temporary folder for the block, and yield the place of its process.
 
-        The process runs in the folder that corresponds to ``folder``. It searches the folders of the checkout in place
-        of those of the working tree, also of those from which ``modules`` were imported: an editable installation has
-        them on no path. Raises :class:`RevisionError` if git cannot check it out.
+        The process runs in the folder that corresponds to ``folder``. The import path has the folders of the checkout
+        in place of those of the working tree. It also has the homes of ``modules``, since an editable installation
+        may have no folder on the path. Raises :class:`RevisionError` if git cannot check the commit out.
         """
         top = Path(tempfile.mkdtemp(prefix=_PREFIX)).resolve()
         checkout = top / "tree"

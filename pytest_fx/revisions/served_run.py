@@ -28,7 +28,7 @@ _LAST_WORDS = 10.0
 """Seconds in which the process ends after it was asked to."""
 _FOLDER = Path(__file__).parent
 _ERROR = re.compile(r"^(?:ERROR: |E   )", re.MULTILINE)
-"""The beginning of a line of pytest's that tells of an error."""
+"""The start of a line in which pytest reports an error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class ServedVerdict:
     text: str
     """The failure, or the reason to skip; empty if it passed."""
     records: Sequence[dict[str, Any]]
-    """What the test recorded, as :func:`pytest_fx.report.recording.record_row` does."""
+    """Records of the test, as :func:`pytest_fx.report.recording.record_row` makes them."""
     loaded: LoadedCode | None
     """The code that the process has loaded; None if the test was not called."""
 

@@ -124,9 +124,9 @@ class ServedSession:
             ring += [model.arguments().copies() for _ in range(count - len(ring))]
             _fill(ring[:count], request["contents"])
             torch.manual_seed(0)
-            taken, output = sample(called, [(arguments.args, arguments.kwargs) for arguments in ring[:count]])
+            times, output = sample(called, [(arguments.args, arguments.kwargs) for arguments in ring[:count]])
             self._answer(
-                sample=[taken.seconds, taken.wall, taken.processor, taken.calls, taken.host],
+                sample=[times.seconds, times.wall, times.processor, times.calls, times.host],
                 output={path: leaf.detach().clone() for path, leaf in leaves(output) if isinstance(leaf, torch.Tensor)},
             )
 
@@ -139,9 +139,11 @@ def _fill(ring: Sequence[Any], contents: Sequence[torch.Tensor]) -> None:
     is_strided = importlib.import_module("pytest_fx.harness.snapshot").is_strided
     for number, arguments in enumerate(ring):
         own = [tensor.detach() for tensor in arguments.tensors if is_strided(tensor)]
-        shapes, given = [list(each.shape) for each in own], [list(each.shape[1:]) for each in contents]
-        if shapes != given:
-            raise ValueError(f"the model's inputs are of shapes {shapes} at this revision, and of {given} at the other")
+        shapes, others = [list(each.shape) for each in own], [list(each.shape[1:]) for each in contents]
+        if shapes != others:
+            raise ValueError(
+                f"the model's inputs are of shapes {shapes} at this revision, and of {others} at the other"
+            )
         for tensor, content in zip(own, contents, strict=True):
             tensor.copy_(content[number])
 

@@ -7,6 +7,9 @@ from xdist.workermanage import WorkerController  # pyright: ignore[reportMissing
 
 from pytest_fx.parallel.distribution import TIMING_GROUP
 
+_LEAST_IN_QUEUE = 2
+"""Tests in the queue of a worker below which it runs none, unless it is shut down."""
+
 
 class TimingsLast(LoadScheduling):
     """Distributes checks as ``--dist load`` does, and after the last one all timings to the first free worker.
@@ -19,6 +22,8 @@ class TimingsLast(LoadScheduling):
         names = self.collection or []
         checks = [index for index in self.pending if not names[index].endswith(f"@{TIMING_GROUP}")]
         chosen = checks[:num] or list(self.pending)
+        if len(self.node2pending[node]) + len(chosen) < _LEAST_IN_QUEUE:  # a worker keeps its last test until then
+            chosen = checks[:num] + [index for index in self.pending if index not in checks]
         if chosen:
             sent = set(chosen)
             self.pending[:] = [index for index in self.pending if index not in sent]

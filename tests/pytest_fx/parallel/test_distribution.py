@@ -59,3 +59,26 @@ def test_a_worker_that_can_lock_times_unless_benchmarks_are_switched_off(pytestc
     assert reason_not_to_time(config) is None
     disabled = worker(pytestconfig, benchmark_disable=True)
     assert reason_not_to_time(disabled) == "benchmarks are switched off (--benchmark-disable)"
+
+
+class SentTests:
+    """A worker that notes which tests it gets."""
+
+    def __init__(self) -> None:
+        self.tests: list[int] = []
+
+    def send_runtest_some(self, tests: list[int]) -> None:
+        """Note the tests."""
+        self.tests += tests
+
+
+@pytest.mark.parametrize("checks, sent", [(1, [0, 1, 2]), (3, [0, 1])], ids=["one check", "several checks"])
+def test_a_worker_with_one_check_gets_the_timings_at_once_as_it_would_wait_for_another_test(checks, sent):
+    scheduling = pytest.importorskip("pytest_fx.parallel.scheduling")
+    scheduler, node = object.__new__(scheduling.TimingsLast), SentTests()
+    scheduler.collection = [f"check {number}" for number in range(checks)] + ["a@fx-timing", "b@fx-timing"]
+    scheduler.pending = list(range(len(scheduler.collection)))
+    scheduler.node2pending = {node: []}
+    scheduler._send_tests(node, 2)
+    assert node.tests == sent
+    assert scheduler.pending == [index for index in range(checks + 2) if index not in sent]

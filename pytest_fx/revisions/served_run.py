@@ -24,8 +24,10 @@ from pytest_fx.revisions.base_code import OPTION, LoadedCode, Place
 from pytest_fx.revisions.serving import read_message, write_message
 from pytest_fx.timing.samples import Call, Sample, SampledProgram
 
-_LAST_WORDS = 10.0
+_LAST_WORDS = 3.0
 """Seconds in which the process ends after it was asked to."""
+_MOST_PRINTED = 2000
+"""Characters of what a process printed that a message shows."""
 _FOLDER = Path(__file__).parent
 _ERROR = re.compile(r"^(?:ERROR: |E   )", re.MULTILINE)
 """The start of a line in which pytest reports an error."""
@@ -58,32 +60,43 @@ class ServedRun:
 
         Raises :class:`RevisionError` with the message of the process if it cannot collect its tests.
         """
-        self.name, self._place = name, place
+        self.name, self._place, self._arguments = name, place, arguments
+        self._process: subprocess.Popen[bytes] | None = None
+        self.items: list[str] = []
+        """The ids of the parameters of the tests that the process has."""
+        self._start()
+
+    def _start(self) -> None:
+        """Start the process, or start it again."""
         self._rooted = tempfile.TemporaryDirectory(prefix="pytest-fx-against-")
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process
         settings = {
-            "path": place.path,
-            "replaced": place.replaced,
-            "last": place.last,
+            "path": self._place.path,
+            "replaced": self._place.replaced,
+            "last": self._place.last,
             "serving": str(_FOLDER / "serving.py"),
-            "arguments": [*arguments, f"--rootdir={self._rooted.name}"],
+            "arguments": [*self._arguments, f"--rootdir={self._rooted.name}"],
         }
         self._process = subprocess.Popen(
-            [place.interpreter, str(_FOLDER / "launch.py"), json.dumps(settings)],
-            cwd=place.folder,
+            [self._place.interpreter, str(_FOLDER / "launch.py"), json.dumps(settings)],
+            cwd=self._place.folder,
             env={name: value for name, value in os.environ.items() if name != "PYTEST_ADDOPTS"},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,
             start_new_session=True,  # Ctrl-C is for this process, which ends the other
         )
-        self._started = False
-        try:
-            self.items: list[str] = self._answer()["items"]
-            self._started = True
-        except BaseException:
-            self.close()
-            raise
+        with self._ended_by_errors(self._process) as process:
+            answer = self._answer_of(process)
+            if answer is None:
+                raise RevisionError(
+                    f"{self.name} cannot be run with these options",
+                    value=_indented(self._last_words(process)),
+                    why="models, passes and options of the run must exist there, in a process of "
+                    f"{self._place.interpreter}",
+                    remedy=f"name a revision that has them ({OPTION} REF), or an environment with pytest-fx and torch",
+                )
+            self.items = answer["items"]
 
     def __enter__(self) -> ServedRun:
         return self
@@ -93,7 +106,7 @@ class ServedRun:
 
     def judge(self, item: str) -> ServedVerdict:
         """Return the result of the test of a pass on a model, by the id of its parameters."""
-        return _verdict(self._query(item=item))
+        return _verdict(self._begin(item=item))
 
     @contextlib.contextmanager
     def timed(self, item: str, threads: int) -> Generator[ServedProgram]:
@@ -101,12 +114,12 @@ class ServedRun:
 
         Raises :class:`RevisionError` if the process makes no program.
         """
-        program = ServedProgram(self, self._code_of(self._query(item=item, threads=threads)))
+        program = ServedProgram(self, self._code_of(self._begin(item=item, threads=threads)))
         try:
             yield program
         finally:
-            if not program.has_failed:
-                self._query(do="end")
+            if self._process is not None and not program.has_failed:
+                self._query(self._process, do="end")
 
     def _code_of(self, answer: dict[str, Any]) -> LoadedCode:
         if "reports" in answer:
@@ -120,51 +133,69 @@ class ServedRun:
 
     def sample(self, contents: list[torch.Tensor], count: int) -> dict[str, Any]:
         """Return the answer with the sample of ``count`` calls with these contents."""
-        return self._query(calls=count, contents=contents)
+        assert self._process is not None
+        return self._query(self._process, calls=count, contents=contents)
 
-    def _query(self, **request: Any) -> dict[str, Any]:
-        assert self._process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):  # the answer tells how it ended
-            write_message(self._process.stdin, request)
-        return self._answer()
+    def _begin(self, **request: Any) -> dict[str, Any]:
+        """Return the answer to a request for a test. A process that ended in an earlier test is started again."""
+        if self._process is None:
+            self._start()
+        assert self._process is not None
+        return self._query(self._process, **request)
 
-    def _answer(self) -> dict[str, Any]:
-        assert self._process.stdout is not None
-        answer = read_message(self._process.stdout)
-        if answer is None:
-            raise self._ended()
-        return answer
+    def _query(self, process: subprocess.Popen[bytes], **request: Any) -> dict[str, Any]:
+        assert process.stdin is not None
+        with self._ended_by_errors(process):
+            with contextlib.suppress(BrokenPipeError):  # the answer tells how it ended
+                write_message(process.stdin, request)
+            answer = self._answer_of(process)
+            if answer is None:
+                status = process.wait()
+                raise RevisionError(
+                    f"the process of {self.name} ended in this test, with status {status}",
+                    value=_indented(self._last_words(process)),
+                    remedy="run pytest at that revision, with --fx-isolate, to see where it ends",
+                )
+            return answer
 
-    def _ended(self) -> RevisionError:
-        """Return the error for a process that ended, with the error that it printed."""
-        status = self._process.wait()
+    @contextlib.contextmanager
+    def _ended_by_errors(self, process: subprocess.Popen[bytes]) -> Generator[subprocess.Popen[bytes]]:
+        """End the process if the block raises, such as ``KeyboardInterrupt``: its answer would be of an old request."""
+        try:
+            yield process
+        except BaseException:
+            self.close()
+            raise
+
+    def _answer_of(self, process: subprocess.Popen[bytes]) -> dict[str, Any] | None:
+        """Return the next answer; None if the process has ended."""
+        assert process.stdout is not None
+        return read_message(process.stdout)
+
+    def _last_words(self, process: subprocess.Popen[bytes]) -> str:
+        """Return the error that a process has printed before it ended, or the end of all that it printed."""
+        status = process.wait()
         self._log.seek(0)
         log = self._log.read().decode(errors="replace").strip()
         errors = _ERROR.split(log)
-        text = errors[1] if len(errors) > 1 else log[-2000:] or f"it printed nothing, and ended with status {status}"
-        what = f"{self.name} cannot be run with these options"
-        if self._started:
-            what = f"the process of {self.name} ended by itself, with status {status}"
-        return RevisionError(
-            what,
-            value=_indented(text),
-            why=f"models, passes and options of the run must exist there, in a process of {self._place.interpreter}",
-            remedy=f"name a revision that has them ({OPTION} REF), or an environment with pytest-fx and torch",
-        )
+        return errors[1] if len(errors) > 1 else log[-_MOST_PRINTED:] or f"nothing was printed; the status is {status}"
 
     def close(self) -> None:
         """End the process, and the processes that it has started."""
-        for stream in (self._process.stdin, self._process.stdout):
+        process, self._process = self._process, None
+        if process is None:
+            return
+        for stream in (process.stdin, process.stdout):
             with contextlib.suppress(OSError):
                 if stream is not None:
                     stream.close()
         try:
-            self._process.wait(_LAST_WORDS)
+            process.wait(_LAST_WORDS)
         except subprocess.TimeoutExpired:
             if sys.platform != "win32":
-                os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.kill()
-            self._process.wait()
+                os.killpg(process.pid, signal.SIGKILL)
+            process.kill()
+            process.wait()
         self._log.close()
         self._rooted.cleanup()
 

@@ -13,6 +13,8 @@ from pytest_fx.revisions.base_code import Environment, GitRevision, LoadedCode, 
 PASSES = '''
 """A model, and passes: each is what it does at the base and what it does at the head."""
 
+import os
+
 import torch
 from torch import nn
 
@@ -56,6 +58,10 @@ def fixed(program):
 
 def always_wrong(program):
     return _relu(program, torch.sigmoid)
+
+
+def ends_its_process(program):
+    return os._exit(3) if AT_BASE else program
 
 
 def slower(program):
@@ -165,6 +171,14 @@ def test_a_run_that_compared_nothing_fails_in_a_sentence(pytester, repository):
     result.assert_outcomes(skipped=1)
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     result.stdout.fnmatch_lines(["fx: nothing was compared with base: no pass ran here and there*"])
+
+
+@pytest.mark.thorough
+def test_a_pass_that_ends_the_process_of_the_base_fails_its_test_and_the_others_go_on(pytester, repository):
+    passes = ("--fx-pass", "mine:ends_its_process", "--fx-pass", "mine:unchanged")
+    result = pytester.runpytest(*MODEL, *passes, "--fx-against", "base", "-k", "right")
+    result.assert_outcomes(failed=1, passed=1)
+    result.stdout.fnmatch_lines(["E*RevisionError: the process of base (*) ended in this test, with status 3"])
 
 
 @pytest.mark.thorough

@@ -8,6 +8,7 @@ import venv
 import pytest
 
 from pytest_fx.errors import RevisionError
+from pytest_fx.report.rows import SummaryRow, compared_with_base
 from pytest_fx.revisions.base_code import Environment, GitRevision, LoadedCode, find_base
 
 PASSES = '''
@@ -152,6 +153,29 @@ def test_nothing_is_left_in_the_repository_and_among_temporary_files(run_of_all)
     assert len(git(folder, "worktree", "list").splitlines()) == 1
     assert not [name for name in os.listdir(temporary) if name.startswith("pytest-fx-against")]
     assert (folder / "mine.py").read_text() == OF_HEAD
+
+
+def test_a_run_that_compared_something_does_not_say_that_it_did_not(run_of_all):
+    assert not lines_of(run_of_all, "nothing was compared")
+
+
+@pytest.mark.parametrize(
+    "here, there, is_compared",
+    [
+        ({"changed": True, "kept": True}, {"changed": True, "kept": True}, True),
+        ({"changed": True, "kept": True}, {"changed": False}, True),
+        ({"changed": True, "outcome": "wrong: contract"}, {"changed": True, "kept": True}, True),
+        ({"slowdown": 0.1}, {"seconds": 1.0}, True),
+        ({"changed": False}, {"changed": False}, False),
+        ({"changed": True, "kept": True}, {"outcome": "not judged: it does not exist there"}, False),
+        ({"outcome": "refuses"}, {"changed": True, "kept": True}, False),
+        ({"changed": True, "kept": True}, None, False),
+    ],
+)
+def test_a_pass_is_compared_where_it_ran_at_both_and_changed_something(here, there, is_compared):
+    rows = [SummaryRow("net", "fuse", **here)]
+    rows += [] if there is None else [SummaryRow("net", "fuse at main", **there)]
+    assert bool(compared_with_base(rows, "main")) == is_compared
 
 
 def test_a_run_that_compared_nothing_fails_in_a_sentence(pytester, repository):

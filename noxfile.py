@@ -75,7 +75,7 @@ def install(session: nox.Session, *wanted: str, torch: str | None = None) -> Non
 def run_tests(session: nox.Session, torch: str | None = None) -> None:
     """Run the tests in an environment with the checkout installed."""
     try:
-        install(session, "--editable", ".[test,tables,openvino,onnx]", torch=torch)
+        install(session, "--editable", ".[test,tables,openvino,onnx,pt2e]", torch=torch)
     except nox.command.CommandFailed:  # the tests of a missing engine are skipped
         install(session, "--editable", ".[test,tables]", torch=torch)
     arguments = [each for each in session.posargs if each != "--cuda"]

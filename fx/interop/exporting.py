@@ -65,18 +65,19 @@ class ExportedModel:
 
 
 def export_program(
-    module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], *, fixed: bool = False
+    module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], *, fixed: bool = False, strict: bool = False
 ) -> tuple[ExportedProgram, str]:
     """Return the ``ExportedProgram`` of ``module``, and ``"free"`` or the reason why its batch is fixed.
 
-    With ``fixed`` all its sizes are fixed, as by ``torch.export.export(module, args)``.
+    With ``fixed`` all its sizes are fixed, as by ``torch.export.export(module, args)``. With ``strict`` Dynamo traces
+    the module, and each node has the function or module that the model called in ``meta["source_fn_stack"]``.
 
     >>> exported, batch = export_program(nn.Linear(2, 3), (torch.ones(4, 2),), {})
     >>> [str(node.target) for node in exported.graph.nodes if node.op == "call_function"], batch
     (['aten.linear.default'], 'free')
     """
     with without_cache(module):
-        imported, batch = _exported(module, (args, kwargs), fixed=fixed)
+        imported, batch = _exported(module, (args, kwargs), fixed=fixed, strict=strict)
     return imported.exported, batch
 
 
@@ -135,7 +136,7 @@ class _Imported(NamedTuple):
     program: GraphModule
 
 
-def _exported(module: nn.Module, call: Call, *, fixed: bool = False) -> tuple[_Imported, str]:
+def _exported(module: nn.Module, call: Call, *, fixed: bool = False, strict: bool = False) -> tuple[_Imported, str]:
     """Return the program of ``module``, and ``"free"`` or the reason why its batch is fixed.
 
     Raises:
@@ -143,10 +144,11 @@ def _exported(module: nn.Module, call: Call, *, fixed: bool = False) -> tuple[_I
     """
     call = _without_shared_tensors(call, module)
     size = None if fixed else batch_size(call)
-    imported, batch = _with_free_batch(module, call, size) if size else (None, _FIXED if fixed else _NO_BATCH)
+    without_batch = None, _FIXED if fixed else _NO_BATCH
+    imported, batch = _with_free_batch(module, call, size, strict) if size else without_batch
     if imported is not None and batch == "free":
         return imported, batch
-    imported = imported or _imported(module, call, None)
+    imported = imported or _imported(module, call, None, strict)
     if _are_functions_replaced():
         return imported, batch
     expected = _output(module, call)
@@ -166,11 +168,11 @@ def _are_functions_replaced() -> bool:
     return any(not isinstance(mode, DeviceContext) for mode in _get_current_function_mode_stack())
 
 
-def _with_free_batch(module: nn.Module, call: Call, size: int) -> tuple[_Imported | None, str]:
+def _with_free_batch(module: nn.Module, call: Call, size: int, strict: bool) -> tuple[_Imported | None, str]:
     """Return the program for any batch size and ``"free"``; else the one for ``size``, if any, and the reason."""
     samples = max(size, _FEWEST_SAMPLES)
     try:
-        imported = _imported(module, with_batch(call, size, samples), samples)
+        imported = _imported(module, with_batch(call, size, samples), samples, strict)
     except Exception as error:
         return None, f"fixed at {size}: with it free, torch.export raises {_first_line(error)}"
     if not _is_free(imported.program):
@@ -226,7 +228,7 @@ def _has_samples(leaf: Any, samples: int | None) -> bool:
     return isinstance(leaf, torch.Tensor) and leaf.dim() > 0 and leaf.shape[0] == samples
 
 
-def _imported(module: nn.Module, call: Call, samples: int | None) -> _Imported:
+def _imported(module: nn.Module, call: Call, samples: int | None, strict: bool) -> _Imported:
     """Export ``module``; with a free batch if ``samples``, the batch size of the call, is given."""
     shapes: Any = ShapesCollection()
     for leaf in pytree.tree_leaves(call):
@@ -234,7 +236,7 @@ def _imported(module: nn.Module, call: Call, samples: int | None) -> _Imported:
             shapes[leaf] = {0: Dim.AUTO}
     with quiet_export():
         exported = undone(
-            lambda: torch_export(module, call[0], call[1], dynamic_shapes=shapes if samples else None, strict=False),
+            lambda: torch_export(module, *call, dynamic_shapes=shapes if samples else None, strict=strict),
             module.modules(),
             error=InteropError,
         )

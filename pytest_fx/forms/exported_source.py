@@ -15,11 +15,12 @@ from torch.export import ExportedProgram
 from fx.capture.quiet_export import quiet_export
 from fx.interop.exporting import Call, export_program
 
-Level = Literal["exported", "decomposed", "inductor", "fixed"]
+Level = Literal["exported", "decomposed", "inductor", "fixed", "strict"]
 """Stages of an exported program, with a dynamic batch size where possible.
 
 They are: as exported; after ``run_decompositions()``; with Inductor's decompositions; as exported, but with the sizes
-of the example fixed, since ``torch.export`` adds nodes for dynamic sizes.
+of the example fixed, since ``torch.export`` adds nodes for dynamic sizes; as exported with ``strict=True``, whose nodes
+also have ``meta["source_fn_stack"]``.
 """
 
 
@@ -70,8 +71,8 @@ class ExportedSource:
         return self._levels[level]
 
     def _export(self, level: Level) -> ExportedProgram:
-        if level in ("exported", "fixed"):
-            return export_program(self.module, *self.call, fixed=level == "fixed")[0]
+        if level in ("exported", "fixed", "strict"):
+            return export_program(self.module, *self.call, fixed=level == "fixed", strict=level == "strict")[0]
         with quiet_export():
             if level == "decomposed":
                 return self.exported("exported").run_decompositions()

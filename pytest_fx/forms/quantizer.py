@@ -68,7 +68,8 @@ QUANTIZER = Form(
     lambda pass_: is_one_of(pass_, *QUANTIZERS),
     _apply,
     _NoAnnotations(),
-    ("exported",),
+    ("exported", "strict"),
+    "strict",  # which module a node is of: without it, torchao fails if a model calls one module twice
     contract=Approximate(LEAST_SQNR),
     laws=("form signature", "form round trips"),
 )

@@ -240,7 +240,8 @@ class PassRun:
         for level in pass_.levels:
             with default_dtype(self.subject.dtype), same_random_numbers(), threads(self.subject.threads):
                 self.not_judged = pass_.form.why_not_given(source, level)
-            if self.not_judged is not None and level == pass_.form.fallback and self.form_result is not None:
+            was_called = self.form_result is not None or first_error is not None
+            if self.not_judged is not None and level == pass_.form.fallback and was_called:
                 self.not_judged = None
                 break
             if self.not_judged is None:

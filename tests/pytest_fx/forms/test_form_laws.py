@@ -11,7 +11,7 @@ from torch import nn
 from torch.export import ExportedProgram
 
 from pytest_fx import LawViolation, check_program
-from pytest_fx.forms import form_name
+from pytest_fx.forms import ExportedSource, form_name
 from pytest_fx.harness.evaluation import Arguments
 from pytest_fx.harness.pass_run import PassRun, applied
 from pytest_fx.harness.subject import Subject
@@ -115,6 +115,15 @@ def test_the_program_given_to_a_pass_has_no_nodes_of_ours():
     layers = [node for node in nodes if node.target is aten.linear.default]
     assert all({"val", "nn_module_stack", "stack_trace"} <= node.meta.keys() for node in layers)
     assert all(isinstance(node.meta["val"].shape[0], torch.SymInt) for node in layers)
+
+
+def test_the_strict_export_tells_the_calls_of_one_module_apart():
+    relu = nn.ReLU()
+    source = ExportedSource(lambda: nn.Sequential(relu, nn.Tanh(), relu), ((torch.ones(2, 3),), {}))
+    nodes = source.exported("strict").graph.find_nodes(op="call_function", target=aten.relu.default)
+    calls = [node.meta["source_fn_stack"][-1] for node in nodes]
+    assert len({name for name, _ in calls}) == 2
+    assert {kind for _, kind in calls} == {nn.ReLU}
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

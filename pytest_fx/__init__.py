@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from pytest_fx.harness.output_contracts import flipped, masked, matched_boxes, same_distribution, same_set, top_k
     from pytest_fx.harness.steps import Steps
     from pytest_fx.harness.training import compare_training, training_steps
+    from pytest_fx.harness.training_step import training_step
     from pytest_fx.search.check_report import CheckReport
     from pytest_fx.search.mutation import MutationReport, mutate_pass
     from pytest_fx.search.pass_check import check_pass, check_program
@@ -73,6 +74,7 @@ __all__ = [
     "tensors",
     "top_1",
     "top_k",
+    "training_step",
     "training_steps",
 ]
 
@@ -118,6 +120,7 @@ _HOMES = {
     "tensors": "pytest_fx.generation",
     "top_1": "pytest_fx.harness.metrics",
     "top_k": "pytest_fx.harness.output_contracts",
+    "training_step": "pytest_fx.harness.training_step",
     "training_steps": "pytest_fx.harness.training",
 }
 """The module that defines each public name, imported when the name is first used."""

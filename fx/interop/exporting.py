@@ -229,14 +229,20 @@ def _has_samples(leaf: Any, samples: int | None) -> bool:
 
 
 def _imported(module: nn.Module, call: Call, samples: int | None, strict: bool) -> _Imported:
-    """Export ``module``; with a free batch if ``samples``, the batch size of the call, is given."""
+    """Export ``module``; with a free batch if ``samples``, the batch size of the call, is given.
+
+    A module that ``torch.export`` cannot trace may return another one to export, by a method ``module_to_export``. That
+    has the same parameters and buffers.
+    """
     shapes: Any = ShapesCollection()
     for leaf in pytree.tree_leaves(call):
         if samples is not None and _has_samples(leaf, samples):
             shapes[leaf] = {0: Dim.AUTO}
     with quiet_export():
+        to_export = getattr(module, "module_to_export", None)
+        exported_module = module if to_export is None else to_export(*call)
         exported = undone(
-            lambda: torch_export(module, *call, dynamic_shapes=shapes if samples else None, strict=strict),
+            lambda: torch_export(exported_module, *call, dynamic_shapes=shapes if samples else None, strict=strict),
             module.modules(),
             error=InteropError,
         )

@@ -20,8 +20,9 @@ from pytest_fx.loading import load_pass
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # they use deprecated parts of torch
+    from torch._inductor import config as inductor_config
     from torch._inductor import pattern_matcher
-    from torch._inductor.fx_passes import joint_graph, post_grad
+    from torch._inductor.fx_passes import joint_graph, split_cat
 
 aten = torch.ops.aten
 
@@ -62,11 +63,6 @@ def _module_of(name: str) -> Any:
         return importlib.import_module(name)
 
 
-def remove_noop(graph: torch.fx.Graph) -> None:
-    """Inductor's removal of operations that do nothing."""
-    post_grad.remove_noop_ops(graph)
-
-
 def fold_uniform_values(graph_module: torch.fx.GraphModule) -> None:
     """Inductor's folding of constants with one value."""
     aten.mul
@@ -76,26 +72,9 @@ def fold_uniform_values(graph_module: torch.fx.GraphModule) -> None:
 fold_uniform_values.may_change = ("gradients",)  # the operators of prims that it puts in have none
 
 
-def remove_redundant_views(graph_module: torch.fx.GraphModule) -> None:
-    """Inductor's removal of views of views."""
-    aten.view
-    joint_graph.remove_redundant_views(graph_module)
-
-
-def eliminate_common_values(graph: torch.fx.Graph) -> torch.fx.Graph:
-    """functorch's common subexpressions, which make a new graph."""
-    return _module_of("torch._functorch.compile_utils").fx_graph_cse(graph)
-
-
 def eliminate_dead_code(graph: torch.fx.Graph) -> None:
     """torch.fx's own."""
     graph.eliminate_dead_code()
-
-
-def fold_constants(graph_module: torch.fx.GraphModule) -> None:
-    """Inductor's constant folding, of parameters, too."""
-    aten.add
-    _module_of("torch._inductor.constant_folding").constant_fold(graph_module)
 
 
 def reinplace(graph: torch.fx.Graph) -> None:
@@ -134,19 +113,48 @@ def split_by_tags(graph_module: torch.fx.GraphModule) -> torch.fx.GraphModule:
 elementwise = _module_of("torch.fx.passes.operator_support").create_op_support(
     lambda modules, node: node.target in (aten.relu.default, aten.sigmoid.default)
 )
-CHANGING = (
-    remove_noop,
-    eliminate_common_values,
-    eliminate_dead_code,
-    fold_constants,
-    decompose,
-    fuse_partitions,
-)
-KEEPING = (fold_uniform_values, remove_redundant_views, reinplace, move_to_cpu)
+CHANGING = (eliminate_dead_code, decompose, fuse_partitions)
+KEEPING = (fold_uniform_values, reinplace, move_to_cpu)
 """Passes that may find nothing in this model."""
+UNCHANGED = {
+    "graph": {
+        "torch._functorch.compile_utils": ("fx_graph_cse",),
+        "torch._inductor.fx_passes.post_grad": ("remove_noop_ops", "reorder_for_locality", "remove_assert_ops"),
+    },
+    "aten": {
+        "torch._functorch.compile_utils": ("strip_overloads",),
+        "torch._inductor.constant_folding": ("constant_fold",),
+    },
+    "export-pass": {
+        "torch._export.passes.remove_runtime_assertions": ("_RemoveRuntimeAssertionsPass",),
+        "torch._export.passes.replace_view_ops_with_view_copy_ops_pass": ("ReplaceViewOpsWithViewCopyOpsPass",),
+        "torch.fx.passes.dialect.common.cse_pass": ("CSEPass",),
+    },
+}
+"""Passes that are loaded by name, by form and module."""
+UNCHANGED_KEEPING = {
+    "graph": {
+        "torch._inductor.fx_passes.dedupe_symint_uses": ("dedupe_symints",),
+        "torch._inductor.fx_passes.post_grad": ("decompose_auto_functionalized",),
+        "torch.fx.passes.annotate_getitem_nodes": ("annotate_getitem_nodes",),
+    },
+    "aten": {
+        "torch._functorch.compile_utils": ("raise_getitems",),
+        "torch._inductor.fx_passes.joint_graph": ("canonicalize_aten_ir_passes", "remove_redundant_views"),
+        "torch._inductor.fx_passes.post_grad": ("view_to_reshape",),
+    },
+    "export-pass": {
+        "torch._export.passes.functionalize_side_effectful_ops_pass": ("_FunctionalizeSideEffectfulOpsPass",),
+    },
+}
+"""The same, which find nothing in this model."""
 
 
-IN_TRAINING = {fold_constants: "state", fold_uniform_values: "state", decompose: "gradients"}
+def _rows(table: dict[str, dict[str, tuple[str, ...]]]) -> list[tuple[str, str]]:
+    return [(f"{module}:{n}", form) for form, named in table.items() for module, names in named.items() for n in names]
+
+
+IN_TRAINING = {fold_uniform_values: "state", decompose: "gradients"}
 """Passes that are wrong in training mode, each with a broken law.
 
 Inductor's constants include buffers that the program writes to: the writes happen once, while they are folded. The
@@ -172,10 +180,18 @@ def test_splitting_loses_the_structure_of_the_result():
     assert "structure" in _broken_by(split_by_tags)[1]
 
 
-def test_common_values_are_eliminated_by_the_pass_of_torch_fx():
-    run, broken = _broken_by(_module_of("torch.fx.passes.dialect.common.cse_pass").CSEPass(), "export-pass")
+@pytest.mark.parametrize("path, form", [*_rows(UNCHANGED), *_rows(UNCHANGED_KEEPING)])
+def test_a_pass_of_torch_is_right_as_it_is(path, form):
+    module, _, name = path.partition(":")
+    run, broken = _broken_by(getattr(_module_of(module), name), form)
     assert broken == []
-    assert run.changed
+    assert run.changed or (path, form) in _rows(UNCHANGED_KEEPING)
+
+
+def test_constants_are_folded_before_buffers_are_written():
+    """In training mode, Inductor's constants include a buffer that the program writes to."""
+    fold_constants = _module_of("torch._inductor.constant_folding").constant_fold
+    assert "state" in _broken_by(fold_constants, "aten", training=True)[1]
 
 
 @pytest.mark.parametrize(
@@ -186,6 +202,12 @@ def test_patterns_of_inductor_are_right(patterns):
     for each in one_or_several if isinstance(one_or_several, list) else [one_or_several]:
         assert isinstance(each, pattern_matcher.PatternMatcherPass)
         assert _broken_by(each)[1] == []
+
+
+@pytest.mark.parametrize("patterns", split_cat.POST_GRAD_PATTERNS)
+def test_patterns_of_inductor_for_splits_and_products_are_right(patterns):
+    with inductor_config.patch(post_grad_fusion_options={patterns: {}}):  # as a user enables them
+        assert _broken_by(split_cat.POST_GRAD_PATTERNS[patterns])[1] == []
 
 
 def test_a_partitioner_is_given_its_support():
@@ -200,12 +222,32 @@ def test_a_backend_of_torch_is_right(backend):
     assert _broken_by(of_torch, "backend")[1] == []
 
 
-@pytest.mark.skipif(importlib.util.find_spec("torchao") is None, reason="torchao is not installed")
-def test_a_quantizer_of_torchao_is_right():
-    quantizers = _module_of("torchao.quantization.pt2e.quantizer.x86_inductor_quantizer")
-    quantizer = quantizers.X86InductorQuantizer()
-    quantizer.set_global(quantizers.get_default_x86_inductor_quantization_config())
+needs_torchao = pytest.mark.skipif(importlib.util.find_spec("torchao") is None, reason="torchao is not installed")
+X86 = "torchao.quantization.pt2e.quantizer.x86_inductor_quantizer"
+XNNPACK = "torchao.testing.pt2e._xnnpack_quantizer"
+
+
+@needs_torchao
+@pytest.mark.filterwarnings("ignore:XNNPACKQuantizer is deprecated")
+@pytest.mark.parametrize(
+    "module, kind, configuration",
+    [
+        (X86, "X86InductorQuantizer", "get_default_x86_inductor_quantization_config"),
+        (XNNPACK, "XNNPACKQuantizer", "get_symmetric_quantization_config"),
+    ],
+)
+def test_a_quantizer_of_torchao_is_right(module, kind, configuration):
+    quantizers = _module_of(module)
+    quantizer = getattr(quantizers, kind)()
+    quantizer.set_global(getattr(quantizers, configuration)())
     run, broken = _broken_by(quantizer)
     assert broken == []
     assert run.changed
     assert run.not_asked["form round trips"] == "what torch makes without the pass cannot be pickled either"
+
+
+@needs_torchao
+def test_torchao_folds_batch_norms_right():
+    run, broken = _broken_by(_module_of("torchao.quantization.pt2e.utils")._fuse_conv_bn_, "aten")
+    assert broken == []
+    assert run.changed

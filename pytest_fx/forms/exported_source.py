@@ -18,9 +18,9 @@ from fx.interop.exporting import Call, export_program
 Level = Literal["exported", "decomposed", "inductor", "fixed", "strict"]
 """Stages of an exported program, with a dynamic batch size where possible.
 
-They are: as exported; after ``run_decompositions()``; with Inductor's decompositions; as exported, but with the sizes
-of the example fixed, since ``torch.export`` adds nodes for dynamic sizes; as exported with ``strict=True``, whose nodes
-also have ``meta["source_fn_stack"]``.
+``decomposed`` is after ``run_decompositions()``, and ``inductor`` has Inductor's decompositions. ``fixed`` has the
+sizes of the example, since ``torch.export`` adds nodes for dynamic sizes. Nodes of ``strict``, which is exported with
+``strict=True``, also have ``meta["source_fn_stack"]``.
 """
 
 

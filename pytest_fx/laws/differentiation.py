@@ -28,7 +28,7 @@ Take = Callable[[str, torch.Tensor], None]
 
 
 @dataclass(frozen=True, slots=True)
-class TrainingStep:
+class BackwardPass:
     """The results of a call and its backward pass."""
 
     gradients: Gradients | Exception
@@ -37,9 +37,9 @@ class TrainingStep:
     """Final values of the parameters and buffers that changed."""
 
 
-def training_step(
+def backward_pass(
     runner: Runner, arguments: Arguments, dtype: torch.dtype, names: set[str] | None = None, *, stored: bool = False
-) -> TrainingStep:
+) -> BackwardPass:
     """Run a program and its backward pass, and restore its state.
 
     With ``stored``, the gradients take no memory until they are read.
@@ -49,7 +49,7 @@ def training_step(
         take = None if storage is None else storage.__setitem__
         gradients = gradients_by(runner.call, arguments, dtype, runner.program, names, take)
         state = {name: tensor.detach().clone() for name, tensor in runner.written().items()}
-        return TrainingStep(gradients if storage is None or isinstance(gradients, Exception) else storage, state)
+        return BackwardPass(gradients if storage is None or isinstance(gradients, Exception) else storage, state)
     finally:
         runner.restore()
 
@@ -58,7 +58,7 @@ def gradients_of(
     runner: Runner, arguments: Arguments, dtype: torch.dtype, names: set[str] | None = None, *, stored: bool = False
 ) -> Gradients | Exception:
     """Return the gradients of a program, or the exception that prevented them; restore the program's state."""
-    return training_step(runner, arguments, dtype, names, stored=stored).gradients
+    return backward_pass(runner, arguments, dtype, names, stored=stored).gradients
 
 
 def gradients_of_eager(subject: Subject, names: set[str]) -> Gradients | Exception:

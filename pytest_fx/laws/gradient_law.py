@@ -33,7 +33,7 @@ from pytest_fx.harness.tolerances import (
 )
 from pytest_fx.laws.conditioning import Movement, perturbed
 from pytest_fx.laws.counterparts import counterparts, is_folded, require_roles
-from pytest_fx.laws.differentiation import Gradients, TrainingStep, gradients_by, gradients_of_eager, training_step
+from pytest_fx.laws.differentiation import BackwardPass, Gradients, backward_pass, gradients_by, gradients_of_eager
 from pytest_fx.laws.judging import wherever_values_lie
 from pytest_fx.laws.law import broken
 
@@ -174,14 +174,14 @@ def _nudged(tensor: torch.Tensor) -> torch.Tensor:
 def _require_gradients(pass_run: PassRun, float64: bool) -> None:
     subject = pass_run.subject
     arguments, dtype = subject.arguments(float64=float64), torch.float64 if float64 else subject.dtype
-    eager = training_step(subject.eager_runner(float64), arguments, dtype, stored=subject.is_large)
+    eager = backward_pass(subject.eager_runner(float64), arguments, dtype, stored=subject.is_large)
     expected = eager.gradients
     if isinstance(expected, Exception) or not expected:
         pass_run.leave_out("gradients", "eager has none")
         return  # not every program that can be run can be differentiated
     actual = pass_run.runner(float64)
     with pass_run.watched(calls=True):
-        step = training_step(actual, arguments, dtype, stored=subject.is_large)
+        step = backward_pass(actual, arguments, dtype, stored=subject.is_large)
     computed = step.gradients
     is_given = pass_run.is_given
     if isinstance(computed, Exception) and (is_given or pass_run.actual(float64=float64).error is not None):
@@ -209,7 +209,7 @@ def _require_gradients(pass_run: PassRun, float64: bool) -> None:
         _require_explained(pass_run, arguments, dtype, float64, suspects)
 
 
-def _require_state(pass_run: PassRun, eager: TrainingStep, actual: TrainingStep, float64: bool) -> None:
+def _require_state(pass_run: PassRun, eager: BackwardPass, actual: BackwardPass, float64: bool) -> None:
     """Report a buffer that the backward pass of the program changes, and that of eager does not."""
     changed = _changed_by_backward(pass_run.actual(float64=float64).state, actual.state)
     changed_in_eager = _changed_by_backward(pass_run.subject.eager(0, float64).state, eager.state)

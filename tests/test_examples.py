@@ -182,6 +182,13 @@ def test_a_pattern_with_another_epsilon_is_explained_and_the_mended_one_matches(
     torch.testing.assert_close(program(x), names["Norm"]()(x))
 
 
+def test_a_pass_that_was_right_at_the_last_commit_fails_beside_it(capfd):
+    assert runpy.run_path(str(EXAMPLES / "beside_revision.py"))["main"]() == 1
+    output = capfd.readouterr().out
+    assert "base   at HEAD" in output and "it is right" in output
+    assert "clamps-as-relu at HEAD  right" in output
+
+
 def test_a_pass_that_is_right_for_pixels_is_judged_on_pixels_if_they_are_declared():
     names = runpy.run_path(str(EXAMPLES / "input_domain.py"))
     model, pixels = names["of_pixels"]()

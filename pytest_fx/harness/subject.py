@@ -79,11 +79,6 @@ class ProgramSource(Protocol):
         """The arguments of its call."""
         ...
 
-    @property
-    def domain(self) -> InputDomain | None:
-        """The domain of the arguments; None for all values."""
-        ...
-
     def build(self) -> nn.Module:
         """Return a new module."""
         ...
@@ -206,7 +201,7 @@ class Subject:
             mode="train" if is_training(module) else "eval",
             keeps_dtypes=True,
             source=program.source,
-            domain=program.domain,
+            domain=getattr(program, "domain", None),  # programs of a user's own strategy have none
         )
         subject.__dict__["dtype"] = torch.get_default_dtype()
         subject._has_dtypes_of_its_own = True

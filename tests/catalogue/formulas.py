@@ -25,7 +25,9 @@ CASTS = ("float", "half", "double", "to")
 
 
 def is_call(node: Any, *targets: Any) -> bool:
-    return isinstance(node, fx.Node) and node.op in ("call_function", "call_method") and node.target in targets
+    """Return whether a value is such a call, with its tensors by position."""
+    is_node = isinstance(node, fx.Node) and node.op in ("call_function", "call_method") and node.target in targets
+    return is_node and node.kwargs.keys().isdisjoint(("input", "other", "self", "mat2"))
 
 
 def argument(node: fx.Node, place: int, name: str, default: Any = None) -> Any:
@@ -124,10 +126,17 @@ def gelu_with(is_number: Callable[[Any, float], bool]) -> Any:
                 continue
             (scaled,) = erf.args
             if is_call(scaled, operator.truediv) and scaled.args[0] is x and is_number(scaled.args[1], math.sqrt(2)):
-                return F.gelu, (x,), {}
+                return gelu_of_anything, (x,), {}
         return None
 
     return gelu
+
+
+@fx.wrap
+def gelu_of_anything(x: torch.Tensor) -> torch.Tensor:
+    if not bool((x.abs() < 1e15).all()):  # F.gelu returns NaN where the square overflows
+        return 0.5 * x * (1 + torch.erf(x / math.sqrt(2)))
+    return F.gelu(x)
 
 
 def is_close(value: Any, wanted: float) -> bool:
@@ -210,7 +219,7 @@ def exponentials(is_kept: Callable[[Any], bool]) -> Any:
             other, x = total.args[0], exponential.args[0]
             dim = argument(total, 1, "dim")
             is_same = is_call(other, "exp") and other.args[0] is x and "dtype" not in total.kwargs
-            if is_same and dim is not None and is_kept(argument(total, 2, "keepdim", False)):
+            if is_same and isinstance(dim, int) and is_kept(argument(total, 2, "keepdim", False)):
                 return softmax_of_anything, (x, dim), {}
         return None
 

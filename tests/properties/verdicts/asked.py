@@ -90,20 +90,20 @@ _enter_pass(
 )
 _enter_pass(
     "idle options",
-    "--fx-form aten without --fx-capture export",
+    "--fx-form aten with --fx-capture guided",
     "wide",
     "canonicalize",
     "--fx-form has no effect",
     "try --fx-capture export",
-    options="--fx-form aten",
+    options="--fx-form aten --fx-capture guided",
 )
 _enter_pass(
     "idle options",
-    "--fx-form aten with it",
+    "--fx-form aten, for which models are exported",
     "wide",
     "canonicalize",
     "1 passed",
-    options="--fx-form aten --fx-capture export",
+    options="--fx-form aten",
 )
 _enter("idle options", "--fx-pass without a model", "--fx-pass canonicalize test_own.py", "--fx-pass has no effect")
 _enter(

@@ -228,6 +228,9 @@ def exponentials(is_kept: Callable[[Any], bool]) -> Any:
 
 @fx.wrap  # it asks for a dtype, which is unknown during the capture
 def softmax_of_anything(x: torch.Tensor, dim: int) -> torch.Tensor:
+    total = x.exp().sum(dim, keepdim=True)
+    if not bool((total.isfinite() & (total > 0)).all()):  # then a softmax has numbers where the quotient has none
+        return x.exp() / total
     return F.softmax(x if x.is_floating_point() else x.float(), dim)
 
 

@@ -81,12 +81,15 @@ def samples(inputs: Any, seed: int) -> list[Arguments]:
     """Return several input sets: a callable's results for several seeds, or an example and others drawn from it.
 
     Raises:
-        InputError: the callable fails, or returns the same for each seed; or no input of the domain can be derived.
+        InputError: the callable fails, or returns the same for each seed; no input of the domain can be derived; or a
+            tensor cannot be sent to the processes.
     """
     if isinstance(inputs, InputSets):
+        _require_plain(inputs.arguments(0, seed))
         return [inputs.arguments(number, seed) for number in range(max(SAMPLES, inputs.count or 0))]
     if not callable(inputs):
         example = arguments_of(inputs)
+        _require_plain(example)
         return [example, *(redrawn(example, seed + number) for number in range(1, SAMPLES))]
     try:
         several = [arguments_of(inputs(seed + number)) for number in range(SAMPLES)]
@@ -96,6 +99,7 @@ def samples(inputs: Any, seed: int) -> list[Arguments]:
             why=f"{type(error).__name__}: {error}",
             remedy="give def inputs(seed): return (x,)",
         ) from error
+    _require_plain(several[0])
     if all(_is_same(several[0], other) for other in several[1:]):
         raise InputError(
             "the callable for inputs returns the same for each seed",
@@ -103,6 +107,23 @@ def samples(inputs: Any, seed: int) -> list[Arguments]:
             remedy="draw with torch.Generator().manual_seed(seed)",
         )
     return several
+
+
+def _require_plain(arguments: Arguments) -> None:
+    """Raise ``InputError`` for a tensor that is not on the CPU, or has no strides."""
+    for tensor in arguments.tensors:
+        if tensor.device.type != "cpu":
+            raise InputError(
+                f"judge got inputs on {tensor.device}",
+                why="the processes of reference and candidate copy inputs to their device themselves",
+                remedy='give inputs on the CPU, and device="cuda"',
+            )
+        if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_nested:
+            raise InputError(
+                f"judge got an input of layout {tensor.layout} and dtype {tensor.dtype}",
+                why="other inputs are drawn and sent by their elements, so they must be plain strided tensors",
+                remedy="give its parts, and make the tensor from them in reference and candidate",
+            )
 
 
 def _is_same(one: Arguments, other: Arguments) -> bool:

@@ -141,13 +141,6 @@ class Judge:
             raise InputError(
                 "judge needs tensors as inputs", remedy="give inputs=(x,), or a function that takes a seed"
             )
-        for tensor in several[0].tensors:
-            if tensor.device.type != "cpu":
-                raise InputError(
-                    f"judge got inputs on {tensor.device}",
-                    why="the processes of reference and candidate copy inputs to their device themselves",
-                    remedy='give inputs on the CPU, and device="cuda"',
-                )
         self._input_sets = Drawn(lambda: input_sets(several, seed, self._domain), several[0])
         self._batches = Drawn(lambda: batches_of_calls(several, self._domain), several[0])
         self._limits = Limits(seconds=timeout)

@@ -365,8 +365,8 @@ class _Bench:
         theirs = tensor.untyped_storage()
         if key not in self._memory:
             storage = theirs if self._on_cpu else torch.UntypedStorage(theirs.nbytes(), device=self._device)
-            place_of_key = (tensor.storage_offset(), tensor.shape, tensor.stride())
-            self._memory[key] = torch.empty(0, dtype=tensor.dtype, device=self._device).set_(storage, *place_of_key)
+            layout = (tensor.storage_offset(), tensor.shape, tensor.stride())
+            self._memory[key] = torch.empty(0, dtype=tensor.dtype, device=self._device).set_(storage, *layout)
         own = self._memory[key]
         mine = own.untyped_storage()
         if tensor.numel() and mine.data_ptr() != theirs.data_ptr():

@@ -16,8 +16,7 @@ class _SignalStack(ctypes.Structure):
 
 @contextmanager
 def signal_stack_kept() -> Generator[None]:
-    """
-    Set this thread's stack for signals back at the end.
+    """Set this thread's stack for signals back at the end.
 
     A library may set a stack of its own and free it from another thread. OpenVINO's plugin for the CPU does so when
     its last user ends in a thread. The next signal then ends the process, also one that Python handles, such as the

@@ -465,6 +465,9 @@ def test_modules_are_called_in_the_chosen_mode(mode, expected):
         ({"device": "gpu"}, "judge has no device 'gpu'.*cpu, cuda"),
         ({"device": "meta", "inputs": X}, "judge has no device 'meta'"),
         ({"inputs": X.to("meta")}, "judge got inputs on meta.*give inputs on the CPU"),
+        ({"inputs": X.to_sparse()}, "judge got an input of layout torch.sparse_coo.*give its parts"),
+        ({"inputs": lambda seed: X.to_sparse() * seed}, "judge got an input of layout torch.sparse_coo"),
+        ({"inputs": torch.quantize_per_tensor(X, 0.1, 0, torch.qint8)}, "judge got an input of .* dtype torch.qint8"),
     ],
 )
 def test_settings_that_cannot_be_are_refused(options, message):

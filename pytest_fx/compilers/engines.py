@@ -49,9 +49,9 @@ class OnnxRuntime(Compiler):
     def recipe(self) -> str:
         """Lines that export and load ``model``."""
         return (
-            "import onnxruntime\n"
-            "torch.onnx.export(model, args, 'model.onnx', dynamo=True)\n"
-            "session = onnxruntime.InferenceSession('model.onnx', providers=['CPUExecutionProvider'])\n"
+            "import io, onnxruntime\n"
+            "torch.onnx.export(model, args, dynamo=True).save(file := io.BytesIO())\n"
+            "session = onnxruntime.InferenceSession(file.getvalue(), providers=['CPUExecutionProvider'])\n"
             "names = [each.name for each in session.get_inputs()]\n"
             "compiled = lambda *args: [torch.from_numpy(each) for each in\n"
             "                          session.run(None, {n: a.numpy() for n, a in zip(names, args)})]"

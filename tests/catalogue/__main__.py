@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
+from collections import Counter
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from multiprocessing import get_context
 from pathlib import Path
 
 import torch
 
 from pytest_fx.records.baseline import describe
-from pytest_fx.records.records import describe_machine, write_atomically
+from pytest_fx.records.records import append_record, describe_machine, read_records, write_atomically
 
 from . import Right, Wrong, first_tries
 from .rows import EXAMPLES, EXAMPLES_KEPT
@@ -21,14 +21,18 @@ from .trial import ROWS, SECONDS, SEEDS, Trial, try_named
 
 SEEN = "## Seen"
 """The heading above the figures that each run measures anew."""
+RECORDS = Path("results/raw/catalogue.jsonl")
+"""The file of all trials, each with its commit."""
 
 
-def table(trials: list[Trial], seed: int, seeds: int) -> str:
-    """The trials as a page of Markdown."""
+def table(trials: list[Trial], untried: int) -> str:
+    """The trials as a page of Markdown; ``untried`` is the number of passes without a trial."""
     wrong = [trial for trial in trials if isinstance(ROWS[trial.name], Wrong)]
     right = [trial for trial in trials if isinstance(ROWS[trial.name], Right)]
     flagged = {trial.name for trial in right if trial.law}
-    machine = describe(describe_machine())
+    commits = Counter(trial.commit for trial in trials)
+    ages = ", ".join(f"{commit} ({number} trials)" for commit, number in commits.most_common())
+    machine = describe({**describe_machine(), "commit": ages})
     lines = [
         "# The harness, tried on wrong and right passes",
         "",
@@ -36,12 +40,13 @@ def table(trials: list[Trial], seed: int, seeds: int) -> str:
         "",
         SEEN,
         "",
-        f"`make catalogue` on {machine}, {torch.get_num_threads()} thread(s), seed {seed}. Each wrong pass has",
+        f"`make catalogue` on {machine}, {torch.get_num_threads()} thread(s). Each wrong pass has",
         f"{EXAMPLES} random programs and {SECONDS:g} s of a processor in which to be caught; the time is",
         f"that until it is, without the shrinking of the failure. Each right pass has {EXAMPLES_KEPT} programs",
-        f"for each of {seeds} seed(s). Passes of the rounds are among them, with the defaults of `pytest --fx-check`:",
+        "for each of its seeds. Passes of the rounds are among them, with the defaults of `pytest --fx-check`:",
         f"{EXAMPLES_KEPT} programs, both modes, and not judged where they change too few.",
         "",
+        *([f"**{untried} passes have not been tried yet.**", ""] if untried else []),
         f"**Seen: {sum(trial.caught for trial in wrong)} of {len(wrong)} wrong passes caught, "
         f"{len(flagged)} of {len({trial.name for trial in right})} right passes flagged.**",
         "",
@@ -77,11 +82,10 @@ def _is_good(trial: Trial) -> bool:
     return trial.caught if isinstance(ROWS[trial.name], Wrong) else not trial.law
 
 
-def _read(path: Path) -> dict[tuple[str, int], Trial]:
-    """Return the trials of an earlier run by pass and seed."""
-    lines = path.read_text("utf-8").splitlines() if path.exists() else []
-    trials = [Trial(**json.loads(line)) for line in lines]
-    return {(trial.name, trial.seed): trial for trial in trials}
+def _read() -> dict[tuple[str, int], Trial]:
+    """Return the latest trial of each pass and seed, of passes that the catalogue has."""
+    trials = [Trial(**record) for record in read_records(RECORDS)]
+    return {(trial.name, trial.seed): trial for trial in trials if trial.name in ROWS}
 
 
 def main() -> int:
@@ -93,16 +97,10 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=SEEDS, help=f"how many of them right passes have ({SEEDS})")
     parser.add_argument("--jobs", type=int, default=1, help="processes at a time (1)")
     parser.add_argument("--to", type=Path, default=Path("results/catalogue.md"), help="where the table goes")
-    parser.add_argument("--first-tries", action="store_true", help="write the figures of the rounds alone anew")
-    parser.add_argument(
-        "--resume", metavar="FILE", type=Path, help="write each trial to this file, and skip the trials that it has"
-    )
+    parser.add_argument("--table", action="store_true", help="write the table of the trials so far, and try nothing")
+    parser.add_argument("--keep", action="store_true", help=f"skip what {RECORDS} has a trial of, of whatever commit")
     options = parser.parse_args()
-    if options.first_tries:
-        head, _, _ = table([], 0, 0).partition(SEEN)
-        _, _, tail = options.to.read_text().partition(SEEN)
-        write_atomically(options.to, f"{head}{SEEN}{tail}")
-        return 0
+    is_named = bool(options.names)
     if options.round:
         options.names += [row.name for row in ROWS.values() if row.round == options.round]
     searched = {row.name for row in ROWS.values() if row.programs}
@@ -113,26 +111,29 @@ def main() -> int:
     jobs += [(row, options.seed) for row in ROWS.values() if _is_tried(Wrong, row, options.names)]
     right = [row for row in ROWS.values() if _is_tried(Right, row, options.names)]
     jobs += [(row, seed) for row in right for seed in range(options.seeds)]
-    finished = _read(options.resume) if options.resume else {}
+    finished = _read()
+    commit = describe_machine()["commit"]
+    to_skip = {key for key, trial in finished.items() if not is_named and (options.keep or trial.commit == commit)}
     torch.set_num_threads(1)  # as in the other processes
     pool = ProcessPoolExecutor(options.jobs, get_context("spawn"), initializer=torch.set_num_threads, initargs=(1,))
+    new: list[Trial] = []
     with pool:
-        running = [pool.submit(try_named, row.name, seed) for row, seed in jobs if (row.name, seed) not in finished]
+        keys = [] if options.table else [(row.name, seed) for row, seed in jobs if (row.name, seed) not in to_skip]
+        running = [pool.submit(try_named, *key) for key in keys]
         for future in as_completed(running):
-            trial = future.result()
+            trial = replace(future.result(), commit=commit)
+            new.append(trial)
             finished[trial.name, trial.seed] = trial
-            fields = {key: value for key, value in asdict(trial).items() if key not in ("message", "expected")}
-            print("ok  " if _is_good(trial) else "BAD ", fields, flush=True)
+            append_record(RECORDS, {key: value for key, value in asdict(trial).items() if key != "message"})
+            print("ok  " if _is_good(trial) else "BAD ", trial.in_words, flush=True)
             if options.names and trial.message:
                 print(trial.message)
-            if options.resume:
-                with options.resume.open("a", encoding="utf-8") as file:
-                    file.write(json.dumps(asdict(trial)) + "\n")
-    trials = [finished[row.name, seed] for row, seed in jobs]
+    trials = [finished[row.name, seed] for row, seed in jobs if (row.name, seed) in finished]
     if not options.names:
         options.to.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(options.to, table(trials, options.seed, options.seeds))
-    return int(not all(map(_is_good, trials)))
+        untried = {row.name for row, _ in jobs} - {trial.name for trial in trials}
+        write_atomically(options.to, table(trials, len(untried)))
+    return int(not all(map(_is_good, new)))
 
 
 if __name__ == "__main__":

@@ -52,14 +52,23 @@ class Trial:
     """Those of them that the pass changed."""
     seconds: float
     """Seconds that a processor computed for that, without shrinking."""
-    message: str
-    """The message of the harness."""
+    message: str = ""
+    """The message of the harness; it is not recorded."""
+    commit: str = ""
+    """The commit of the harness."""
 
     @property
     def caught(self) -> bool:
         """Return True if the mistake was found within the limits: a broken law, or no change where that is wrong."""
         is_caught = bool(self.law) if self.judged else "changes" in self.expected
         return is_caught and self.seconds <= SECONDS
+
+    @property
+    def in_words(self) -> str:
+        """The trial in one line."""
+        result = self.law or ("nothing" if self.judged else "not judged")
+        counts = f"{self.changed} of {self.programs} programs changed"
+        return f"{self.name} (seed {self.seed}): {result}; {counts}, {self.seconds:.1f} s"
 
 
 def try_named(name: str, seed: int) -> Trial:

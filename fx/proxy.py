@@ -21,10 +21,9 @@ from torch.utils import _pytree as pytree
 from fx.arguments import expect, expect_callable, explained, here, refusal, shown
 from fx.bytecode.mentions import IDENTITIES, asks_for_class, is_compared_by_identity
 from fx.bytecode.values import called_at
-from fx.checks.messages import Marks, Reading
 from fx.checks.questions import ask, kind_for, refuse_text, text_for, unpacked
 from fx.checks.recorded_checks import record_assertion
-from fx.checks.traced_values import TracedValue, asker, caller_location
+from fx.checks.traced_values import Marks, Reading, TracedValue, asker, caller_location
 from fx.container_kinds import container_kind, held_kind
 from fx.errors import GraphError, MissingAttributeError, TraceError, UnsupportedTraceError
 from fx.frames import is_users, user_location, user_stack

@@ -418,6 +418,17 @@ def dataflow(code: CodeType) -> Dataflow | None:
         return None
 
 
+def known_dataflow(code: CodeType) -> Dataflow:
+    """Return the dataflow of ``code``.
+
+    Raises:
+        LookupError: its byte code is not known.
+    """
+    if (flow := dataflow(code)) is None:
+        raise LookupError
+    return flow
+
+
 def parameters_given(code: CodeType, call: CodeCall, maker: int, bound: bool) -> Iterator[str]:
     """Yield the parameters that get a caller's value; an empty name for ``**kwargs``, and the name of ``*args``."""
     named = code.co_argcount + code.co_kwonlyargcount

@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterable
 from types import CodeType, FrameType
 from typing import Any, TypeVar
 
+from fx.bytecode.values import handled_at
 from fx.capture.misuse import misuse
 from fx.capture.patching import Trace
-from fx.checks.handlers import handled_at
 from fx.errors import TraceError
 from fx.proxy import TracerBase
 
@@ -37,7 +37,7 @@ class HandledExceptions:
     """The exceptions of a trace that functions handle."""
 
     def __init__(self, codes: Iterable[CodeType]) -> None:
-        """Watch functions that handle exceptions, whose codes ``fx.checks.handlers.handling`` returns."""
+        """Watch functions that handle exceptions, whose codes ``fx.bytecode.values.handling`` returns."""
         self._codes = {id(code): code for code in codes}
         self._trace: Trace | None = None
         self._tracer: TracerBase | None = None

@@ -17,11 +17,10 @@ import torch
 from fx.assertions import KINDS, check_kind, check_value
 from fx.bytecode.dialects import unknown_version
 from fx.bytecode.mentions import count_to_unpack, matches_sequence, unpack_count, unpack_ends
-from fx.checks.messages import MessageTemplate
 from fx.checks.recognition import hash_of_option
 from fx.checks.recorded_checks import record_check, record_condition
 from fx.checks.text_uses import is_only_shown
-from fx.checks.traced_values import TracedValue, caller_location, count_of, kind_of, outside_fx
+from fx.checks.traced_values import MessageTemplate, TracedValue, caller_location, count_of, kind_of, outside_fx
 from fx.errors import TracedValueError, TraceError
 from fx.frames import is_ours, user_location
 from fx.naming.printing import describe

@@ -17,11 +17,10 @@ from functools import lru_cache
 from types import CodeType, FrameType, SimpleNamespace
 from typing import Any, NamedTuple
 
-from fx.bytecode.dataflow import CodeCall, Dataflow, Makers, dataflow
+from fx.bytecode.dataflow import CodeCall, Dataflow, Makers, dataflow, known_dataflow
 from fx.bytecode.dialects import asks_identity
 from fx.bytecode.flow import Condition
-from fx.bytecode.values import Evaluator, Names, value_of
-from fx.checks.handlers import lets_through
+from fx.bytecode.values import Evaluator, Names, lets_through, value_of
 from fx.provenance import line_of
 
 
@@ -207,10 +206,7 @@ def values_of(conditions: Iterable[Condition], frame: FrameType, traced: type) -
     Raises:
         LookupError: they run functions of the program.
     """
-    flow = dataflow(frame.f_code)
-    if flow is None:
-        raise LookupError
-    evaluator = _ConditionEvaluator(flow, Names.of_frame(frame), traced)
+    evaluator = _ConditionEvaluator(known_dataflow(frame.f_code), Names.of_frame(frame), traced)
     return [(evaluator.at(condition.place), condition.raises_if) for condition in conditions]
 
 
@@ -218,7 +214,6 @@ class _ConditionEvaluator(Evaluator):
     """Computes conditions on traced values, which record their operations, and on other values."""
 
     def __init__(self, flow: Dataflow, names: Names, traced: type) -> None:
-        """Create an evaluator; ``traced`` is the class of traced values."""
         super().__init__(flow, names)
         self._traced = traced
 
@@ -253,44 +248,37 @@ class _ConditionEvaluator(Evaluator):
 
 def _let_through(frame: FrameType) -> Callable[[int], bool]:
     """Return a function of a handler's offset in a frame's code: true if the ``with`` swallows no exceptions."""
-
-    flow = dataflow(frame.f_code)
-    return lambda handler: flow is not None and lets_through(flow, handler, Names.of_frame(frame))
+    return lambda handler: lets_through(known_dataflow(frame.f_code), handler, Names.of_frame(frame))
 
 
 def _is_control_flow(frame: FrameType, offset: int) -> bool:
     """Return whether the exception raised at an offset ends an iteration, which is no error."""
-    flow = dataflow(frame.f_code)
     try:
-        makers = frozenset[int]() if flow is None else flow.raised(offset)
-        if flow is not None and flow.expression(makers).kind == "call":
-            makers = flow.expression(makers).detail.callee
-        kind = None if flow is None else value_of(flow, makers, Names.of_frame(frame))
+        flow = known_dataflow(frame.f_code)
+        makers = flow.raised(offset)
+        kind, _, detail = flow.expression(makers)
+        raised = value_of(flow, detail.callee if kind == "call" else makers, Names.of_frame(frame))
     except LookupError:
         return False
-    return isinstance(kind, type) and issubclass(kind, (StopIteration, StopAsyncIteration))
+    return isinstance(raised, type) and issubclass(raised, (StopIteration, StopAsyncIteration))
 
 
 def _raising(code: CodeType, raise_line: int) -> ast.Raise | ast.Assert | None:
     """Return the ``raise`` or ``assert`` at ``raise_line`` of ``code``; None if there is no source."""
     for statement in ast.walk(_syntax_tree(code)):
-        if isinstance(statement, (ast.Assert, ast.Raise)) and _spans(statement, raise_line):
+        is_raise = isinstance(statement, (ast.Assert, ast.Raise))
+        if is_raise and statement.lineno <= raise_line <= (statement.end_lineno or statement.lineno):
             return statement
     return None
 
 
-def _message_of(statement: ast.stmt) -> str:
+def _message_of(statement: ast.Raise | ast.Assert) -> str:
     """Return the message of an ``assert`` or ``raise``."""
     if isinstance(statement, ast.Assert):
         return f"assertion failed: {ast.unparse(statement.test)}" if statement.msg is None else _text(statement.msg)
-    raised = statement.exc if isinstance(statement, ast.Raise) else None
-    if raised is None:
+    if (raised := statement.exc) is None:
         return "raised again"
     return _text(raised.args[0]) if isinstance(raised, ast.Call) and raised.args else ast.unparse(raised)
-
-
-def _spans(statement: ast.stmt, line: int) -> bool:
-    return statement.lineno <= line <= (statement.end_lineno or statement.lineno)
 
 
 @lru_cache(maxsize=32)

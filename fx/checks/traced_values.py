@@ -1,17 +1,17 @@
-"""Traced values: their base class, and the classes and lengths that their nodes imply."""
+"""Traced values: their base class, their readings in messages, and the classes and lengths that their nodes imply."""
 
 from __future__ import annotations
 
 import inspect
 import operator
+import re
 import sys
 from types import CodeType, FrameType
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
-from fx.assertions import KINDS
-from fx.checks.messages import Marks, Reading
+from fx.assertions import KINDS, READ_ATTRIBUTES
 from fx.frames import is_ours, user_location
 from fx.node import Node
 from fx.operators.families import find_operator, is_one_of
@@ -20,6 +20,78 @@ from fx.operators.tensor_queries import ATTRIBUTES, METHODS
 from fx.provenance import SourceLocation
 
 _ARITHMETIC = frozenset({operator.add, operator.sub, operator.mul, operator.floordiv, operator.mod, operator.neg})
+
+
+class MessageTemplate(NamedTuple):
+    """A message to be written when a check fails."""
+
+    text: str
+    """The template for ``fx.assertions.check``, or the message itself if there are no values."""
+    values: tuple[Node, ...] = ()
+    """The values that are filled in."""
+
+
+class Marks(list[tuple[Node, str]]):
+    """The values in a text, in the order of their marks: each with the end of the template's field."""
+
+    def template(self, text: str) -> MessageTemplate:
+        """Return the template that makes a text with these marks."""
+        literals = [literal.replace("{", "{{").replace("}", "}}") for literal in MARK.split(text)[::2]]
+        used = [self[int(number)] for number in MARK.findall(text)]
+        if not used:
+            return MessageTemplate(text)
+        values = list(dict.fromkeys(node for node, _ in used))
+        fields = [f"{{{values.index(node)}{field}}}" for node, field in used]
+        parts = [part for pair in zip(literals, [*fields, ""], strict=True) for part in pair]
+        return MessageTemplate("".join(parts), tuple(values))
+
+
+MARK = re.compile(r"⟦fx (\d+)⟧")
+"""The place of a value in a text: the number of its entry in :class:`Marks`."""
+
+
+class Reading:
+    """A value that a message reads from a traced value. Its text is a mark."""
+
+    def __init__(self, node: Node, marks: Marks, steps: str = "") -> None:
+        """Create a reading for a text; ``steps`` is the path from the node's value, as in a template: ``.shape[1]``."""
+        self.node, self._marks, self._steps = node, marks, steps
+
+    def then(self, step: str) -> Reading:
+        """Return the reading one step further."""
+        return Reading(self.node, self._marks, self._steps + step)
+
+    def mark(self, conversion: str = "", form: str = "") -> str:
+        """Return the mark for its text, with the conversion (``s`` or ``r``) and format of a template's field.
+
+        Raises:
+            LookupError: the format depends on a traced value.
+        """
+        if MARK.search(form):
+            raise LookupError
+        self._marks.append((self.node, self._steps + (conversion and f"!{conversion}") + (form and f":{form}")))
+        return f"⟦fx {len(self._marks) - 1}⟧"
+
+    def __getattr__(self, name: str) -> Reading:
+        if name not in READ_ATTRIBUTES:
+            raise LookupError(name)
+        return self.then(f".{name}")
+
+    def __getitem__(self, key: Any) -> Reading:
+        bounds = (key.start, key.stop, key.step) if isinstance(key, slice) else (key,)
+        if not all(type(bound) in (int, type(None)) for bound in bounds):
+            raise LookupError
+        written = ":".join("" if bound is None else str(bound) for bound in bounds)
+        return self.then(f"[{written.removesuffix(':') if len(bounds) == 3 else written}]")
+
+    def __str__(self) -> str:
+        return self.mark("s")
+
+    def __repr__(self) -> str:
+        return self.mark("r")
+
+    def __format__(self, form: str) -> str:
+        return self.mark("", form)
 
 
 class TracedValue:

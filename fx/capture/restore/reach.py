@@ -13,8 +13,8 @@ import torch
 
 from fx.bytecode.dialects import nested, once_for_code
 from fx.bytecode.mentions import assigned, compares_with_truth, globals_read
+from fx.bytecode.values import handling
 from fx.capture.restore.places import PLAIN
-from fx.checks.handlers import handling
 from fx.frames import is_our_file, is_pythons_file, is_users_file
 from fx.provenance import GENERATED_FILES
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 
-from fx.checks.handlers import handled_at, handling, swallowed_by
+from fx.bytecode.values import handled_at, handling, swallowed_by
 
 
 def in_modes(call: Callable[[], object]) -> None:

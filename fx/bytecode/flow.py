@@ -120,34 +120,28 @@ class Flow:
         branch depends on the instruction.
         """
         sides = self.branch(offset)
-        if sides is None:
-            return []
-        ways = [
-            Condition(self.at(offset), raises_if, side) for raises_if, side in zip((True, False), sides, strict=True)
-        ]
-        for way in ways:
-            if self.raises(way.leads_to, lets_through):
-                return [way]
-        for way, other in zip(ways, ways[::-1], strict=True):
-            if rest := self._conditions_behind(way.leads_to, other.leads_to, lets_through):
-                return [way, *rest]
+        ways = [] if sides is None else [(True, *sides), (False, *sides[::-1])]
+        for raises_if, leads_to, exit_ in ways:
+            conditions = [Condition(self.at(offset), raises_if, leads_to)]
+            while not self.raises(conditions[-1].leads_to, lets_through):
+                if (following := self._next_condition(conditions[-1].leads_to, exit_)) is None:
+                    break
+                conditions.append(following)
+            else:
+                return conditions
         return []
 
-    def _conditions_behind(self, index: int, exit_: int, lets_through: Callable[[int], bool]) -> list[Condition]:
-        """Return the conditions from instruction ``index`` on, each of which leads to ``exit_`` if it does not hold."""
-        conditions: list[Condition] = []
-        while not conditions or not self.raises(index, lets_through):
-            while index < len(self.steps) and not is_jump(self.steps[index].name):
-                if self.steps[index].name.startswith(_WITHOUT_VALUE):
-                    return []
-                index += 1
-            sides = self._sides(index)
-            if sides is None or not any(self._is_same(side, exit_) for side in sides):
-                return []
-            raises_if = self._is_same(sides[1], exit_)
-            conditions.append(Condition(index, raises_if, sides[not raises_if]))
-            index = conditions[-1].leads_to
-        return conditions
+    def _next_condition(self, index: int, exit_: int) -> Condition | None:
+        """Return the condition computed from instruction ``index`` on, which leads to ``exit_`` if it does not hold."""
+        while index < len(self.steps) and not is_jump(self.steps[index].name):
+            if self.steps[index].name.startswith(_WITHOUT_VALUE):
+                return None
+            index += 1
+        sides = self._sides(index)
+        if sides is None or not any(self._is_same(side, exit_) for side in sides):
+            return None
+        raises_if = self._is_same(sides[1], exit_)
+        return Condition(index, raises_if, sides[not raises_if])
 
     def _is_same(self, left: int, right: int) -> bool:
         """Return whether the function continues alike from two instructions; Python writes some ends several times."""
@@ -230,15 +224,14 @@ class Flow:
         following = self._after_raise(offset, lets_through)
         return following is not None and all(self.raises(index, lets_through) for index in following)
 
-    def handles(self) -> bool:
-        """Return whether the function may continue after it handles an exception, apart from ``with`` blocks."""
-        targets = {self.at(target) for _, _, target in self._handlers}
-        return any(not self._is_with(index) and not self.raises(index, lambda _: True) for index in targets)
-
-    def blocks(self) -> list[int]:
-        """Return the offsets of the handlers of ``with`` blocks."""
-        targets = {self.at(target) for _, _, target in self._handlers}
-        return [self.steps[index].offset for index in targets if self._is_with(index)]
+    def may_handle(self, lets_through: Callable[[int], bool]) -> bool:
+        """Return whether the function may continue after an exception; ``lets_through`` is as in :meth:`raises`."""
+        for index in {self.at(target) for *_, target in self._handlers}:
+            is_with = self._is_with(index)
+            leaves = lets_through(self.steps[index].offset) if is_with else self.raises(index, lambda _: True)
+            if not leaves:
+                return True
+        return False
 
     def clauses(self, offset: int) -> Iterator[tuple[str, int]]:
         """Yield the clauses that may handle an exception that the instruction at ``offset`` raises, innermost first.

@@ -54,27 +54,26 @@ def identities(code: CodeType) -> tuple[Identity, ...]:
 
 def _identity(flow: Dataflow, index: int) -> Identity:
     operands = flow.operands(index)
-    is_none = [all(maker >= 0 and _is_none(flow.steps[maker]) for maker in makers) for makers in operands]
-    left, right = (_values(flow, makers) for makers in (operands if len(operands) == 2 else (*operands, ())))
-    return Identity(left, right, len(operands) == 1 or any(is_none), flow.steps[index].offset)
+    left, right = (_values(flow, makers) for makers in (*operands, ())[:2])
+    with_none = len(operands) == 1 or any(all(_is_none(flow, maker) for maker in makers) for makers in operands)
+    return Identity(left, right, with_none, flow.steps[index].offset)
 
 
-def _is_none(step: Step) -> bool:
-    return step.name in CONSTANTS and step.value is None
+def _is_none(flow: Dataflow, maker: int) -> bool:
+    return maker >= 0 and flow.kind(maker) == "constant" and flow.steps[maker].value is None
 
 
 def _values(flow: Dataflow, makers: Iterable[int]) -> frozenset[str | int]:
     """Return the variables and instructions of an operand: see ``Identity.left``."""
-    computed = [maker for maker in makers if maker >= 0 and not _is_fixed(flow, maker)]
-    is_variable = {maker: flow.steps[maker].name.startswith(_VARIABLES) for maker in computed}
-    return frozenset(str(flow.steps[maker].value) if is_variable[maker] else maker for maker in computed)
+    steps_of = {maker: flow.steps[maker] for maker in makers if maker >= 0 and not _is_fixed(flow, maker)}
+    return frozenset(str(step.value) if step.name.startswith(_VARIABLES) else maker for maker, step in steps_of.items())
 
 
 def _is_fixed(flow: Dataflow, maker: int) -> bool:
     """Return whether a value is a constant, a global, or an attribute of a global."""
     if flow.kind(maker) == "attribute":
         return all(owner >= 0 and flow.steps[owner].name == "LOAD_GLOBAL" for owner in flow.operand(maker, 1))
-    return flow.steps[maker].name in CONSTANTS or flow.steps[maker].name == "LOAD_GLOBAL"
+    return flow.kind(maker) == "constant" or flow.steps[maker].name == "LOAD_GLOBAL"
 
 
 def _names_of(flow: Dataflow, index: int, element: int = 0) -> set[str | int]:
@@ -207,19 +206,21 @@ def count_to_unpack(frame: FrameType) -> int | None:
     None if it spreads none, or something else determines the number.
     """
     flow = dataflow(frame.f_code)
-    whole = None if flow is None else _spread_into(flow, flow.running(frame))
-    taker = None if flow is None or whole is None else _taker(flow, whole)
-    if flow is None or whole is None or taker is None or flow.steps[taker].name != "UNPACK_SEQUENCE":
+    if flow is None or (whole := _spread_into(flow, flow.running(frame))) is None:
         return None
-    added = flow.adds_to(whole)
+    added, taker = flow.adds_to(whole), _taker(flow, whole)
+    spread = [adding for adding in added if flow.steps[adding].name == "LIST_EXTEND"]
     # A second starred value has an unknown number of elements too.
-    if sum(flow.steps[adding].name == "LIST_EXTEND" for adding in added) != 1:
+    if taker is None or flow.steps[taker].name != "UNPACK_SEQUENCE" or len(spread) != 1:
         return None
     count = (flow.steps[taker].argument or 0) - (flow.steps[whole].argument or 0) - (len(added) - 1)
     return count if count >= 0 else None
 
 
-# Assignments.
+# Assignments, and reads of globals.
+
+_READ_GLOBALS = frozenset({"LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"})
+_STORES = frozenset({"STORE_ATTR", "STORE_SUBSCR", "STORE_GLOBAL", "STORE_DEREF"})
 
 
 def assigned(codes: Iterable[CodeType], kind: str) -> frozenset[str]:
@@ -235,19 +236,17 @@ def globals_read(codes: Iterable[CodeType]) -> frozenset[str]:
     return frozenset(step.value for code in codes for step in steps(code) if step.name in _READ_GLOBALS)
 
 
-_READ_GLOBALS = frozenset({"LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"})
-
-
 def stores(code: CodeType) -> tuple[bool, set[str]]:
     """Return whether code writes to more than its own variables, and the attributes that it sets."""
     storing = [step for step in steps(code) if step.name in _STORES]
     return bool(storing), {step.value for step in storing if step.name == "STORE_ATTR"}
 
 
-_STORES = frozenset({"STORE_ATTR", "STORE_SUBSCR", "STORE_GLOBAL", "STORE_DEREF"})
-
-
 # Keywords.
+
+_HAND_ON = frozenset({"DICT_MERGE", "CALL_FUNCTION_EX"})
+_ASK_KEYWORDS = _HAND_ON | {"DICT_UPDATE", "CONTAINS_OP", "GET_ITER", "TO_BOOL", "UNARY_NOT"}
+_OF_DICTS = ("items", "keys", "values")
 
 
 def keywords_used(code: CodeType, name: str) -> int | None:
@@ -259,23 +258,16 @@ def keywords_used(code: CodeType, name: str) -> int | None:
 
 def keywords_asked_for(code: CodeType, name: str) -> int | None:
     """Return the offset where code spreads its ``**kwargs``, or queries their contents; None if it does neither."""
-    asking = (
-        step.offset
-        for step in _takers_of(code, name)
-        if step.name in _ASK_KEYWORDS or jumps_if(step.name) is not None or step.value in _OF_DICTS
-    )
-    return next(asking, None)
+    for step in _takers_of(code, name):
+        if step.name in _ASK_KEYWORDS or jumps_if(step.name) is not None or step.value in _OF_DICTS:
+            return step.offset
+    return None
 
 
 def _takers_of(code: CodeType, name: str) -> list[Step]:
     """Return the instructions that take the value of a variable."""
     flow = dataflow(code)
     return [] if flow is None else [flow.steps[taker] for load in flow.loads(name) for taker in flow.takers(load)]
-
-
-_HAND_ON = frozenset({"DICT_MERGE", "CALL_FUNCTION_EX"})
-_ASK_KEYWORDS = _HAND_ON | {"DICT_UPDATE", "CONTAINS_OP", "GET_ITER", "TO_BOOL", "UNARY_NOT"}
-_OF_DICTS = ("items", "keys", "values")
 
 
 # References.

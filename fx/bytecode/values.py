@@ -227,17 +227,13 @@ def handling(function: FunctionType) -> list[CodeType]:
 
 def _may_handle(code: CodeType, names: Names) -> bool:
     flow = flow_of(code)
-    if flow is None or flow.handles():
-        return True
-    blocks = flow.blocks()
-    values = dataflow(code) if blocks else None
-    return any(values is None or not lets_through(values, block, names) for block in blocks)
+    return flow is None or flow.may_handle(lambda handler: lets_through(code, handler, names))
 
 
-def lets_through(flow: Dataflow, handler: int, names: Names) -> bool:
+def lets_through(code: CodeType, handler: int, names: Names) -> bool:
     """Return whether exceptions are known to leave the ``with`` with this handler."""
     try:
-        return swallowed_by(_manager_at(flow, handler, names)[0]) is None
+        return swallowed_by(_manager_at(known_dataflow(code), handler, names)[0]) is None
     except LookupError:
         return False
 

@@ -248,7 +248,7 @@ class _ConditionEvaluator(Evaluator):
 
 def _let_through(frame: FrameType) -> Callable[[int], bool]:
     """Return a function of a handler's offset in a frame's code: true if the ``with`` swallows no exceptions."""
-    return lambda handler: lets_through(known_dataflow(frame.f_code), handler, Names.of_frame(frame))
+    return lambda handler: lets_through(frame.f_code, handler, Names.of_frame(frame))
 
 
 def _is_control_flow(frame: FrameType, offset: int) -> bool:

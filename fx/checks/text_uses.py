@@ -9,7 +9,6 @@ import logging
 import pprint
 import sys
 import warnings
-from contextlib import suppress
 from types import FrameType, FunctionType, MethodType
 from typing import Any
 
@@ -20,25 +19,22 @@ from fx.bytecode.values import Method, Names, behind, called_at, callee_of, valu
 from fx.frames import callers, is_ours
 
 _LEVELS = ("debug", "info", "warning", "warn", "error", "critical", "exception", "log")
+_LOGS = [vars(home).get(name) for home in (logging, logging.Logger, logging.LoggerAdapter) for name in _LEVELS]
 _SHOW: dict[int, Any] = {
     id(function): function
     for function in (
         *(print, pprint.pprint, pprint.pp, warnings.warn, warnings.warn_explicit, torch._assert, torch._check),
-        *(vars(home)[name] for home in (logging, logging.Logger, logging.LoggerAdapter) for name in _LEVELS
-          if name in vars(home)),
-        torch.profiler.record_function,
+        *(torch.profiler.record_function, *filter(None, _LOGS)),
     )
-}  # fmt: skip
+}
 """Functions, by identity, that show the text passed to them, and do not depend on it."""
 _MAKE: dict[int, Any] = {
-    id(function): function
-    for function in (*(str, repr, ascii, format, list, tuple, str.join, str.format, pprint.pformat),)
+    id(function): function for function in (str, repr, ascii, format, list, tuple, str.join, str.format, pprint.pformat)
 }
 """Functions that make text, or a container of text, from their arguments."""
 _METHODS = frozenset("format join strip lstrip rstrip ljust rjust center upper lower title capitalize replace".split())
 """Methods of text that return text."""
-_PYTHONS = {**_SHOW, **_MAKE}
-_CODES = {id(function.__code__): function for function in _PYTHONS.values() if isinstance(function, FunctionType)}
+_CODES = {id(each.__code__): each for each in {**_SHOW, **_MAKE}.values() if isinstance(each, FunctionType)}
 """The functions among these that are written in Python, by their code."""
 _JOINS = frozenset({"+", "%", "*"})
 _FILES = frozenset({"file", "stream"})
@@ -66,33 +62,28 @@ def is_only_shown(frame: FrameType) -> bool:
 
 def _shown_by(frame: FrameType) -> bool:
     """Return whether the text that a frame makes now, or the value it makes it for, is only shown."""
-    flow = dataflow(frame.f_code)
+    flow, names = dataflow(frame.f_code), Names.of_frame(frame)
     if flow is None:
         return False
     index = flow.running(frame)
-    if (call := flow.call(index)) is None:
-        return flow.kind(index) in TEXTS and _Uses(flow, Names.of_frame(frame), frame).are_shown(index)
-    function = callee_of(flow, call, Names.of_frame(frame))
-    if isinstance(function, (torch.jit.ScriptFunction, torch._C.ScriptMethod)):
-        return True  # it only writes arguments into its errors
-    return id(function) in _SHOW or (
-        id(function) in _MAKE and _Uses(flow, Names.of_frame(frame), frame).are_shown(index)
-    )
+    call = flow.call(index)
+    function = None if call is None else callee_of(flow, call, names)
+    # a scripted function only writes arguments into its errors
+    if id(function) in _SHOW or isinstance(function, (torch.jit.ScriptFunction, torch._C.ScriptMethod)):
+        return True
+    makes_text = flow.kind(index) in TEXTS if call is None else id(function) in _MAKE
+    return makes_text and _Uses(flow, names, frame).are_shown(index)
 
 
 class _Uses:
     """The uses of text in a function."""
 
     def __init__(self, flow: Dataflow, names: Names, frame: FrameType | None, depth: int = 0) -> None:
-        """Find the uses in a function.
-
-        Args:
-            flow: the function.
-            names: the values of its names.
-            frame: the frame that runs it; None if it is not running.
-            depth: the number of functions through which the text came.
-        """
-        self._flow, self._names, self._frame, self._depth = flow, names, frame, depth
+        self._flow, self._names = flow, names
+        self._frame = frame
+        """The frame that runs the function; None if it is not running."""
+        self._depth = depth
+        """The number of functions through which the text came."""
         self._seen: set[int] = set()
         self.is_returned = False
         """True if a function that is not running returns the text to its caller."""
@@ -165,12 +156,12 @@ class _Uses:
             return type(value_of(flow, other, self._names)) in (str, int, tuple, list)
         except LookupError:
             pass
-        with suppress(LookupError):
+        try:
             kind, _, call = flow.expression(other)
-            return kind in ("joined", "format", "binary", "tuple", "list") or (
-                kind == "call" and id(callee_of(flow, call, self._names)) in _MAKE
-            )
-        return False
+        except LookupError:
+            return False
+        makes_text = kind == "call" and id(callee_of(flow, call, self._names)) in _MAKE
+        return makes_text or kind in ("joined", "format", "binary", "tuple", "list")
 
     def _is_shown_by_caller(self, use: str) -> bool:
         """Return whether the result of the function, or a yielded value, is only shown."""

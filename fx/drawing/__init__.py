@@ -105,7 +105,7 @@ def draw(
 
 def _content(form: str, name: str, labels: Labels, picture: Picture, panes: Sequence[Pane]) -> bytes:
     if form == ".svg":
-        return write_svg(picture, labels, panes, 0b11 if panes else 0b1).encode()
+        return write_svg(picture, labels, panes).encode()
     graph = make_dot(picture, labels, name, panes[-1].state if panes else 0, panes[-1].marks if panes else ())
     return graph.create(format=form[1:] if form[1:] in _BY_GRAPHVIZ else "raw")
 

@@ -1,6 +1,7 @@
 """One HTML page with everything in it: its policy is ``default-src 'none'``, so that nothing can be fetched.
 
-This module writes the data; the JavaScript in ``page/`` lays out the modules that a reader opens, and draws them.
+This module places everything, with all modules open. The JavaScript in ``page/`` draws it, and moves up what is below a
+module that a reader closes.
 """
 
 from __future__ import annotations
@@ -12,10 +13,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fx.drawing.appearance import Figure, scaled
+from fx.drawing.appearance import CHARACTER, FILLS, LINE, MARGIN, STROKES, Figure, Labels, box_of, scaled, title_of
 from fx.drawing.drawn_program import DrawnNode, DrawnProgram
 from fx.drawing.pass_history import PassHistory
 from fx.drawing.picture import MARKS, Picture
+from fx.drawing.placement import LANE, PADDING, ROW_GAP, TITLE, Placed, place_cluster, place_clusters
 from fx.drawing.rows import CLUSTER
 from fx.drawing.svg import escaped
 from fx.errors import DrawingError
@@ -28,7 +30,7 @@ MOST_STATES = 30
 _FRAME_HEIGHT = 560
 _TEXTS = ("name", "op", "target", "title", "arguments", "settings", "shape", "dtype", "file")
 _FOLDER = Path(__file__).parent / "page"
-_SCRIPTS = ("placement.js", "scene.js", "canvas.js", "page.js")
+_SCRIPTS = ("scene.js", "canvas.js", "page.js")
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
 
 
@@ -94,36 +96,88 @@ def _data(
     picture: Picture, name: str, figures: Sequence[Figure], chosen: Figure | None, counts: Sequence[int]
 ) -> dict[str, Any]:
     strings = defaultdict[str, int](itertools.count().__next__)  # texts, each once, with their numbers
-    parents = {
-        ref: rows.cluster.number
-        for rows in picture.rows
-        for kind, ref in zip(rows.kinds, rows.refs, strict=True)
-        if kind == CLUSTER
-    }
+    widths = [_width(node.versions, figures) for node in picture.nodes]
     nodes = [
         [node.states, *([first, *_fields(version, strings)] for first, version in node.versions)]
         for node in picture.nodes
-    ]
-    clusters = [
-        [strings[cluster.path], strings[cluster.title], cluster.count, parents.get(cluster.number, 0)]
-        for cluster in picture.clusters
     ]
     return {
         "title": name,
         "counts": counts,
         "hasShapes": any(version.shape for node in picture.nodes for _, version in node.versions),
         "nodes": nodes,
-        "clusters": clusters,
-        "rows": [
-            ["".join(map(str, rows.kinds)), rows.refs, rows.rows, *map(_flat, (rows.links, rows.lanes))]
-            for rows in picture.rows
-        ],
+        "widths": _rounded(widths),
+        "clusters": _clusters(picture, widths),
+        "room": {"line": LINE, "margin": MARGIN, "rowGap": ROW_GAP, "lane": LANE, "padding": PADDING, "title": TITLE},
+        "fills": FILLS,
+        "marks": [[mark, sign, STROKES[mark]] for mark, sign in MARKS.items()],
         "figures": [_figure(figure, picture) for figure in figures],
         "figure": figures.index(chosen) if chosen is not None else None,
         "steps": [],
         "idle": [],
         "strings": list(strings),
     }
+
+
+def _width(versions: Sequence[tuple[int, DrawnNode]], figures: Sequence[Figure]) -> float:
+    """Return the width of a node's box: it has room for all text that a reader may choose."""
+    labels = [Labels(shapes=True, lines=True, figure=figure) for figure in figures or [None]]
+    return max(box_of(each.of(version))[0] for each in labels for _, version in versions)
+
+
+def _clusters(picture: Picture, widths: Sequence[float]) -> list[dict[str, Any]]:
+    """Return each cluster with its rows and two layouts: with all clusters in it open, and with all closed."""
+    titles = [title_of(cluster) for cluster in picture.clusters]
+    # the room for a title, with the sign that opens or closes the cluster
+    closed = [2 * MARGIN + CHARACTER * (len(title) + 2) if title else 0.0 for title in titles]
+
+    node_sizes = {node: (width, 0.0) for node, width in enumerate(widths)}
+    closed_sizes = {number: (width, 0.0) for number, width in enumerate(closed)}
+    folded = {
+        number: place_cluster(rows, node_sizes, closed_sizes, closed[number], {})
+        for number, rows in enumerate(picture.rows)
+        if CLUSTER in rows.kinds
+    }
+    least = [max(width, folded[number].width if number in folded else 0.0) for number, width in enumerate(closed)]
+    placed = place_clusters(picture.rows, node_sizes, least)
+    return [
+        {
+            "title": titles[number],
+            "count": rows.cluster.count,
+            "closed": _form(placed[number], closed[number]),
+            "open": _layout(placed[number], placed[number]),
+            "folded": _layout(placed[number], folded[number]) if number in folded else None,
+            "kinds": "".join(map(str, rows.kinds)),
+            "refs": rows.refs,
+            "rows": rows.rows,
+            "links": _flat(rows.links),
+            "lanes": _flat(rows.lanes),
+        }
+        for number, rows in enumerate(picture.rows)
+    ]
+
+
+def _layout(cluster: Placed, layout: Placed) -> dict[str, Any]:
+    return {**_form(cluster, layout.width, _middle_port(layout)), "x": _rounded(layout.x)}
+
+
+def _form(cluster: Placed, width: float, port: float = 0.0) -> dict[str, float]:
+    """Return the width of a narrower form of a cluster, and the distance of its middle from that of the open cluster.
+
+    Its middle port, at this distance from its middle, is put at the place of the open cluster's.
+    """
+    room = (cluster.width - width) / 2
+    return {"width": round(width, 1), "shift": round(min(max(_middle_port(cluster) - port, -room), room), 1)}
+
+
+def _middle_port(cluster: Placed) -> float:
+    """Return the distance of the middle one of the entries and exits of a cluster from its middle."""
+    ports = sorted(cluster.ports.values()) or [0.0]
+    return ports[len(ports) // 2]
+
+
+def _rounded(numbers: Iterable[float]) -> list[float]:
+    return [round(number, 1) for number in numbers]
 
 
 def _flat(rows: Iterable[Iterable[int]]) -> list[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -32,19 +33,18 @@ class Pane:
     """The edit of the pass to each node: a key of ``MARKS``, or ``""``."""
 
 
-def write_svg(picture: Picture, labels: Labels, panes: Sequence[Pane] = (), states: int = 1) -> str:
+def write_svg(picture: Picture, labels: Labels, panes: Sequence[Pane] = ()) -> str:
     """Draw a picture.
 
     Args:
         picture: the picture.
         labels: the choice of text in the boxes.
         panes: states to draw beside each other, each node at the same place in all; by default the first alone.
-        states: bits of the states that share the places of nodes.
     """
     panes = panes or [Pane(0, "", [""] * len(picture.nodes))]
-    writer = _Writer(picture, labels, states)
-    width, height = (writer.placed[0].width, writer.placed[0].height) if writer.placed else (40.0, 40.0)
-    width = max([width, *(len(pane.caption) * CHARACTER + 2 * MARGIN for pane in panes)])
+    writer = _Writer(picture, labels)
+    height = writer.placed[0].height
+    width = max([writer.placed[0].width, *(len(pane.caption) * CHARACTER + 2 * MARGIN for pane in panes)])
     legend = list(_legend(picture, labels, panes))
     wide = max(width * len(panes), 2 * MARGIN + max(sum(map(_legend_width, row)) for row in legend))
     tall = height + _LEGEND + LINE * 1.5 * (len(legend) - 1)
@@ -67,19 +67,15 @@ def write_svg(picture: Picture, labels: Labels, panes: Sequence[Pane] = (), stat
 
 
 class _Writer:
-    def __init__(self, picture: Picture, labels: Labels, states: int) -> None:
+    def __init__(self, picture: Picture, labels: Labels) -> None:
         self.picture = picture
         self.labels = labels
-        self.states = states
-        drawn_states = [bit for bit in range(states.bit_length()) if states >> bit & 1]
         self.sizes: dict[int, tuple[float, float]] = {}
         for number in picture.visible:
-            node = picture.nodes[number]
-            if node.states & states:
-                boxes = [box_of(labels.of(node.at(state))) for state in drawn_states if node.states >> state & 1]
-                self.sizes[number] = max(box[0] for box in boxes), max(box[1] for box in boxes)
+            boxes = [box_of(labels.of(version)) for _, version in picture.nodes[number].versions]
+            self.sizes[number] = max(box[0] for box in boxes), max(box[1] for box in boxes)
         titles = [2 * MARGIN + CHARACTER * len(title_of(cluster)) for cluster in picture.clusters]
-        self.placed = place_clusters(picture.rows, self.sizes.get, lambda cluster: None, titles.__getitem__, states)
+        self.placed = place_clusters(picture.rows, self.sizes, titles)
         self.fills = labels.figure.fills() if labels.figure is not None else {}
 
     def pane(self, pane: Pane) -> Iterable[str]:
@@ -88,7 +84,7 @@ class _Writer:
         edges: list[str] = []
         arrows: list[str] = []
         nodes: list[str] = []
-        pending: list[tuple[int, float, float]] = [(0, 0.0, 0.0)] if self.placed else []
+        pending: list[tuple[int, float, float]] = [(0, 0.0, 0.0)]
         for number, x, y in pending:
             placed, rows = self.placed[number], self.picture.rows[number]
             there = any(self.picture.nodes[node].states >> pane.state & 1 for node in rows.cluster.nodes())
@@ -96,9 +92,8 @@ class _Writer:
             if number and there:
                 frames += self.frame(rows, placed, x, y)
                 nodes.append(_text(x + MARGIN, y + TITLE - 4, title_of(rows.cluster), _ON_EDGES))
-            for item, middle in placed.x.items():
-                kind, ref = rows.kinds[item], rows.refs[item]
-                top = y + placed.top[placed.row[item]]
+            for item in itertools.chain(*rows.rows):
+                kind, ref, middle, top = rows.kinds[item], rows.refs[item], placed.x[item], y + placed.top[item]
                 if kind == NODE:
                     nodes += self.node(ref, x + middle, top, pane)
                 elif kind == CLUSTER:
@@ -154,19 +149,13 @@ class _Writer:
         self, rows: Rows, placed: Placed, x: float, y: float, state: int, paths: list[str], arrows: list[str]
     ) -> None:
         """Add the paths and arrows of the edges inside a cluster."""
-
-        def ends(tail: int, head: int, value: int) -> tuple[float, float, float, float, float]:
-            """Return the coordinates of an edge: at its item, at the end of its row, and at its arrival."""
-            row, other = placed.row[tail], placed.row[head]
-            start = x + placed.x[tail] + port(rows, self.placed, tail, EXIT, value)
-            end = x + placed.x[head] + port(rows, self.placed, head, ENTRY, value)
-            below = y + placed.top[row] + placed.sizes[tail][1]
-            return start, below, y + placed.bottom[row], end, y + placed.top[other]
-
         for tail, head, value, states, *lanes in (*rows.links, *rows.lanes):
             if not states >> state & 1:
                 continue
-            start, below, bottom, end, top = ends(tail, head, value)
+            start = x + placed.x[tail] + port(rows, self.placed, tail, EXIT, value)
+            end = x + placed.x[head] + port(rows, self.placed, head, ENTRY, value)
+            below, bottom = y + placed.top[tail] + placed.sizes[tail][1], y + placed.bottom[tail]
+            top = y + placed.top[head]
             middle = (bottom + top) / 2
             paths.append(f"M{_n(start)} {_n(below)}V{_n(bottom)}")
             for lane in lanes:

@@ -2,12 +2,6 @@
 // Draws a scene on a canvas, and finds what is under a point.
 
 const FONT = "ui-monospace, 'DejaVu Sans Mono', Menlo, Consolas, monospace";
-const FILLS = { placeholder: "#d6e6f5", get_attr: "#ececec", call_function: "#e2f0d9", call_method: "#fff2cc",
-  call_module: "#e8dff5", output: "#f8dcd9" };
-const MARKS = ["", "removed", "added", "changed", "moved"];
-const SIGNS = { removed: "-", added: "+", changed: "~", moved: "^" };
-const STROKES = { removed: "#c0392b", added: "#1e8449", changed: "#b9770e", moved: "#2471a3" };
-
 // Draw one state of a scene. view: {scale, x, y}; look: {program, options, marks, chosen, related, state}.
 function drawScene(canvas, scene, view, look) {
   const ratio = window.devicePixelRatio || 1, wide = canvas.clientWidth, tall = canvas.clientHeight;
@@ -58,21 +52,21 @@ function drawCluster(context, box, look) {
     context.stroke();
   }
   const marks = look.clusterMarks.get(box.number);
-  if (marks && !box.isOpen) drawSign(context, box.x, box.y, marks);
+  if (marks && !box.isOpen) drawSign(context, box.x, box.y, marks, look);
 }
 
 function writeTitle(context, box, look) {
-  const title = (box.isOpen ? "− " : "+ ") + titleOf(look.program.clusters[box.number]);
-  write(context, title, box.x + MARGIN, box.isOpen ? box.y + TITLE - 4 : box.y + 19,
+  const title = (box.isOpen ? "− " : "+ ") + look.program.clusters[box.number].title, { room } = look.program;
+  write(context, title, box.x + room.margin, box.isOpen ? box.y + room.title - 4 : box.y + 19,
     { align: "left", color: "#334", halo: box.isOpen && "#fafafa" });
 }
 
-function drawSign(context, x, y, mark) {
+function drawSign(context, x, y, mark, look) {
   context.beginPath();
   context.arc(x, y, 6.5, 0, 2 * Math.PI);
-  context.fillStyle = STROKES[mark];
+  context.fillStyle = strokeOf(look, mark);
   context.fill();
-  write(context, SIGNS[mark], x, y + 3.4, { bold: true, color: "#fff" });
+  write(context, look.program.marks[mark - 1][1], x, y + 3.4, { bold: true, color: "#fff" });
 }
 
 function drawEdges(context, scene, window_, look, view) {
@@ -111,9 +105,14 @@ function drawArrows(context, paths, view) {
 }
 
 function fillOf(look, number, op) {
-  if (look.options.figure === null) return FILLS[op] || "#fff";
+  if (look.options.figure === null) return look.program.fills[op] || "#fff";
   const figure = look.program.figures[look.options.figure].of.get(number);
   return figure ? figure[1] : "#fff";
+}
+
+// The colour of a mark, which is the number of an edit from 1; 0 is none.
+function strokeOf(look, mark) {
+  return mark ? look.program.marks[mark - 1][2] : "#5d6d7e";
 }
 
 function drawNode(context, box, look, hasText) {
@@ -127,13 +126,13 @@ function drawNode(context, box, look, hasText) {
     context.setLineDash([]);
     return;
   }
-  const version = versionAt(node, look.state), mark = MARKS[look.marks.get(box.number) || 0];
+  const version = versionAt(node, look.state), mark = look.marks.get(box.number) || 0;
   const isChosen = look.chosen === box.number, isRelated = look.related.has(box.number);
-  const stroke = mark ? STROKES[mark] : "#5d6d7e";
+  const stroke = strokeOf(look, mark);
   roundBox(context, box.x, box.y, box.width, box.height, /placeholder|output/.test(version.op) ? box.height / 2 : 4);
   context.fillStyle = fillOf(look, box.number, version.op);
   context.fill();
-  if (mark === "removed") context.setLineDash([6, 3]);
+  if (mark && look.program.marks[mark - 1][0] === "removed") context.setLineDash([6, 3]);
   else if (version.op === "get_attr") context.setLineDash([3, 2]);
   context.strokeStyle = stroke;
   context.lineWidth = mark ? 2.2 : 0.8;
@@ -150,12 +149,12 @@ function drawNode(context, box, look, hasText) {
     context.fillRect(box.x + 2.2, box.y + 4, 1.6, box.height - 8);
   }
   if (hasText) {
-    const lines = linesOf(look.program, box.number, look.state, look.options);
-    const first = box.y + (box.height - LINE_HEIGHT * lines.length) / 2 + LINE_HEIGHT - 3.2;
-    lines.forEach((line, at) => write(context, line, box.x + box.width / 2, first + at * LINE_HEIGHT,
+    const { room } = look.program, lines = linesOf(look.program, box.number, look.state, look.options);
+    const first = box.y + (box.height - room.line * lines.length) / 2 + room.line - 3.2;
+    lines.forEach((line, at) => write(context, line, box.x + box.width / 2, first + at * room.line,
       { bold: at === 0, color: at === 0 ? "#000" : "#222" }));
   }
-  if (mark) drawSign(context, box.x, box.y, mark);
+  if (mark) drawSign(context, box.x, box.y, mark, look);
 }
 
 // What is under a point: a node that is there in a state, else the innermost cluster.

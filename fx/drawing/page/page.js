@@ -12,7 +12,7 @@ let view = { scale: 1, x: 0, y: 0 }, scene = null, isDrawn = false;
 // Clusters that are open at first: outer ones, as long as few nodes are seen; blocks that repeat are closed.
 function openAtFirst() {
   const opened = new Set([0]);
-  const sizes = program.rows.map((rows) => rows.kinds.filter((kind) => kind === NODE).length);
+  const sizes = program.clusters.map((cluster) => cluster.kinds.filter((kind) => kind === NODE).length);
   let seen = sizes[0];
   for (const cluster of program.clusters.slice(1)) {
     if (!opened.has(cluster.parent) || cluster.count > 1 || seen + sizes[cluster.number] > 300) continue;
@@ -71,7 +71,7 @@ function marksOfClusters(marks, state) {
   for (const [number, mark] of marks) {
     if (!((program.nodes[number].states >> state) & 1)) continue;
     for (let at = program.nodes[number].cluster; at && !found.has(at); at = program.clusters[at].parent)
-      found.set(at, MARKS[mark]);
+      found.set(at, mark);
   }
   return found;
 }
@@ -119,7 +119,7 @@ function showDetails() {
 }
 
 function showNode(panel, number, pane) {
-  const version = versionAt(program.nodes[number], states()[pane]), mark = MARKS[marksNow().get(number) || 0];
+  const version = versionAt(program.nodes[number], states()[pane]), mark = marksNow().get(number) || 0;
   const title = element("button", "%" + version.name, "name");
   title.addEventListener("click", () => { reveal(number); choose(number, pane); });
   panel.append(title);
@@ -127,7 +127,7 @@ function showNode(panel, number, pane) {
   const add = (what, text) => {
     if (text) list.append(element("dt", what), element("dd", text));
   };
-  add("pass", mark && mark + " by " + program.steps[now.step].name);
+  add("pass", mark && program.marks[mark - 1][0] + " by " + program.steps[now.step].name);
   add("operation", version.op + " " + version.target);
   add("module", version.settings && version.title + "(" + version.settings + ")");
   add("arguments", version.args);
@@ -157,7 +157,7 @@ function fit() {
   const wide = canvases[0].clientWidth, tall = canvases[0].clientHeight;
   const scale = Math.min(wide / scene.width, tall / scene.height, 1.5);
   view.scale = Math.max(scale, Math.min(0.7, wide / scene.width), 0.01);
-  view.x = (wide - scene.width * view.scale) / 2;
+  view.x = (wide - scene.width * view.scale) / 2 - scene.left * view.scale;
   view.y = 8;
   redraw();
 }
@@ -244,9 +244,9 @@ function setFigure(figure) {
   };
   if (figure === null) {
     const used = new Set(program.nodes.flatMap((node) => node.versions.map((version) => version.op)));
-    for (const op of Object.keys(FILLS)) if (used.has(op)) entry(FILLS[op], op);
+    for (const [op, fill] of Object.entries(program.fills)) if (used.has(op)) entry(fill, op);
   } else program.figures[figure].legend.forEach(([fill, text]) => entry(fill, text));
-  if (program.steps.length) for (const mark of Object.keys(SIGNS)) entry(STROKES[mark], `${SIGNS[mark]} ${mark}`);
+  if (program.steps.length) for (const [mark, sign, stroke] of program.marks) entry(stroke, `${sign} ${mark}`);
   relayout();
 }
 

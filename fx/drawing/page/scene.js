@@ -1,41 +1,46 @@
 "use strict";
 // What is drawn now: boxes and paths of the states that are shown, worked out once for each change of what is open.
+// Python places everything across, of each cluster with those in it open, and with those in it closed. Here one of these
+// is chosen, rows are put below each other, and frames around them.
 
-const CHARACTER = 6.1, LINE_HEIGHT = 13, MARGIN = 8, BEND_ROOM = 12, LONGEST = 34;
-
-function cutText(text, longest) {
-  return text.length <= longest ? text : "…" + text.slice(text.length - longest + 1);
-}
-
-function titleOf(cluster) {
-  const path = cutText(cluster.path, 40);
-  return cluster.title ? path + "  " + cluster.title : path;
-}
+const NODE = 0, CLUSTER = 1, ENTRY = 2, EXIT = 3;
+const BEND_ROOM = 12, LONGEST = 34, CLOSED_HEIGHT = 30;
 
 // The program as Python wrote it, with strings in place of their numbers.
 function readProgram(data) {
-  const text = (number) => data.strings[number];
   const names = ["name", "op", "target", "title", "args", "settings", "shape", "dtype", "file", "line", "code"];
-  const nodes = data.nodes.map(([states, ...versions]) => ({
+  const nodes = data.nodes.map(([states, ...versions], number) => ({
     states,
+    width: data.widths[number],
     versions: versions.map(([first, ...fields]) => {
-      const made = { first };
-      fields.forEach((field, at) => { made[names[at]] = names[at] === "line" ? field : text(field); });
-      return made;
+      const version = { first };
+      fields.forEach((field, at) => { version[names[at]] = names[at] === "line" ? field : data.strings[field]; });
+      return version;
     }),
   }));
-  const clusters = data.clusters.map(([path, title, count, parent], number) =>
-    ({ number, path: text(path), title: text(title), count, parent }));
-  const rows = data.rows.map(([kinds, refs, rows, links, lanes], number) => ({
-    number, kinds: [...kinds].map(Number), refs, rows, links: chunks(links, 4), lanes: chunks(lanes, 5),
+  const clusters = data.clusters.map((cluster, number) => ({
+    ...cluster, number, parent: 0, kinds: [...cluster.kinds].map(Number), links: chunks(cluster.links, 4),
+    lanes: chunks(cluster.lanes, 5), states: 0, folded: cluster.folded || cluster.open,
   }));
-  rows.forEach((one, number) => {
-    one.kinds.forEach((kind, item) => {
-      if (kind === NODE) nodes[one.refs[item]].cluster = number;
-    });
+  for (const cluster of [...clusters].reverse()) readItems(cluster, nodes, clusters);
+  const figures = data.figures.map((figure) => ({ ...figure, of: new Map(figure.nodes.map((row) => [row[0], row])) }));
+  return { ...data, nodes, clusters, figures };
+}
+
+// The states that each item of a cluster, and the cluster itself, has; and where values enter and leave its layouts.
+function readItems(cluster, nodes, clusters) {
+  const layouts = [cluster.open, cluster.folded];
+  for (const layout of layouts) layout.port = new Map();
+  cluster.there = cluster.kinds.map((kind, item) => {
+    const ref = cluster.refs[item];
+    if (kind === NODE) nodes[ref].cluster = cluster.number;
+    else if (kind === CLUSTER) clusters[ref].parent = cluster.number;
+    else for (const { port, x, width } of layouts) port.set(kind + " " + ref, x[item] - width / 2);
+    return kind === NODE ? nodes[ref].states : kind === CLUSTER ? clusters[ref].states : 0;
   });
-  const figures = data.figures.map((figure) => ({ ...figure, of: new Map(figure.nodes.map((one) => [one[0], one])) }));
-  return { ...data, nodes, clusters, rows, figures };
+  for (const states of cluster.there) cluster.states |= states;
+  for (const [tail, head, , states] of [...cluster.links, ...cluster.lanes])
+    for (const item of [tail, head]) if (cluster.kinds[item] > CLUSTER) cluster.there[item] |= states;
 }
 
 function chunks(flat, size) {
@@ -51,12 +56,16 @@ function versionAt(node, state) {
   return found;
 }
 
+function cutText(text) {
+  return text.length <= LONGEST ? text : "…" + text.slice(text.length - LONGEST + 1);
+}
+
 function linesOf(program, number, state, options) {
   const version = versionAt(program.nodes[number], state);
-  const lines = [cutText(version.title, LONGEST)];
-  if (version.name !== version.title) lines.push(cutText(version.name, LONGEST));
-  if (options.shapes && version.shape) lines.push(cutText(version.shape + " " + version.dtype, LONGEST));
-  if (options.lines && version.file) lines.push(cutText(placeOf(version), LONGEST));
+  const lines = [cutText(version.title)];
+  if (version.name !== version.title) lines.push(cutText(version.name));
+  if (options.shapes && version.shape) lines.push(cutText(version.shape + " " + version.dtype));
+  if (options.lines && version.file) lines.push(cutText(placeOf(version)));
   const figure = options.figure === null ? undefined : program.figures[options.figure].of.get(number);
   if (figure) lines.push(figure[2]);
   return lines;
@@ -74,93 +83,106 @@ function visibleClusters(program, open) {
   return seen;
 }
 
+// Of each visible cluster its frame, and where its rows and items begin and end. Items of other states take no room.
+function stackRows(program, mask, seen, nodeHeight) {
+  const { padding, title, rowGap, lane } = program.room, stacks = new Map();
+  for (const cluster of [...program.clusters].reverse()) {
+    if (!seen.has(cluster.number)) continue;
+    const isFolded = !cluster.kinds.some((kind, item) => kind === CLUSTER && stacks.has(cluster.refs[item]));
+    const layout = isFolded ? cluster.folded : cluster.open;
+    const stack = { layout, isFolded, box: new Map(), bottom: new Map(), left: Infinity, right: 0, lane: 0, height: 0 };
+    let y = padding + (cluster.number ? title : 0);
+    for (const row of cluster.rows) {
+      const items = row.filter((item) => cluster.there[item] & mask);
+      let tallest = 0;
+      for (const item of items) {
+        const box = itemBox(program, stacks, stack, cluster, item, y, nodeHeight);
+        stack.box.set(item, box);
+        stack.left = Math.min(stack.left, box.left - padding);
+        stack.lane = Math.max(stack.lane, box.right + lane);
+        tallest = Math.max(tallest, box.height);
+      }
+      for (const item of items) stack.bottom.set(item, y + tallest);
+      if (items.length) y += tallest + rowGap;
+    }
+    const lanes = cluster.lanes.filter((edge) => edge[3] & mask).map((edge) => edge[4] + 1);
+    stack.right = stack.lane + lane * (Math.max(0, ...lanes) - 1) + padding;
+    const least = cluster.closed.width, more = least - (stack.right - stack.left);
+    if (more > 0) { // the title needs it
+      stack.left = Math.min(Math.max(stack.left - more / 2, 0), layout.width - least);
+      stack.right = stack.left + least;
+    }
+    stack.height = Math.max(y - rowGap, padding) + padding;
+    stacks.set(cluster.number, stack);
+  }
+  return stacks;
+}
+
+// Where an item is in its cluster, which has the stack. The inside of an open cluster begins at "start".
+function itemBox(program, stacks, stack, cluster, item, top, nodeHeight) {
+  const kind = cluster.kinds[item], ref = cluster.refs[item], middle = stack.layout.x[item];
+  const around = (x, width, height) => ({ left: x - width / 2, right: x + width / 2, top, height });
+  if (kind === NODE) return around(middle, program.nodes[ref].width, nodeHeight(ref));
+  if (kind !== CLUSTER) return around(middle, 8, 0);
+  const inside = stacks.get(ref), { closed } = program.clusters[ref];
+  if (!inside) return around(middle + (stack.isFolded ? 0 : closed.shift), closed.width, CLOSED_HEIGHT);
+  const center = middle + inside.layout.shift, start = center - inside.layout.width / 2;
+  return { left: start + inside.left, right: start + inside.right, top, height: inside.height, start, center,
+    port: inside.layout.port };
+}
+
 // Boxes of nodes and clusters with their places, and paths of edges.
 function makeScene(program, states, open, options) {
-  const mask = states.reduce((bits, state) => bits | (1 << state), 0);
-  const seen = visibleClusters(program, open);
-  const sizes = new Map();
-  const nodeSize = (number) => {
-    if (!(program.nodes[number].states & mask)) return null;
-    if (!sizes.has(number)) {
-      let width = 0, height = 0;
-      for (const state of states) {
-        if (!((program.nodes[number].states >> state) & 1)) continue;
-        const lines = linesOf(program, number, state, options);
-        width = Math.max(width, 2 * MARGIN + CHARACTER * Math.max(...lines.map((line) => line.length)));
-        height = Math.max(height, MARGIN + LINE_HEIGHT * lines.length);
-      }
-      sizes.set(number, [width, height]);
+  const mask = states.reduce((bits, state) => bits | (1 << state), 0), heights = new Map();
+  const nodeHeight = (number) => {
+    if (!heights.has(number)) {
+      const there = states.filter((state) => (program.nodes[number].states >> state) & 1);
+      const lines = Math.max(...there.map((state) => linesOf(program, number, state, options).length));
+      heights.set(number, program.room.margin + program.room.line * lines);
     }
-    return sizes.get(number);
+    return heights.get(number);
   };
-  const filled = filledClusters(program, mask);
-  const titleWidth = (number) => (number ? 2 * MARGIN + CHARACTER * titleOf(program.clusters[number]).length + 14 : 0);
-  const boxSize = (number) => (seen.has(number) ? null : filled.has(number) ? [titleWidth(number), 30] : null);
-  const placed = placeClusters(program.rows, nodeSize, boxSize, titleWidth, mask);
-  const scene = { nodes: [], clusters: [], paths: [], ports: [], width: 40, height: 40, node: new Map() };
-  const root = placed.get(0);
-  if (!root) return scene;
-  scene.width = root.width;
-  scene.height = root.height;
+  const stacks = stackRows(program, mask, visibleClusters(program, open), nodeHeight);
+  const root = stacks.get(0);
+  const scene = { nodes: [], clusters: [], paths: [], left: root.left, width: root.right - root.left,
+    height: root.height, node: new Map() };
   const pending = [[0, 0, 0]];
   for (const [number, x, y] of pending) {
-    const rows = program.rows[number], here = placed.get(number);
-    if (number) scene.clusters.push({ number, x, y, width: here.width, height: here.height, isOpen: true });
-    for (const [item, middle] of here.x) {
-      const kind = rows.kinds[item], ref = rows.refs[item], top = y + here.top[here.row.get(item)];
-      const [width, height] = here.sizes.get(item), left = x + middle - width / 2;
+    const cluster = program.clusters[number];
+    for (const [item, { left, right, top, height, start }] of stacks.get(number).box) {
+      const kind = cluster.kinds[item], isOpen = start !== undefined;
+      const box = { number: cluster.refs[item], x: x + left, y: y + top, width: right - left, height };
       if (kind === NODE) {
-        const box = { number: ref, x: left, y: top, width, height };
         scene.nodes.push(box);
-        scene.node.set(ref, box);
-      } else if (kind === CLUSTER && placed.has(ref)) pending.push([ref, left, top]);
-      else if (kind === CLUSTER) scene.clusters.push({ number: ref, x: left, y: top, width, height, isOpen: false });
+        scene.node.set(box.number, box);
+      } else if (kind === CLUSTER) scene.clusters.push({ ...box, isOpen });
+      if (isOpen) pending.push([box.number, x + start, y + top]);
     }
-    addPaths(scene, rows, here, placed, x, y);
+    addPaths(program, scene, cluster, stacks.get(number), x, y, mask);
   }
   return scene;
 }
 
-// Clusters in which a node of some states is.
-function filledClusters(program, mask) {
-  const filled = new Set();
-  for (const node of program.nodes)
-    if (node.states & mask)
-      for (let at = node.cluster; !filled.has(at); at = program.clusters[at].parent) {
-        filled.add(at);
-        if (at === 0) break;
-      }
-  return filled;
-}
-
-function addPaths(scene, rows, here, placed, x, y) {
-  const ends = (tail, head, value) => {
-    const row = here.row.get(tail), other = here.row.get(head);
-    return {
-      start: x + here.x.get(tail) + portOf(rows, placed, tail, EXIT, value),
-      below: y + here.top[row] + here.sizes.get(tail)[1],
-      bottom: y + here.bottom[row],
-      end: x + here.x.get(head) + portOf(rows, placed, head, ENTRY, value),
-      top: y + here.top[other],
-    };
+function addPaths(program, scene, cluster, stack, x, y, mask) {
+  const across = (item, kind, value) => {
+    const { left, right, center, port } = stack.box.get(item);
+    return x + (port ? center + (port.get(kind + " " + value) || 0) : (left + right) / 2);
   };
-  const isArrow = (head) => rows.kinds[head] === NODE || (rows.kinds[head] === CLUSTER && !placed.has(rows.refs[head]));
   const port = (item, value, states) => {
-    const top = y + here.top[here.row.get(item)], middle = x + here.x.get(item);
-    const isEntry = rows.kinds[item] === ENTRY;
-    scene.paths.push({ value, states, port: [middle, isEntry ? y : top, isEntry ? top : y + here.height], low: y,
-      high: y + here.height });
+    const isEntry = cluster.kinds[item] === ENTRY, top = y + stack.box.get(item).top, middle = x + stack.layout.x[item];
+    scene.paths.push({ value, states, port: [middle, isEntry ? y : top, isEntry ? top : y + stack.height], low: y,
+      high: y + stack.height });
   };
-  for (const [edges, isLane] of [[rows.links, false], [rows.lanes, true]])
+  for (const [edges, isLane] of [[cluster.links, false], [cluster.lanes, true]])
     for (const [tail, head, value, states, lane] of edges) {
-      if (!here.x.has(tail) || !here.x.has(head)) continue;
-      const path = ends(tail, head, value);
-      if (rows.kinds[tail] === ENTRY) port(tail, value, states);
-      if (rows.kinds[head] === EXIT) port(head, value, states);
-      path.side = isLane ? x + here.lane + LANE * lane : null;
-      path.low = Math.min(path.below, path.top);
-      path.high = Math.max(path.bottom, path.top) + BEND_ROOM;
-      scene.paths.push({ ...path, value, states, isArrow: isArrow(head) });
+      if (!(states & mask)) continue;
+      if (cluster.kinds[tail] === ENTRY) port(tail, value, states);
+      if (cluster.kinds[head] === EXIT) port(head, value, states);
+      const from = stack.box.get(tail), below = y + from.top + from.height, top = y + stack.box.get(head).top;
+      const bottom = y + stack.bottom.get(tail);
+      scene.paths.push({ value, states, start: across(tail, EXIT, value), end: across(head, ENTRY, value), below, bottom,
+        top, side: isLane ? x + stack.lane + program.room.lane * lane : null, low: Math.min(below, top),
+        high: Math.max(bottom, top) + BEND_ROOM, isArrow: cluster.kinds[head] <= CLUSTER && !stack.box.get(head).port });
     }
 }
 

@@ -1,11 +1,13 @@
-"""Pages: their contents, their layout and their answers, in node and in a browser."""
+"""Pages: their contents, the places of what is open, and their answers, in node and in a browser."""
 
 from __future__ import annotations
 
 import copy
 import html
+import itertools
 import json
 import operator
+import random
 import re
 import shutil
 import subprocess
@@ -17,12 +19,17 @@ from typing import Any
 import pytest
 import torch
 from building import BROWSER, data_of, in_browser
-from drawn_models import Blocks, captured, random_rows
+from drawn_models import Block, Blocks, captured
 from torch import nn
 
 import fx
 from fx.drawing import Figure, html_page, record_passes
+from fx.drawing.appearance import CHARACTER, MARGIN, Labels, box_of, title_of
+from fx.drawing.drawn_program import DrawnProgram
+from fx.drawing.picture import Picture
 from fx.drawing.placement import place_clusters
+from fx.drawing.rows import CLUSTER
+from fx.drawing.rows import NODE as NODE_ITEM
 from fx.errors import DrawingError
 
 SCRIPTS = Path(html_page.__file__).parent / "page"
@@ -45,8 +52,8 @@ def fused(passes: str = "fuse-conv-bn,remove-dead-code,canonicalize") -> Any:
 
 
 def in_node(script: str, data: object = None) -> Any:
-    """Return the output of a script, with the page's layout and ``data``."""
-    loaded = "".join((SCRIPTS / name).read_text("utf-8") for name in ("placement.js", "scene.js"))
+    """Return the output of a script, with the page's scene and ``data``."""
+    loaded = (SCRIPTS / "scene.js").read_text("utf-8")
     source = f"{loaded}\nconst data = JSON.parse(require('fs').readFileSync(0));\n{script}"
     assert NODE
     run = subprocess.run([NODE, "-e", source], input=json.dumps(data), capture_output=True, text=True, check=True)
@@ -134,46 +141,89 @@ def test_more_states_than_a_page_can_hold_are_refused(tmp_path):
     )
 
 
+def inception() -> nn.Module:
+    """Branches of different widths and heights beside each other, in repeated blocks."""
+
+    class Mixed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.short, self.long = Block(), nn.Sequential(Block(), Block(), nn.Tanh())
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.short(x) + self.long(x) + x
+
+    return nn.Sequential(Mixed(), nn.ReLU(), Mixed(), Mixed(), Blocks(3))
+
+
 @needs_node
-def test_javascript_places_nodes_where_python_does():
-    cases, expected = [], []
-    for seed in range(8):
-        all_rows, _ = random_rows(seed)
-        open_ones = [number for number in range(len(all_rows)) if number % 4 != 3]
-        placement = place_clusters(
-            all_rows,
-            lambda node: (30.0 + node % 7 * 10, 20.0 + node % 3) if node % 5 else None,
-            lambda cluster: (90.0, 20.0) if cluster % 4 == 3 else None,
-            lambda cluster: 100.0 * (cluster % 2),
-            1 + seed % 3,
-        )
-        expected.append(
-            {
-                str(number): [box.width, box.height, box.lane, {str(item): x for item, x in box.x.items()}, box.top]
-                for number, box in placement.items()
-            }
-        )
-        rows = [
-            {"number": n, "kinds": r.kinds, "refs": r.refs, "rows": r.rows, "links": r.links, "lanes": r.lanes}
-            for n, r in enumerate(all_rows)
-        ]
-        cases.append({"rows": rows, "open": open_ones, "states": 1 + seed % 3})
-    answer = in_node(
+@pytest.mark.parametrize("is_history", [False, True])
+def test_whatever_is_open_boxes_lie_in_their_frames_and_do_not_overlap(tmp_path, is_history):
+    page = data_of(page_of(fused() if is_history else fx.symbolic_trace(inception()), tmp_path))
+    draw = random.Random(0)
+    opened = [[number for number in range(len(page["clusters"])) if draw.random() < 0.8] for _ in range(24)]
+    scenes = in_node(
         """
-        console.log(JSON.stringify(data.map((one) => {
-          const open = new Set(one.open);
-          const placed = placeClusters(one.rows, (n) => n % 5 ? [30 + n % 7 * 10, 20 + n % 3] : null,
-            (c) => open.has(c) ? null : [90, 20], (c) => 100 * (c % 2), one.states);
-          return Object.fromEntries([...placed].map(([number, p]) =>
-            [number, [p.width, p.height, p.lane, Object.fromEntries(p.x), p.top]]));
-        })))""",
-        cases,
+        const program = readProgram(data.page), options = { shapes: false, lines: true, figure: null };
+        const steps = program.steps.length ? program.steps.map((step) => [step.first, step.last]) : [[0]];
+        console.log(JSON.stringify(data.opened.map((opened, at) => {
+          const scene = makeScene(program, steps[at % steps.length], new Set([0, ...opened]), options);
+          const boxes = [...scene.nodes.map((box) => ({ ...box, parent: program.nodes[box.number].cluster, id: -1 })),
+            ...scene.clusters.map((box) => ({ ...box, parent: program.clusters[box.number].parent, id: box.number }))];
+          const paths = scene.paths.filter((path) => !path.port);
+          return { boxes, left: scene.left, width: scene.width, height: scene.height,
+            ends: paths.map((path) => [path.start, path.below, path.end, path.top]) };
+        })));""",
+        {"page": page, "opened": opened},
     )
-    for first, other in zip(answer, expected, strict=True):
-        assert first.keys() == other.keys()
-        for number, (width, height, lane, x, top) in first.items():
-            assert [width, height, lane, *top] == pytest.approx([*other[number][:3], *other[number][4]])
-            assert x == pytest.approx(other[number][3])
+    assert len({len(scene["boxes"]) for scene in scenes}) > 3
+    for scene in scenes:
+        frames = {box["id"]: box for box in scene["boxes"]}
+        frames[0] = {"x": scene["left"], "y": 0, "width": scene["width"], "height": scene["height"]}
+        siblings: dict[int, list[dict[str, float]]] = {}
+        for box in scene["boxes"]:
+            frame = frames[box["parent"]]
+            assert frame["x"] < box["x"] and box["x"] + box["width"] < frame["x"] + frame["width"]
+            assert frame["y"] < box["y"] and box["y"] + box["height"] < frame["y"] + frame["height"]
+            siblings.setdefault(box["parent"], []).append(box)
+        for boxes in siblings.values():
+            for pair in itertools.combinations(boxes, 2):
+                first, second = sorted(pair, key=operator.itemgetter("x"))
+                upper, lower = sorted(pair, key=operator.itemgetter("y"))
+                assert first["x"] + first["width"] < second["x"] or upper["y"] + upper["height"] < lower["y"]
+        for start, below, end, top in scene["ends"]:
+            assert all(scene["left"] < x < scene["left"] + scene["width"] for x in (start, end))
+            assert 0 < below < scene["height"] and 0 < top < scene["height"]
+
+
+@needs_node
+def test_a_page_has_the_places_of_the_picture(tmp_path):
+    program = fx.symbolic_trace(inception())
+    picture = Picture.of(DrawnProgram.of(program), fold=False)
+    labels = Labels(lines=True)
+    sizes = {number: box_of(labels.of(node.at(0))) for number, node in enumerate(picture.nodes)}
+    titles = [2 * MARGIN + CHARACTER * (len(title_of(cluster)) + 2) for cluster in picture.clusters]
+    placed = place_clusters(picture.rows, sizes, titles)
+    expected: dict[str, list[float]] = {}
+    pending = [(0, 0.0, 0.0)]
+    for number, x, y in pending:
+        rows, cluster = picture.rows[number], placed[number]
+        for item, kind in enumerate(rows.kinds):
+            place = x + cluster.x[item] - cluster.sizes[item][0] / 2, y + cluster.top[item]
+            if kind == NODE_ITEM:
+                expected[str(rows.refs[item])] = [*place, *cluster.sizes[item]]
+            elif kind == CLUSTER:
+                pending.append((rows.refs[item], *place))
+    scene = in_node(
+        """
+        const program = readProgram(data), all = new Set(program.clusters.map((one) => one.number));
+        const scene = makeScene(program, [0], all, { shapes: false, lines: true, figure: null });
+        console.log(JSON.stringify(Object.fromEntries(scene.nodes.map((box) =>
+          [box.number, [box.x, box.y, box.width, box.height]]))));""",
+        data_of(page_of(program, tmp_path)),
+    )
+    assert scene.keys() == expected.keys()
+    for number, place in scene.items():
+        assert place == pytest.approx(expected[number], abs=0.5)
 
 
 @needs_node
@@ -184,7 +234,7 @@ def test_modules_open_and_close(tmp_path):
         const program = readProgram(data), options = { shapes: false, lines: false, figure: null };
         const closed = makeScene(program, [0], new Set([0]), options);
         const all = makeScene(program, [0], new Set(program.clusters.map((one) => one.number)), options);
-        const texts = (scene) => scene.clusters.map((one) => program.clusters[one.number].title);
+        const texts = (scene) => scene.clusters.map((one) => program.clusters[one.number].title.split("  ").pop());
         console.log(JSON.stringify([closed.nodes.length, texts(closed), all.nodes.length, texts(all).length,
           all.height > closed.height, all.paths.length]));""",
         data,

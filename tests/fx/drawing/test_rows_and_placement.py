@@ -46,27 +46,21 @@ def test_lanes_of_different_values_do_not_overlap(seed):
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("states", [1, 2, 3])
-def test_neighbours_in_a_row_do_not_overlap_and_clusters_enclose_their_nodes(seed, states):
+def test_neighbours_in_a_row_do_not_overlap_and_clusters_enclose_their_nodes(seed):
     all_rows, _ = random_rows(seed)
-    placed = place_clusters(
-        all_rows,
-        lambda node: (30.0 + node % 7 * 10, 20.0 + node % 3) if node % 5 or states == 3 else None,
-        lambda cluster: (90.0, 20.0) if cluster % 4 == 3 else None,
-        lambda cluster: 100.0 * (cluster % 2),
-        states,
-    )
-    assert 0 in placed
-    for number, placed_cluster in placed.items():
+    sizes = {node: (30.0 + node % 7 * 10, 20.0 + node % 3) for node in range(60)}
+    placed = place_clusters(all_rows, sizes, [100.0 * (number % 2) for number in range(len(all_rows))])
+    assert placed.keys() == set(range(len(all_rows)))
+    for number, cluster in placed.items():
+        assert cluster.width >= 100.0 * (number % 2)
         for row in all_rows[number].rows:
-            items = [item for item in row if item in placed_cluster.x]
-            for left, right in itertools.pairwise(items):
-                room = (placed_cluster.sizes[left][0] + placed_cluster.sizes[right][0]) / 2 + GAP
-                assert placed_cluster.x[right] - placed_cluster.x[left] >= room - 1e-6
-        for item, middle in placed_cluster.x.items():
-            half = placed_cluster.sizes[item][0] / 2
-            assert middle - half > 0 and middle + half < placed_cluster.width
-            assert placed_cluster.top[placed_cluster.row[item]] + placed_cluster.sizes[item][1] < placed_cluster.height
+            for left, right in itertools.pairwise(row):
+                room = (cluster.sizes[left][0] + cluster.sizes[right][0]) / 2 + GAP
+                assert cluster.x[right] - cluster.x[left] >= room - 1e-6
+        for item, middle in enumerate(cluster.x):
+            half = cluster.sizes[item][0] / 2
+            assert middle - half > 0 and middle + half < cluster.width
+            assert cluster.top[item] + cluster.sizes[item][1] < cluster.height
 
 
 def test_constants_are_above_their_readers_and_inputs_on_top():
@@ -102,8 +96,8 @@ def test_crossings_are_sorted_out():
 def test_a_chain_is_drawn_in_one_line():
     edges = [(node, node + 1, 1) for node in range(9)]
     all_rows = make_rows(make_clusters([()] * 10, {}, range(10), [[]] * 10), edges, lambda node: True)
-    placement = place_clusters(all_rows, lambda node: (40.0 + node, 20.0), lambda cluster: None, lambda cluster: 0.0)[0]
-    assert max(placement.x.values()) - min(placement.x.values()) < 1e-6
+    placement = place_clusters(all_rows, {node: (40.0 + node, 20.0) for node in range(10)}, [0.0])[0]
+    assert max(placement.x) - min(placement.x) < 1e-6
     assert BEND not in all_rows[0].kinds
 
 
@@ -121,7 +115,7 @@ def test_four_times_the_nodes_take_about_four_times_the_steps():
         sys.setprofile(count_calls)
         try:
             all_rows = make_rows(make_clusters(paths, {}, range(count), inputs), edges, lambda node: False)
-            place_clusters(all_rows, lambda node: (40.0, 20.0), lambda cluster: None, lambda cluster: 0.0)
+            place_clusters(all_rows, dict.fromkeys(range(count), (40.0, 20.0)), [0.0] * len(all_rows))
         finally:
             sys.setprofile(None)
         return calls

@@ -95,8 +95,7 @@ class Flow:
         The comparison is ``"eq"``, ``"ne"``, ``"in"`` or ``"not in"``. It tests elements for equality meanwhile.
         """
         index = self.at(offset)
-        operator = self.comparison(index)
-        sides = None if operator is None else self._sides(index + 1)
+        operator, sides = self.comparison(index), self._sides(index + 1)
         return None if operator is None or sides is None else (operator, sides)
 
     def comparison(self, index: int) -> str | None:

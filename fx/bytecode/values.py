@@ -67,7 +67,7 @@ class Method(NamedTuple):
     owner: Any
     """The object."""
     function: Any
-    """The function."""
+    """The function; where a message reads a traced value, its name."""
 
 
 _METHODS = (FunctionType, type(str.join), type(str.__len__))

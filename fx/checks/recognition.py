@@ -24,17 +24,6 @@ from fx.bytecode.values import Evaluator, Names, lets_through, value_of
 from fx.provenance import line_of
 
 
-class Raise(NamedTuple):
-    """A ``raise`` or ``assert``."""
-
-    code: CodeType
-    """The code of its function."""
-    start: int
-    """The offset at which the path to it begins."""
-    end: int
-    """The offset at which it raises."""
-
-
 class Check(NamedTuple):
     """A branch with one side that raises."""
 
@@ -42,8 +31,8 @@ class Check(NamedTuple):
     """The truth value that leads to the ``raise``."""
     message: str
     """The message of the exception, with the source of formatted values in braces."""
-    raised: Raise
-    """The statement that raises it."""
+    raised_at: int
+    """The offset of the instruction that raises it."""
     rest: tuple[Condition, ...] = ()
     """The other conditions that have to hold for the ``raise``: ``if a and b: raise``, ``assert a or b``."""
     options: tuple[Any, ...] = ()
@@ -131,26 +120,24 @@ def _is_traced(flow: Dataflow, makers: Makers, names: Names, traced: type) -> bo
 
 def _check(frame: FrameType, raises_if: bool, offset: int) -> Check | None:
     """Return the check that ``frame`` decides on, which raises at an offset; None if that only ends an iteration."""
-    code = frame.f_code
     if _is_control_flow(frame, offset):
         return None
-    raised = Raise(code, frame.f_lasti, offset)
+    code, line = frame.f_code, line_of(frame.f_code, frame.f_lasti)
     statement = _raising(code, line_of(code, offset))
     if statement is None:
-        decided = line_of(code, frame.f_lasti)
-        source_line = linecache.getline(code.co_filename, decided).strip()
-        return Check(raises_if, source_line or f"check in {code.co_name}, line {decided}", raised)
-    return Check(raises_if, _message_of(statement), raised)
+        message = linecache.getline(code.co_filename, line).strip() or f"check in {code.co_name}, line {line}"
+    else:
+        message = _message_of(statement)
+    return Check(raises_if, message, offset)
 
 
 def _element_check(flow: Dataflow, frame: FrameType, compared: DecidingComparison) -> Check | None:
     """Return the check of a comparison of containers, or of ``value in container``, that now tests one element."""
-    comparison_with_sides = flow.branch_on_elements(frame.f_lasti)
+    comparison, sides = flow.branch_on_elements(frame.f_lasti) or ("", ())
     # From Python 3.13 on, a comparison also tests the truth of its own result here, such as the result of a class's
     # `__ne__`.
-    if comparison_with_sides is None or comparison_with_sides[0] not in _OF_ELEMENTS or compared.operator != "eq":
+    if comparison not in _OF_ELEMENTS or compared.operator != "eq":
         return None
-    comparison, sides = comparison_with_sides
     raising = [flow.raises(side, _let_through(frame)) for side in sides]
     if not any(raising):
         return None
@@ -163,9 +150,8 @@ def _element_check(flow: Dataflow, frame: FrameType, compared: DecidingCompariso
     # A sequence compares each of its elements in turn, a set only those with the hash of the value.
     if equal_raises and not isinstance(options, _HASHED):
         return check
-    if not isinstance(options, (tuple, list, *_HASHED)) or any(
-        isinstance(option, compared.traced) for option in options
-    ):
+    is_known = isinstance(options, (tuple, list, *_HASHED))
+    if not is_known or any(isinstance(option, compared.traced) for option in options):
         return None
     return check._replace(options=tuple(options))
 
@@ -173,11 +159,11 @@ def _element_check(flow: Dataflow, frame: FrameType, compared: DecidingCompariso
 def hash_of_option(frame: FrameType) -> int | None:
     """Return the hash of the first element of a set, if ``frame`` checks that a value is in the set; else None."""
     flow = dataflow(frame.f_code)
-    comparison_with_sides = None if flow is None else flow.branch_on_elements(frame.f_lasti)
-    if flow is None or comparison_with_sides is None or comparison_with_sides[0] not in ("in", "not in"):
+    comparison, sides = (None if flow is None else flow.branch_on_elements(frame.f_lasti)) or ("", ())
+    if flow is None or comparison not in ("in", "not in"):
         return None
     options = _options(flow, frame)
-    raises = any(flow.raises(side, _let_through(frame)) for side in comparison_with_sides[1])
+    raises = any(flow.raises(side, _let_through(frame)) for side in sides)
     return hash(next(iter(options))) if raises and isinstance(options, _HASHED) and options else None
 
 

@@ -22,7 +22,7 @@ from fx.assertions import READ_FUNCTIONS, READ_METHODS, check, is_false
 from fx.bytecode.dataflow import CodeCall, Makers, known_dataflow
 from fx.bytecode.dialects import Step
 from fx.bytecode.values import Evaluator, Method, Names, behind, element_of
-from fx.checks.recognition import Check, DecidingComparison, Raise, leaves, pending_check, values_of
+from fx.checks.recognition import Check, DecidingComparison, leaves, pending_check, values_of
 from fx.checks.traced_values import MARK, Marks, MessageTemplate, Reading, TracedValue, outside_fx
 from fx.frames import callers
 from fx.node import Node
@@ -71,7 +71,7 @@ def record_condition(tracer: Any, condition: Any, message: MessageTemplate) -> A
 def _record(condition: Any, pending: Check, frame: FrameType) -> None:
     """Add nodes that raise at run time where the traced program would have raised."""
     tracer = condition.tracer
-    message = _message_of(pending.raised, Names.of_frame(frame), tracer)
+    message = _message_at(frame, pending.raised_at, tracer)
     if pending.raises_if:
         # "== False" is exact for the result of a comparison, and reads better than a call
         node = condition.node
@@ -145,13 +145,6 @@ _SHOWN_AS = {BaseException.__str__: "s", KeyError.__str__: "r"}
 _PERCENT = re.compile(r"%(?:(%)|(\d*)(\.\d+)?([sradiufFeEgGxXo]))")
 
 
-class _Method(NamedTuple):
-    reading: Reading
-    """The value that has the method."""
-    name: str
-    """Its name."""
-
-
 class _Raised(NamedTuple):
     kind: type[BaseException]
     """The class of the exception."""
@@ -159,12 +152,12 @@ class _Raised(NamedTuple):
     """The arguments of its constructor."""
 
 
-def _message_of(raised: Raise, names: Names, tracer: Any) -> MessageTemplate | None:
+def _message_at(frame: FrameType, raised_at: int, tracer: Any) -> MessageTemplate | None:
     """Return the template of the message of a ``raise`` or ``assert``; None if it calls functions of the program."""
     try:
-        reader = _Reader(raised.code, names, tracer)
-        reader.stored = reader.flow.stored_between(raised.start, raised.end)
-        return reader.marks.template(_said(reader.value(reader.flow.raised(raised.end))))
+        reader = _Reader(frame.f_code, Names.of_frame(frame), tracer)
+        reader.stored = reader.flow.stored_between(frame.f_lasti, raised_at)
+        return reader.marks.template(_said(reader.value(reader.flow.raised(raised_at))))
     except (LookupError, TypeError, ValueError):
         return None
 
@@ -289,7 +282,7 @@ class _Reader(Evaluator):
 
     def of_attribute(self, name: str, owner: Any) -> Any:
         if isinstance(owner, Reading):
-            return _Method(owner, name) if name in READ_METHODS else getattr(owner, name)
+            return Method(owner, name) if name in READ_METHODS else getattr(owner, name)
         if isinstance(owner, str):
             return Method(owner, vars(str)[name])
         if isinstance(owner, torch.Tensor) and name in ("shape", "dtype", "ndim", "device"):
@@ -320,9 +313,9 @@ class _Reader(Evaluator):
             return _Raised(callee, tuple(args))
         for argument in args:
             _expect_plain(argument)
-        if isinstance(callee, _Method):
-            read = callee.reading.then(f".{callee.name}()")
-            if not args or (callee.name == "size" and len(args) == 1):
+        if isinstance(callee, Method) and isinstance(callee.owner, Reading):
+            read = callee.owner.then(f".{callee.function}()")
+            if not args or (callee.function == "size" and len(args) == 1):
                 return read[args[0]] if args else read
         elif isinstance(callee, Method):
             if callee.function in (str.join, str.format):

@@ -87,8 +87,8 @@ def _step(history: PassHistory, numbers: Sequence[int], first: int, last: int) -
         "last": last,
         "summary": difference.summary(),
         "edits": difference.edits[:500],
-        "marks": _flat(sorted(marks.items())),
-        "pairs": _flat(pair for pair in pairs if pair[0] != pair[1]),
+        "marks": sorted(marks.items()),
+        "pairs": [pair for pair in pairs if pair[0] != pair[1]],
     }
 
 
@@ -147,11 +147,11 @@ def _clusters(picture: Picture, widths: Sequence[float]) -> list[dict[str, Any]]
             "closed": _form(placed[number], closed[number]),
             "open": _layout(placed[number], placed[number]),
             "folded": _layout(placed[number], folded[number]) if number in folded else None,
-            "kinds": "".join(map(str, rows.kinds)),
+            "kinds": rows.kinds,
             "refs": rows.refs,
             "rows": rows.rows,
-            "links": _flat(rows.links),
-            "lanes": _flat(rows.lanes),
+            "links": rows.links,
+            "lanes": rows.lanes,
         }
         for number, rows in enumerate(picture.rows)
     ]
@@ -178,10 +178,6 @@ def _middle_port(cluster: Placed) -> float:
 
 def _rounded(numbers: Iterable[float]) -> list[float]:
     return [round(number, 1) for number in numbers]
-
-
-def _flat(rows: Iterable[Iterable[int]]) -> list[int]:
-    return [*itertools.chain.from_iterable(rows)]
 
 
 def _fields(node: DrawnNode, strings: Mapping[str, int]) -> list[int]:

@@ -62,7 +62,7 @@ function drawAll() {
 }
 
 function marksNow() {
-  return program.steps.length ? new Map(chunks(program.steps[now.step].marks, 2)) : new Map();
+  return program.steps.length ? new Map(program.steps[now.step].marks) : new Map();
 }
 
 // What is said of a closed cluster: what was done with the first node in it with which something was done.
@@ -80,7 +80,7 @@ function marksOfClusters(marks, state) {
 function counterparts(number, pane) {
   const found = new Set();
   if ((program.nodes[number].states >> states()[pane]) & 1) found.add(number);
-  const pairs = program.steps.length ? chunks(program.steps[now.step].pairs, 2) : [];
+  const pairs = program.steps.length ? program.steps[now.step].pairs : [];
   for (const [before, after] of pairs) {
     if (pane === 1 && before === number) found.add(after);
     if (pane === 0 && after === number) found.add(before);

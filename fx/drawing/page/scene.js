@@ -18,10 +18,8 @@ function readProgram(data) {
       return version;
     }),
   }));
-  const clusters = data.clusters.map((cluster, number) => ({
-    ...cluster, number, parent: 0, kinds: [...cluster.kinds].map(Number), links: chunks(cluster.links, 4),
-    lanes: chunks(cluster.lanes, 5), states: 0, folded: cluster.folded || cluster.open,
-  }));
+  const clusters = data.clusters.map((cluster, number) =>
+    ({ ...cluster, number, parent: 0, states: 0, folded: cluster.folded || cluster.open }));
   for (const cluster of [...clusters].reverse()) readItems(cluster, nodes, clusters);
   const figures = data.figures.map((figure) => ({ ...figure, of: new Map(figure.nodes.map((row) => [row[0], row])) }));
   return { ...data, nodes, clusters, figures };
@@ -41,12 +39,6 @@ function readItems(cluster, nodes, clusters) {
   for (const states of cluster.there) cluster.states |= states;
   for (const [tail, head, , states] of [...cluster.links, ...cluster.lanes])
     for (const item of [tail, head]) if (cluster.kinds[item] > CLUSTER) cluster.there[item] |= states;
-}
-
-function chunks(flat, size) {
-  const made = [];
-  for (let at = 0; at < flat.length; at += size) made.push(flat.slice(at, at + size));
-  return made;
 }
 
 // How a node is in a state; where it is not there, how it was before or will be.
@@ -90,7 +82,8 @@ function stackRows(program, mask, seen, nodeHeight) {
     if (!seen.has(cluster.number)) continue;
     const isFolded = !cluster.kinds.some((kind, item) => kind === CLUSTER && stacks.has(cluster.refs[item]));
     const layout = isFolded ? cluster.folded : cluster.open;
-    const stack = { layout, isFolded, box: new Map(), bottom: new Map(), left: Infinity, right: 0, lane: 0, height: 0 };
+    const stack = { layout, isFolded, box: new Map(), bottom: new Map(), left: layout.width, right: 0, lane: 0,
+      height: 0 };
     let y = padding + (cluster.number ? title : 0);
     for (const row of cluster.rows) {
       const items = row.filter((item) => cluster.there[item] & mask);

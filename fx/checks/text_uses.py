@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from fx.bytecode.dataflow import TEXTS, CodeCall, Dataflow, dataflow, parameters_given
-from fx.bytecode.values import Method, Names, behind, called_at, callee_of, value_of
+from fx.bytecode.values import Method, Names, called_at, callee_of, value_of
 from fx.frames import callers, is_ours
 
 _LEVELS = ("debug", "info", "warning", "warn", "error", "critical", "exception", "log")
@@ -131,7 +131,10 @@ class _Uses:
         if not isinstance(function, FunctionType) or flow is None or call.is_spread or self._depth >= _DEEPEST:
             return False
         inside = _Uses(flow, Names.of_function(function), None, self._depth + 1)
-        bound = isinstance(_value(self._flow, call, self._names), (Method, MethodType))
+        try:
+            bound = isinstance(value_of(self._flow, call.callee, self._names), (Method, MethodType))
+        except LookupError:
+            bound = False
         arguments_are_shown = all(map(inside.are_shown_from, parameters_given(function.__code__, call, maker, bound)))
         return arguments_are_shown and (not inside.is_returned or self.are_shown(index))
 
@@ -174,16 +177,7 @@ class _Uses:
             return False
         index, names = flow.running(outer), Names.of_frame(outer)
         call = flow.call(index)
-        if call is not None:
-            value = _value(flow, call, names)
-            called = value.function if isinstance(value, Method) else behind(value)
-            if use == "return" and self._frame.f_code in (called, getattr(called, "__code__", None)):
-                return _Uses(flow, names, outer).are_shown(index)
+        called = None if call is None else callee_of(flow, call, names)
+        if use == "return" and self._frame.f_code in (called, getattr(called, "__code__", None)):
+            return _Uses(flow, names, outer).are_shown(index)
         return _shown_by(outer)
-
-
-def _value(flow: Dataflow, call: CodeCall, names: Names) -> Any:
-    try:
-        return value_of(flow, call.callee, names)
-    except LookupError:
-        return None

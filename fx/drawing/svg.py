@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from fx.drawing.appearance import CHARACTER, FILLS, LINE, MARGIN, STROKES, Labels, box_of, title_of
 from fx.drawing.drawn_program import DrawnNode
 from fx.drawing.picture import MARKS, Picture
-from fx.drawing.placement import TITLE, Placed, place_clusters, port
+from fx.drawing.placement import LANE, TITLE, Placed, place_clusters, port
 from fx.drawing.rows import CLUSTER, ENTRY, EXIT, NODE, Rows
 
 _FONT = 'font-family="ui-monospace,\'DejaVu Sans Mono\',Menlo,Consolas,monospace" font-size="10"'
@@ -159,7 +159,7 @@ class _Writer:
             middle = (bottom + top) / 2
             paths.append(f"M{_n(start)} {_n(below)}V{_n(bottom)}")
             for lane in lanes:
-                side = x + placed.lane + 10.0 * lane
+                side = x + placed.lane + LANE * lane
                 turn = _BEND if top > bottom else 0.0
                 paths.append(
                     f"C{_n(start)} {_n(bottom + _BEND)} {_n(side)} {_n(bottom)} {_n(side)} {_n(bottom + turn)}"

@@ -22,8 +22,7 @@ from torch.utils import _pytree as pytree
 from fx import higher_order
 from fx.capture.bodies import Body, Inner, attach, unchanged
 from fx.capture.example_values import outside_of_trace
-from fx.capture.patching import Trace, running_tracer, while_tracing
-from fx.capture.replacements import Maker, Replacement
+from fx.capture.patching import Maker, Replacement, Trace, running_tracer, while_tracing
 from fx.capture.result_structures import (
     auxiliary,
     differentiated,

@@ -14,8 +14,7 @@ from torch.fx import Proxy as TorchProxy
 
 from fx.bytecode.mentions import is_compared_by_identity
 from fx.capture.leaf_calls import FUNCTIONS, SeenClass
-from fx.capture.patching import Trace, running_tracer
-from fx.capture.replacements import Builtins
+from fx.capture.patching import Builtins, Trace, running_tracer
 from fx.capture.shared_values import may_be_argument
 from fx.checks.questions import kind_for, refuse
 from fx.checks.traced_values import STANDING_IN
@@ -26,7 +25,7 @@ from fx.proxy import Proxy, TracerBase
 
 def replace_questions(trace: Trace, namespace: dict[str, Any]) -> None:
     """Replace, for a trace, the functions that query values in code with these globals."""
-    trace.replace_builtins(namespace, ASKING)
+    trace.replace_all(ASKING.replacement_in(namespace))
     for name, value in list(namespace.items()):
         kind = type(value)
         if kind is ModuleType:

@@ -20,8 +20,7 @@ import torch
 from fx.bytecode.dialects import nested
 from fx.bytecode.mentions import globals_compared
 from fx.bytecode.values import behind
-from fx.capture.patching import Trace, is_tracing, running_tracer, while_tracing
-from fx.capture.replacements import Maker
+from fx.capture.patching import Maker, Trace, is_tracing, running_tracer, while_tracing
 from fx.checks.traced_values import count_of
 from fx.container_kinds import container_kind
 from fx.frames import is_users

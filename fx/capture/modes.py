@@ -16,8 +16,7 @@ from torch.amp.autocast_mode import autocast
 
 from fx.assertions import check_value
 from fx.bytecode.dialects import steps
-from fx.capture.patching import replaced_always, running_tracer, while_tracing
-from fx.capture.replacements import Maker
+from fx.capture.patching import Maker, replaced_always, running_tracer, while_tracing
 from fx.checks.questions import ask
 from fx.frames import is_users, user_location
 from fx.provenance import GENERATED_FILES

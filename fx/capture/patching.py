@@ -8,27 +8,165 @@ The exception of a signal handler can interrupt between any two steps, also betw
 here relies on a step being reached:
 
 - No flag says that a trace is running. The generator that runs it does: Python knows whether a generator is running.
-- A replacement is noted before it is made.
+- A replacement is noted before it is made, and :meth:`Replacement.undo` can be interrupted and called again.
 - :func:`restore_patches`, which undoes all that no running trace needs, can be interrupted anywhere and called again. A
   trace calls it when it ends, and when it starts.
 """
 
 from __future__ import annotations
 
-import itertools
+import builtins
+import ctypes
+import gc
+import operator
 import sys
 import threading
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import suppress
+from functools import partial
+from itertools import chain, repeat
+from types import FunctionType
 from typing import Any, TypeVar
 
 import torch
 
-from fx.capture.replacements import Builtins, Maker, Replacement
 from fx.capture.restore.leftovers import latest_module, put_back_in_modules_after
 from fx.capture.restore.places import ABSENT
 
 T = TypeVar("T")
+Maker = Callable[[Any], Any]
+"""A function that makes the replacement for the original value of an entry."""
+
+
+class Replacement:
+    """Entries of one dictionary or class, the replacement for each, and the traces that need them."""
+
+    __slots__ = ("absent", "entries", "holders", "makers", "namespace", "originals", "owner", "stand_ins")
+
+    def __init__(self, owner: dict[str, Any] | type, makers: Mapping[str, Maker], absent: bool = False) -> None:
+        """Prepare to replace the names in ``makers`` by the results of these for the original values.
+
+        A name that the owner lacks means the builtin.
+
+        Args:
+            owner: the dictionary or class.
+            makers: by name, the function that makes the replacement.
+            absent: for a name that is no builtin either, true to call the maker with ``None``, false to leave it out.
+        """
+        self.owner = owner
+        self.namespace: Mapping[str, Any] = vars(owner) if isinstance(owner, type) else owner
+        self.entries = _entries_of(owner) if isinstance(owner, type) else owner
+        """The dictionary to write to; None if each attribute of the class has to be set."""
+        self.makers = makers
+        self.absent = absent
+        self.originals: dict[str, Any] = {}
+        """The original value of each name."""
+        self.stand_ins: dict[str, Any] = {}
+        self.holders: set[Any] = set()
+        """The traces that need it."""
+
+    def prepare(self) -> None:
+        """Make the replacements for the current values, again if a value has changed since the last time."""
+        namespace, originals = self.namespace, self.originals
+        if len(originals) == len(self.makers) and _holds(namespace, originals):
+            return
+        for name, make in self.makers.items():
+            current = namespace.get(name, ABSENT)
+            if originals.get(name, self) is current:
+                continue
+            original = getattr(builtins, name, None) if current is ABSENT else current
+            if original is not None or self.absent:
+                self.stand_ins[name] = value = make(original)
+                originals[name] = current
+                if isinstance(self.owner, type) and not _is_looked_up(name, current, value):
+                    self.entries = None
+
+    def put_on(self) -> None:
+        """Install the replacements where the entries have their original values."""
+        entries, originals = self.entries, self.originals
+        if entries is not None and _holds(entries, originals):
+            entries.update(self.stand_ins)
+        else:
+            for name, value in self.stand_ins.items():
+                if self.namespace.get(name, ABSENT) is originals[name]:
+                    self._write(name, value)
+        if isinstance(self.owner, type):
+            _modified(self.owner)
+
+    def undo(self) -> None:
+        """Restore the original values, except where other code has replaced them since."""
+        entries, originals = self.entries, self.originals
+        if entries is not None and _holds(entries, self.stand_ins):
+            for name, original in originals.items():  # hundreds for each trace, so without a call for each
+                if original is ABSENT:
+                    del entries[name]
+                else:
+                    entries[name] = original
+        else:
+            for name, value in self.stand_ins.items():
+                if self.namespace.get(name) is value:
+                    self._write(name, originals[name])
+        if isinstance(self.owner, type):
+            _modified(self.owner)
+
+    def _write(self, name: str, value: Any) -> None:
+        if self.entries is not None:
+            if value is ABSENT:
+                del self.entries[name]
+            else:
+                self.entries[name] = value
+        elif value is ABSENT:
+            delattr(self.owner, name)
+        else:
+            setattr(self.owner, name, value)
+
+
+def _holds(owner: Mapping[str, Any], entries: dict[str, Any]) -> bool:
+    """Return whether a dictionary has all of these entries."""
+    return all(map(operator.is_, map(owner.get, entries, repeat(ABSENT)), entries.values()))
+
+
+# Setting ``__call__`` of a class makes Python look up how to call instances in all its subclasses: torch.nn.Module has
+# hundreds, which takes longer than to trace a small model. If one Python function replaces another, these lookups need
+# not be repeated. Python's cache of attributes depends on the version of the class.
+
+_modified: Callable[[type], None] = ctypes.PYFUNCTYPE(None, ctypes.py_object)(("PyType_Modified", ctypes.pythonapi))
+"""Invalidates Python's cache of the attributes of a class and its subclasses."""
+
+
+def _is_looked_up(name: str, *values: Any) -> bool:
+    """Return whether Python looks a name up in the class at each use, for each of these values."""
+    return not name.startswith("__") or all(type(value) is FunctionType for value in values)
+
+
+def _entries_of(owner: type) -> dict[str, Any] | None:
+    """Return the dictionary of a class, behind the read-only view of it; None if it cannot be identified."""
+    referents = gc.get_referents(vars(owner))
+    return referents[0] if len(referents) == 1 and type(referents[0]) is dict else None
+
+
+class Builtins:
+    """Replacements for builtins that code calls by name: one set for all globals that do not define the names."""
+
+    def __init__(self, makers: Mapping[str, Maker]) -> None:
+        """Make the replacement for each name of ``makers``."""
+        self.stand_ins = {name: make(getattr(builtins, name)) for name, make in makers.items()}
+        """The replacement for each name."""
+        for name, value in self.stand_ins.items():
+            if isinstance(value, FunctionType):
+                vars(value)["_stands_for"] = getattr(builtins, name)
+        self.makers = {name: partial(self._stand_in, name, make) for name, make in makers.items()}
+        self._absent = dict.fromkeys(makers, ABSENT)
+
+    def _stand_in(self, name: str, make: Maker, original: Any) -> Any:
+        return self.stand_ins[name] if original is getattr(builtins, name) else make(original)
+
+    def replacement_in(self, namespace: dict[str, Any]) -> Replacement:
+        """Return the replacement in globals. It is ready if they have none of the names: a trace makes hundreds."""
+        replacement = Replacement(namespace, self.makers)
+        if self.makers.keys().isdisjoint(namespace):
+            replacement.originals, replacement.stand_ins = dict(self._absent), dict(self.stand_ins)
+        return replacement
 
 
 class _ThreadState(threading.local):
@@ -54,48 +192,31 @@ class Trace:
         """Return whether any thread is running its program."""
         return self.steps.gi_running
 
-    def replace(
-        self, owner: dict[str, Any] | type, names: Iterable[str], make: Callable[[Any], Any], absent: bool = False
-    ) -> None:
+    def replace(self, owner: dict[str, Any] | type, names: Iterable[str], make: Maker, absent: bool = False) -> None:
         """Replace ``owner[name]`` by ``make(its value)`` until this trace and all others that replace it have ended.
 
         A name that a dictionary lacks means the builtin. With ``absent``, ``make`` is called with ``None`` for a name
         that is no builtin either.
         """
-        with _lock:
-            self._replace(owner, dict.fromkeys(names, make), absent)
+        self.replace_all(Replacement(owner, dict.fromkeys(names, make), absent))
 
     def replace_all(self, replacement: Replacement) -> None:
-        """Replace entries of a long-lived owner, with replacements that all traces share."""
+        """Replace entries of one owner. The replacements of another trace that is running are shared."""
         with _lock:
             self._replace_all(replacement)
 
-    def replace_builtins(self, namespace: dict[str, Any], stand_ins: Builtins) -> None:
-        """Replace names of builtins, all at once, since a trace replaces hundreds."""
-        with _lock:
-            replacement = _replaced_by(namespace, stand_ins.makers) or stand_ins.replacement_in(namespace)
-            self._put_on(replacement)
-            if len(replacement.stand_ins) < len(stand_ins.makers):
-                own = stand_ins.makers.keys() - replacement.stand_ins.keys()
-                self._replace(namespace, {name: stand_ins.makers[name] for name in own}, absent=False)
-
-    def _replace(self, owner: dict[str, Any] | type, makers: Mapping[str, Maker], absent: bool) -> None:
-        for name, make in makers.items():
-            replacements = _replacements.get(id(owner), ())
-            current = next((each for each in replacements if name in each.stand_ins), None)
-            if current is None:
-                current = Replacement(owner, {name: make}, absent)
-                current.prepare()
-            self._put_on(current)
-
     def _replace_all(self, replacement: Replacement) -> None:
-        now = _replacements.get(id(replacement.owner), ())
-        if replacement.holders:
-            self._put_on(replacement)
-        elif any(name in each.stand_ins for each in now for name in replacement.makers):
-            self._replace(replacement.owner, replacement.makers, replacement.absent)
-        else:
+        # apart from the block that holds the lock: see _put_back
+        owner, makers = replacement.owner, replacement.makers
+        now = _replacements.get(id(owner), ())
+        if replacement not in now:
+            for other in [each for each in now if not each.stand_ins.keys().isdisjoint(makers)]:
+                self._put_on(other)
+                makers = {name: make for name, make in makers.items() if name not in other.stand_ins}
+            if makers is not replacement.makers:
+                replacement = Replacement(owner, makers, replacement.absent)
             replacement.prepare()
+        if makers:
             self._put_on(replacement)
 
     def _put_on(self, replacement: Replacement) -> None:
@@ -136,14 +257,9 @@ def replaced_always(owner: dict[str, Any] | type, makers: Mapping[str, Maker], a
     _standing.append(Replacement(owner, makers, absent))
 
 
-def _replaced_by(owner: dict[str, Any], makers: Mapping[str, Maker]) -> Replacement | None:
-    """Return the current replacement of entries of ``owner`` that these makers made."""
-    return next((each for each in _replacements.get(id(owner), ()) if each.makers is makers), None)
-
-
 def _replacements_now() -> list[Replacement]:
     with _lock:  # not around the caller's loop: its jumps back can be outside of the block in Python 3.12
-        return [*itertools.chain(*_replacements.values())]
+        return [*chain(*_replacements.values())]
 
 
 class _RecursionLimit:

@@ -22,7 +22,7 @@ from selection import thorough_except
 from torch import nn
 
 import fx
-from fx.capture import patching, real_tensors, replacements, tracer
+from fx.capture import patching, real_tensors, tracer
 from fx.capture.restore import record
 from fx.gradients import without_gradients
 
@@ -58,7 +58,7 @@ def test_nothing_is_left_of_exceptions_at_random_moments() -> None:
     assert interrupted > 25
 
 
-FILES = {module.__file__ for module in (patching, replacements, tracer, real_tensors, record)}
+FILES = {module.__file__ for module in (patching, tracer, real_tensors, record)}
 EVERY_STEP = "FX_EVERY_STEP" in os.environ
 """Whether a capture is interrupted at each of its steps, which ``make interrupts`` asks for, or at a tenth of them."""
 
@@ -274,7 +274,7 @@ def test_no_jump_back_to_a_loop_is_outside_of_the_block_that_holds_the_lock() ->
     methods = [value for value in vars(patching.Trace).values() if isinstance(value, FunctionType)]
     functions = [*methods, *(value for value in vars(patching).values() if isinstance(value, FunctionType))]
     holding = [function.__code__ for function in functions if "_lock" in function.__code__.co_names]
-    assert {code.co_name for code in holding} >= {"replace", "_run", "restore_patches"}
+    assert {code.co_name for code in holding} >= {"replace_all", "_run", "restore_patches"}
     for code in holding:
         blocks = [(entry.start, entry.end) for entry in dis.Bytecode(code).exception_entries]  # type: ignore[attr-defined]
         first, last = min(start for start, _ in blocks), max(end for _, end in blocks)

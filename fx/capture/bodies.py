@@ -9,17 +9,18 @@ from __future__ import annotations
 import inspect
 import itertools
 import sys
+from collections import OrderedDict
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from types import FunctionType, MethodType
-from typing import Any
+from typing import Any, cast
 
 import torch
+from torch.utils import _pytree as pytree
 
 from fx.capture.guided import Guide
 from fx.capture.restore.reach import called_by
-from fx.capture.result_structures import parts
 from fx.errors import TraceError
 from fx.frames import user_location
 from fx.graph import Graph
@@ -27,10 +28,14 @@ from fx.graph_module import GraphModule
 from fx.naming.names import is_identifier
 from fx.naming.printing import describe
 from fx.node import Node
-from fx.proxy import Proxy
+from fx.proxy import IMMEDIATE_TYPES, Proxy
 
 Inner = Callable[[int | str, Any], Any]
 """Maps an example input outside to its value in a body, by the place or name of the argument."""
+
+
+LEAF = object()
+"""A value of unknown structure, in the structure of a result."""
 
 
 class Body:
@@ -294,6 +299,32 @@ def _names(function: Any, count: int) -> list[str]:
     return names + [f"input_{number}" for number in range(len(names), count)]
 
 
-def unchanged(place: int | str, value: Any) -> Any:
-    """Return an argument unchanged: its examples in the body are those outside."""
-    return value
+def parts(like: Any, whole: Proxy, tracer: Any, varying: bool = False) -> Any:
+    """Return the value that traced code gets for a structured value: elements of ``whole`` in place of the tensors.
+
+    Args:
+        like: the structure.
+        whole: the value.
+        tracer: records how elements are taken.
+        varying: true if numbers in the value may differ when the program runs.
+    """
+
+    def part(element: Any, key: Any) -> Any:
+        return parts(element, tracer._state.real.element(whole, key), tracer, varying)
+
+    if isinstance(like, (Proxy, torch.Tensor)) or like is LEAF:
+        return whole
+    if isinstance(like, tuple) and hasattr(like, "_fields"):
+        return type(like)(*(part(element, place) for place, element in enumerate(like)))
+    if type(like) in (tuple, list):
+        return type(like)(part(element, place) for place, element in enumerate(like))
+    if type(like) in (dict, OrderedDict):
+        entries = cast("Mapping[Any, Any]", like)
+        return type(like)((key, part(element, key)) for key, element in entries.items())
+    # The counter of a while_loop may start as the number 0, and changes in each round.
+    if varying and isinstance(like, (int, float, complex)):
+        return whole
+    if type(like) in IMMEDIATE_TYPES:
+        return like
+    # a container of any kind that torch takes apart
+    return whole if any(isinstance(leaf, (Proxy, torch.Tensor)) for leaf in pytree.tree_leaves(like)) else like

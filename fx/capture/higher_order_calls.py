@@ -20,22 +20,9 @@ from torch.nn.modules.batchnorm import _NormBase
 from torch.utils import _pytree as pytree
 
 from fx import higher_order
-from fx.capture.bodies import Body, Inner, attach, unchanged
+from fx.capture.bodies import LEAF, Body, Inner, attach, parts
 from fx.capture.example_values import outside_of_trace
 from fx.capture.patching import Maker, Replacement, Trace, running_tracer, while_tracing
-from fx.capture.result_structures import (
-    auxiliary,
-    differentiated,
-    of_grad,
-    of_grad_and_value,
-    of_jacobian,
-    of_jvp,
-    options_of,
-    parts,
-    same,
-    sample_of,
-    with_function,
-)
 from fx.frames import user_location
 from fx.proxy import Proxy
 
@@ -69,9 +56,9 @@ class HigherOrderCall:
     """The arguments after the bodies; the closed values follow them."""
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """The keyword arguments."""
-    result: Callable[[Any], Any] = same
+    result: Callable[[Any], Any] = lambda returned: returned
     """Maps the structure of the first function's result to that of the call's result."""
-    inner: Inner = unchanged
+    inner: Inner = lambda place, value: value
     """Maps an example input outside to its value in a body."""
     leading: tuple[Any, ...] = ()
     """The arguments before the bodies."""
@@ -137,45 +124,52 @@ def _vmap(
     def inner(place: int | str, value: Any) -> Any:
         if isinstance(place, str):
             return value
-        return sample_of(value, in_dims[place] if isinstance(in_dims, (tuple, list)) else in_dims)
+        return _sample_of(value, in_dims[place] if isinstance(in_dims, (tuple, list)) else in_dims)
 
-    options = options_of(
+    options = _options_of(
         in_dims=(in_dims, 0), out_dims=(out_dims, 0), randomness=(randomness, "error"), chunk_size=(chunk_size, None)
     )
     return HigherOrderCall(higher_order.vmap, [(function, args, kwargs)], (args, kwargs), options, inner=inner)
 
 
 def _grad(
-    target: Any, result: Callable[..., Any], function: Any, argnums: Any, has_aux: bool, args: Any, kwargs: Any
+    target: Any, with_value: bool, function: Any, argnums: Any, has_aux: bool, args: Any, kwargs: Any
 ) -> HigherOrderCall:
-    return HigherOrderCall(
-        target,
-        [(function, args, kwargs)],
-        (args, kwargs),
-        options_of(argnums=(argnums, 0), has_aux=(has_aux, False)),
-        lambda returned: result(returned, differentiated(args, argnums), has_aux),
-    )
+    def result(returned: Any) -> Any:
+        inputs, (_, auxiliary) = _differentiated(args, argnums), _split(returned, has_aux)
+        if with_value:
+            return (inputs, (LEAF, *auxiliary) if has_aux else LEAF)
+        return (inputs, *auxiliary) if has_aux else inputs
+
+    options = _options_of(argnums=(argnums, 0), has_aux=(has_aux, False))
+    return HigherOrderCall(target, [(function, args, kwargs)], (args, kwargs), options, result)
 
 
 def _vjp(function: Any, *primals: Any, argnums: Any = None, has_aux: bool = False) -> HigherOrderCall:
+    def result(returned: Any) -> Any:
+        main, auxiliary = _split(returned, has_aux)
+        return (main, LEAF, *auxiliary)  # the second is a function
+
     _expect_made_here(argnums, "jacrev")
-    options = options_of(has_aux=(has_aux, False))
-    calls = [(function, primals, dict[str, Any]())]
-    return HigherOrderCall(higher_order.vjp, calls, (primals,), options, lambda value: with_function(value, has_aux))
+    options = _options_of(has_aux=(has_aux, False))
+    return HigherOrderCall(higher_order.vjp, [(function, primals, {})], (primals,), options, result)
 
 
 def _jvp(
     function: Any, primals: Any, tangents: Any, argnums: Any, *, strict: bool = False, has_aux: bool
 ) -> HigherOrderCall:
+    def result(returned: Any) -> Any:
+        main, auxiliary = _split(returned, has_aux)
+        return (main, main, *auxiliary)
+
     _expect_made_here(argnums, "jacfwd")
-    options = options_of(strict=(strict, False), has_aux=(has_aux, False))
-    calls = [(function, primals, dict[str, Any]())]
-    return HigherOrderCall(higher_order.jvp, calls, (primals, tangents), options, lambda value: of_jvp(value, has_aux))
+    options = _options_of(strict=(strict, False), has_aux=(has_aux, False))
+    return HigherOrderCall(higher_order.jvp, [(function, primals, {})], (primals, tangents), options, result)
 
 
 def _linearize(function: Any, *primals: Any) -> HigherOrderCall:
     calls = [(function, primals, dict[str, Any]())]
-    return HigherOrderCall(higher_order.linearize, calls, (primals,), result=lambda value: with_function(value, False))
+    return HigherOrderCall(higher_order.linearize, calls, (primals,), result=lambda returned: (returned, LEAF))
 
 
 def _expect_made_here(argnums: Any, name: str) -> None:
@@ -194,22 +188,22 @@ def _expect_made_here(argnums: Any, name: str) -> None:
 def _jacobian(
     target: Any, order: int, function: Any, argnums: Any = 0, has_aux: bool = False, **options: Any
 ) -> Callable[..., HigherOrderCall]:
-    all_options = {**options_of(argnums=(argnums, 0), has_aux=(has_aux, False)), **options}
+    all_options = {**_options_of(argnums=(argnums, 0), has_aux=(has_aux, False)), **options}
 
     def call_of(*args: Any) -> HigherOrderCall:
-        return HigherOrderCall(
-            target,
-            [(function, args, {})],
-            (args,),
-            all_options,
-            lambda returned: of_jacobian(returned, differentiated(args, argnums), has_aux, order),
-        )
+        def result(returned: Any) -> Any:
+            jacobians, auxiliary = _split(returned, has_aux)
+            for _ in range(order):
+                jacobians = _product(jacobians, _differentiated(args, argnums))
+            return (jacobians, *auxiliary) if has_aux else jacobians
+
+        return HigherOrderCall(target, [(function, args, {})], (args,), all_options, result)
 
     return call_of
 
 
 def _functionalize(function: Any, *, remove: str = "mutations") -> Callable[..., HigherOrderCall]:
-    options = options_of(remove=(remove, "mutations"))
+    options = _options_of(remove=(remove, "mutations"))
     return lambda *args, **kwargs: HigherOrderCall(
         higher_order.functionalize, [(function, args, kwargs)], (args, kwargs), options
     )
@@ -241,7 +235,7 @@ def _map(function: Any, xs: Any, *args: Any) -> HigherOrderCall:
         higher_order.map,
         [(function, (xs, *args), {})],
         (xs, args),
-        inner=lambda place, value: value if place else sample_of(value, 0),
+        inner=lambda place, value: value if place else _sample_of(value, 0),
         varies=True,
     )
 
@@ -251,9 +245,9 @@ def _scan(combine_fn: Any, init: Any, xs: Any, *, dim: int = 0, reverse: bool = 
         higher_order.scan,
         [(combine_fn, (init, xs), {})],
         (init, xs),
-        options_of(dim=(dim, 0), reverse=(reverse, False)),
-        lambda returned: (init, auxiliary(returned)),
-        lambda place, value: sample_of(value, dim) if place else value,
+        _options_of(dim=(dim, 0), reverse=(reverse, False)),
+        lambda returned: (init, *_split(returned)[1]),
+        lambda place, value: _sample_of(value, dim) if place else value,
         varies=True,
     )
 
@@ -265,7 +259,7 @@ def _associative_scan(combine_fn: Any, xs: Any, dim: int, **options: Any) -> Hig
         (xs, dim),
         options,
         lambda _: xs,
-        lambda _, value: sample_of(value, dim),
+        lambda _, value: _sample_of(value, dim),
         varies=True,
     )
 
@@ -314,11 +308,50 @@ def _make_operator(tracer: Any, original: Any, operator: Any, *args: Any, **kwar
     )
 
 
+# Arguments, and the structures of results.
+
+
+def _sample_of(value: Any, dims: Any) -> Any:
+    """Return the slice of a value that a single call by ``vmap`` gets."""
+    flat, spec = pytree.tree_flatten(value)
+    along = pytree._broadcast_to_and_flatten(dims, spec)
+    assert along is not None
+    sample = [leaf if dim is None else leaf.select(dim, 0) for leaf, dim in zip(flat, along, strict=True)]
+    return pytree.tree_unflatten(sample, spec)
+
+
+def _options_of(**values: tuple[Any, Any]) -> dict[str, Any]:
+    """Return the options that differ from their defaults."""
+    return {name: value for name, (value, default) in values.items() if value != default}
+
+
+def _differentiated(args: Sequence[Any], argnums: Any) -> Any:
+    """Return the arguments that ``argnums`` selects."""
+    if isinstance(argnums, int):
+        return args[argnums] if -len(args) <= argnums < len(args) else LEAF
+    return tuple(args[number] for number in argnums)
+
+
+def _split(returned: Any, has_aux: bool = True) -> tuple[Any, tuple[Any, ...]]:
+    """Return the structures of a function's result, and of its auxiliary result if it has one."""
+    if not has_aux:
+        return returned, ()
+    return (returned[0], returned[1:]) if type(returned) is tuple and len(returned) == 2 else (LEAF, (LEAF,))
+
+
+def _product(output: Any, inputs: Any) -> Any:
+    if isinstance(output, (tuple, list)) and not hasattr(output, "_fields"):
+        return type(output)(_product(element, inputs) for element in output)
+    if isinstance(output, dict):
+        return {key: _product(element, inputs) for key, element in output.items()}
+    return LEAF if output is LEAF else inputs
+
+
 # Replacements.
 
 _WORKING: dict[str, Maker] = {
-    "grad_impl": _recorded(functools.partial(_grad, higher_order.grad, of_grad)),
-    "grad_and_value_impl": _recorded(functools.partial(_grad, higher_order.grad_and_value, of_grad_and_value)),
+    "grad_impl": _recorded(functools.partial(_grad, higher_order.grad, False)),
+    "grad_and_value_impl": _recorded(functools.partial(_grad, higher_order.grad_and_value, True)),
     "_vjp_with_argnums": _recorded(_vjp),
     "_jvp_with_argnums": _recorded(_jvp),
 }

@@ -23,8 +23,13 @@ from torch.utils._device import _device_constructors
 
 from fx.bytecode.values import behind
 from fx.capture import higher_order_calls
-from fx.capture.introspection import make_is_tensor, replace_questions
-from fx.capture.leaf_calls import behind_recording, record_classes, recording
+from fx.capture.leaf_calls import (
+    behind_recording,
+    make_is_tensor,
+    record_classes,
+    recording,
+    replace_questions,
+)
 from fx.capture.patching import Maker, Replacement, Trace, replaced_always, running_tracer, while_tracing
 from fx.capture.restore.places import DRAWING, PLAIN, WHY_NO_DRAWING, generator_of
 from fx.checks.recorded_checks import record_assertion

@@ -2,7 +2,7 @@
 
 A query is recorded as an operation, checked by an assertion in the program, answered from example inputs under a guard,
 or refused at the user's line. ``Proxy`` queries here. Queries by a function of Python (``isinstance``, ``type``,
-``hasattr``, ``len``, ``max``) are handled where traced code calls it: :mod:`fx.capture.introspection`.
+``hasattr``, ``len``, ``max``) are handled where traced code calls it: :mod:`fx.capture.leaf_calls`.
 """
 
 from __future__ import annotations

@@ -17,12 +17,12 @@ import torch
 from torch._guards import detect_fake_mode
 from torch._subclasses import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
+from torch.nn.parameter import is_lazy
 from torch.utils import _pytree as pytree
 
 from fx.arguments import refusal
-from fx.capture import patching
 from fx.capture.modes import enter_autocast, exit_autocast, is_grad_enabled, set_grad_enabled
-from fx.capture.module_hooks import awaits_input
+from fx.capture.patching import outside_of_trace
 from fx.container_kinds import leaves_of, map_parts
 from fx.errors import FxError, TraceError
 from fx.graph import Graph
@@ -242,20 +242,16 @@ class ExampleValues:
         return self._known[argument] if isinstance(argument, Node) else map_parts(self._with_values, argument)
 
 
+def awaits_input(module: torch.nn.Module) -> bool:
+    """Return whether a module takes the shapes of its parameters from the first input, by a hook of its own."""
+    tensors = (*module._parameters.values(), *module._buffers.values())
+    return any(tensor is not None and is_lazy(tensor) for tensor in tensors)
+
+
 def _resized_by(node: Node) -> list[Node]:
     """Return the arguments that a node writes to and changes more than in elements."""
     outputs = [output for output in leaves_of(node._kwargs.get("out")) if isinstance(output, Node)]
     return outputs or node.all_input_nodes[:1]
-
-
-def outside_of_trace(compute: Callable[[], T]) -> T:
-    """Return ``compute()``, hidden from the trace that is running."""
-
-    def unseen() -> T:
-        with torch._C.DisableTorchFunction():
-            return compute()
-
-    return patching.outside(unseen)
 
 
 def without_elements(value: Any, mode: FakeTensorMode, copied: dict[int, Any]) -> Any:
@@ -308,13 +304,3 @@ def bound(function: Any, root: Any, examples: Any) -> dict[str, Any]:
     arguments.apply_defaults()
     names = list(arguments.arguments)[len(root_first) :]
     return {name: arguments.arguments[name] for name in names}
-
-
-def same_elements(container: Any, before: Any) -> bool:
-    """Return whether two containers of the same class hold the same objects."""
-    if isinstance(container, dict):
-        entries, entries_before = cast("dict[Any, Any]", container), cast("dict[Any, Any]", before)
-        return list(entries) == list(entries_before) and all(
-            value is entries_before[key] for key, value in entries.items()
-        )
-    return len(container) == len(before) and all(map(operator.is_, container, before))

@@ -16,10 +16,10 @@ from typing import Any
 import torch
 
 from fx.analysis.guards import GUARDS, guards_of
+from fx.capture.exceptions import explain_misuse
 from fx.capture.guided import GuidedProxy
 from fx.capture.leaf_calls import called_method
-from fx.capture.misuse import explain_misuse
-from fx.capture.restore.module_attributes import Change
+from fx.capture.restore.record import Change
 from fx.capture.trace_state import TraceState
 from fx.capture.tracer import Root, Tracer
 from fx.checks.questions import refusal_of

@@ -7,7 +7,6 @@ of tensors are never answered.
 
 from __future__ import annotations
 
-import copy
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from types import FrameType
@@ -21,7 +20,8 @@ from torch.utils import _pytree as pytree
 from fx.analysis.guards import GUARDS, spelled
 from fx.arguments import shown
 from fx.assertions import KINDS, check_kind, check_value, is_false
-from fx.capture.example_values import ExampleValues, UnknownValueError, cause_of, same_elements
+from fx.capture.example_values import ExampleValues, UnknownValueError, cause_of
+from fx.capture.restore.places import Pairs, Place, places_of
 from fx.checks.questions import refusal_of
 from fx.container_kinds import leaves_of
 from fx.errors import TraceError, with_article
@@ -89,7 +89,7 @@ class Guide:
         self._checked: dict[Any, Node] = {}
         self._made: list[Node] = []
         self._kinds_checked: set[Node] = set()
-        self._containers: list[tuple[str, Any, Any]] = []
+        self._containers: list[tuple[str, Any, list[tuple[Place, Pairs]]]] = []
 
     # Inputs.
 
@@ -183,13 +183,13 @@ class Guide:
         return self._part(element, name, value, where)
 
     def _container(self, name: str, container: Any) -> Any:
-        self._containers.append((name, container, copy.copy(container)))
+        self._containers.append((name, container, [(place, place.read()) for place in places_of(container)]))
         return container
 
     def expect_containers_kept(self, where: object) -> None:
         """Refuse a program that has changed a list or dict among its inputs: its caller would not see the change."""
-        for name, container, before in self._containers:
-            if not same_elements(container, before):
+        for name, container, saved in self._containers:
+            if any(place.is_changed(before) for place, before in saved):
                 raise TraceError(
                     f"cannot change the {type(container).__name__} {name}, which is an input",
                     where=where,

@@ -21,8 +21,7 @@ from torch.utils import _pytree as pytree
 
 from fx import higher_order
 from fx.capture.bodies import LEAF, Body, Inner, attach, parts
-from fx.capture.example_values import outside_of_trace
-from fx.capture.patching import Maker, Replacement, Trace, running_tracer, while_tracing
+from fx.capture.patching import Maker, Replacement, Trace, outside_of_trace, running_tracer, while_tracing
 from fx.frames import user_location
 from fx.proxy import Proxy
 

@@ -373,12 +373,13 @@ def is_tracing() -> bool:
     return _running_trace() is not None
 
 
-def outside(compute: Callable[[], T]) -> T:
-    """Return ``compute()``, during which the calling thread does not count as tracing."""
+def outside_of_trace(compute: Callable[[], T]) -> T:
+    """Return ``compute()``, hidden from the trace that is running."""
     before = _thread.trace
     try:
         _thread.trace = None
-        return compute()
+        with torch._C.DisableTorchFunction():
+            return compute()
     finally:
         _thread.trace = before
 
@@ -444,7 +445,7 @@ def _make_getattr(current: Callable[[torch.nn.Module, str], Any]) -> Callable[[t
         session = trace.session
         if session.modules_are_themselves and isinstance(value, torch.nn.Module):
             return value
-        return session.attribute_read(self, name, value)
+        return session.tracer.getattr(name, value, session.parameter_proxies)
 
     module_getattr.__wrapped__ = original  # type: ignore[attr-defined]
     return module_getattr

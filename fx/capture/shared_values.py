@@ -194,10 +194,10 @@ def _may_be_none(node: Node, root: torch.nn.Module) -> bool:
         return not isinstance(whole, Node) or whole.op in ("placeholder", "call_module") or _may_be_none(whole, root)
     if target is getattr:
         return True
-    return node.op == "call_function" and not _is_of_torch(target) and target.__module__ not in _OF_PYTHON
+    return node.op == "call_function" and not is_of_torch(target) and target.__module__ not in _OF_PYTHON
 
 
-def _is_of_torch(function: Any) -> bool:
+def is_of_torch(function: Any) -> bool:
     """Return whether a function's module says that it is torch's; torch holds replacements while a trace runs."""
     module = function.__module__
     return builtin_name(function) is not None if module is None else module.partition(".")[0] == "torch"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,7 +13,6 @@ import torch
 
 from fx.assertions import check_value
 from fx.bytecode.mentions import call_of_starred
-from fx.capture import spread_shapes
 from fx.capture.bodies import Body
 from fx.capture.leaf_calls import (
     called_method,
@@ -25,12 +25,12 @@ from fx.capture.modes import Modes
 from fx.capture.patching import Trace
 from fx.capture.real_tensors import RealTensors
 from fx.capture.recorded_calls import RecordedCalls
-from fx.capture.restore.module_attributes import AssignedAttributes
+from fx.capture.restore.earlier_calls import AssignedAttributes
 from fx.capture.restore.record import Record
-from fx.capture.shared_values import expect_known, tests_of, write_where_it_shows
+from fx.capture.shared_values import expect_known, is_of_torch, tests_of, write_where_it_shows
 from fx.capture.training_flag import TrainingFlags
 from fx.checks.questions import check_once
-from fx.checks.traced_values import kind_of
+from fx.checks.traced_values import kind_of, outside_fx
 from fx.errors import TracedValueError, TraceError
 from fx.frames import users_frame
 from fx.node import Node
@@ -59,6 +59,46 @@ class Needs:
 
 NO_NEEDS = Needs()
 """The needs of a first run."""
+_SIZES_FROM = {
+    name: start
+    for start, names in (
+        (1, "expand flip new_empty new_ones new_zeros permute repeat reshape tile view"),
+        (0, "empty ones rand randn zeros"),
+    )
+    for name in names.split()
+}
+"""Methods and functions that take sizes one by one or as a tuple, with the number of arguments before the sizes."""
+
+
+class SpreadShape(Proxy):
+    """A placeholder, among the arguments of a call, for all elements of a traced shape."""
+
+    __slots__ = ("frame", "place", "refusal", "whole")
+
+    def __init__(self, whole: Proxy, frame: FrameType, place: tuple[int, int], refusal: TraceError) -> None:
+        super().__init__(whole.node, whole.tracer)
+        self.whole = whole
+        """The traced shape."""
+        self.frame = frame
+        """The frame that makes the call."""
+        self.place = place
+        """The first and last offset of the call in the frame's byte code."""
+        self.refusal = refusal
+        """The error to raise if anything but that call reads the elements."""
+
+    @property
+    def node(self) -> Node:  # type: ignore[override]
+        """Refuse: the placeholder is not a value of the program."""
+        raise self.refused()
+
+    @node.setter
+    def node(self, _: Node) -> None:  # type: ignore[override]
+        """Ignore the assignment."""
+
+    def refused(self) -> TraceError:
+        """Return this error, which ends the trace even if it is caught."""
+        self.tracer._state.refused = self.refusal
+        return self.refusal
 
 
 class TraceState(RecordingState):
@@ -113,7 +153,7 @@ class TraceState(RecordingState):
         """True if reads of modules return them directly, without a call of the tracer."""
         self.tells_leaves = False
         """True if the tracer's class decides which modules are leaves."""
-        self._parameter_proxies: dict[str, Any] = {}
+        self.parameter_proxies: dict[str, Any] = {}
 
     # Another run.
 
@@ -126,7 +166,7 @@ class TraceState(RecordingState):
     def drop(self) -> None:
         """Drop traced values, and references to the tracer, at the end of the run."""
         self.trace = self.calls = self.flags = self.real = self.body = self.exceptions = self.guide = None
-        self._parameter_proxies, self.written, self.spread_shapes, self.indexed = {}, {}, [], []
+        self.parameter_proxies, self.written, self.spread_shapes, self.indexed = {}, {}, [], []
         vars(self).pop("modes", None)
 
     @property
@@ -210,14 +250,59 @@ class TraceState(RecordingState):
         place = call_of_starred(frame) if is_asked else None
         if place is None:
             return None
-        self.spread_shapes.append(spread_shapes.SpreadShape(value, frame, place, refusal))
+        self.spread_shapes.append(SpreadShape(value, frame, place, refusal))
         return self.spread_shapes[-1]
 
     def take_spread(
         self, kind: str, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Return the arguments of a call with shapes in place of the placeholders for their elements."""
-        return spread_shapes.spread(self.tracer, self.spread_shapes, kind, target, args, kwargs)
+        """Return the arguments of a call with traced tuples in place of the placeholders for shapes.
+
+        Raises:
+            TraceError: this call does not spread the shapes, or it takes no tuple of sizes.
+        """
+        frame = outside_fx(sys._getframe(1))
+
+        def is_here(shape: SpreadShape) -> bool:
+            return shape.frame is frame and shape.place[0] <= frame.f_lasti <= shape.place[1]
+
+        def whole(argument: Any) -> Any:
+            shapes = [part for part in argument if type(part) is SpreadShape] if type(argument) in (list, tuple) else []
+            used.extend(shapes)
+            return self._joined(argument) if shapes else argument
+
+        used: list[SpreadShape] = []
+        expected = list(filter(is_here, self.spread_shapes))
+        # A function of the user may do anything with the elements: `counts(*x.shape)`.
+        is_torch = kind == "call_method" or (kind == "call_function" and is_of_torch(target))
+        if not expected or not is_torch:
+            return args, kwargs
+        self.spread_shapes = [shape for shape in self.spread_shapes if not is_here(shape)]
+        start = _SIZES_FROM.get(target if kind == "call_method" else target.__name__, len(args))
+        if any(type(argument) is SpreadShape for argument in args[:start]):
+            raise expected[0].refused()
+        if any(type(argument) is SpreadShape for argument in args):
+            args = (*args[:start], args[start:])
+        args, kwargs = tuple(map(whole, args)), {name: whole(argument) for name, argument in kwargs.items()}
+        # A call inside this one has taken some of the elements: `x.view(counts(*x.shape), -1)`.
+        if len(used) != len(expected):
+            raise expected[0].refused()
+        return args, kwargs
+
+    def _joined(self, elements: Any) -> Any:
+        """Return a traced tuple of the sizes: those of the spread shapes and the single sizes between them."""
+        parts: list[Any] = []
+        for element in elements:
+            if type(element) is SpreadShape:
+                parts.append(element.whole)
+            elif parts and type(parts[-1]) is tuple:
+                parts[-1] += (element,)
+            else:
+                parts.append((element,))
+        joined = parts[0]
+        for part in parts[1:]:
+            joined = self.tracer.create_proxy("call_function", operator.add, (joined, part), {})
+        return joined
 
     def note_class_called(self, frame: FrameType) -> None:
         """Note that ``frame`` is refused because it called a Python class, which takes concrete values."""
@@ -276,10 +361,6 @@ class TraceState(RecordingState):
             return self.tracer.call_module(module, exceptions.resumed(forward), args, kwargs)
         finally:
             exceptions.resume()
-
-    def attribute_read(self, module: torch.nn.Module, name: str, value: Any) -> Any:
-        """Let the tracer handle the read of ``module.name``, which is ``value``."""
-        return self.tracer.getattr(name, value, self._parameter_proxies)
 
 
 def _why(error: Exception, how: str) -> str:

@@ -13,15 +13,13 @@ from typing import Any
 import torch
 
 from fx.arguments import expect, expect_all, explained
-from fx.capture import higher_order_calls, module_hooks, patching
+from fx.capture import higher_order_calls, patching
 from fx.capture.bodies import escaped, outermost
-from fx.capture.example_values import bound, fake_mode_for
+from fx.capture.example_values import awaits_input, bound, fake_mode_for
+from fx.capture.exceptions import HandledExceptions, explain_misuse, forget_ended, note_other_run
 from fx.capture.guided import Guide, GuidedProxy
-from fx.capture.handled_exceptions import HandledExceptions, forget_ended
 from fx.capture.leaf_calls import ProxyableClassMeta, behind_recording
-from fx.capture.misuse import explain_misuse, note_other_run
 from fx.capture.modes import Modes
-from fx.capture.module_hooks import awaits_input, leaves_something
 from fx.capture.patching import Trace
 from fx.capture.real_tensors import RealTensors, enter, leave_ended
 from fx.capture.recorded_calls import MATH
@@ -33,9 +31,8 @@ from fx.capture.restore.earlier_calls import (
     expect_parameters_kept,
     same_program,
 )
-from fx.capture.restore.module_attributes import Change
-from fx.capture.restore.record import Record, expect_none_stuck, forget_traced_values
-from fx.capture.root_state import RootTracer, paths_below
+from fx.capture.restore.record import Change, Record, expect_none_stuck, forget_traced_values
+from fx.capture.root_state import RootTracer, leaves_something, own_method, paths_below, with_hooks
 from fx.capture.signature import (
     PH,
     ConcreteArgs,
@@ -399,15 +396,15 @@ class Tracer(RootTracer):
             state.real = RealTensors(self, state.modes, trace.is_running, replaces_methods=state.needs.calls)
             enter(state.real)
             state.replace_functions(trace, function_called(function))
-            exceptions = state.exceptions = HandledExceptions(around.handling) if around.handling else None
+            exceptions = state.exceptions = HandledExceptions(trace, self, around.handling) if around.handling else None
             if state.fake_mode is not None:
                 state.guide = Guide(self, bound(function, root, state.examples), state.fake_mode)
             called, args = self._inputs(function, isinstance(root, torch.nn.Module), concrete_args)
             if isinstance(root, torch.nn.Module):
                 flags.start()
             if isinstance(root, torch.nn.Module) and args and args[0] is root:
-                called = module_hooks.calling(root, called, self)
-            value = called(*args) if exceptions is None else exceptions.watch(trace, self, called, args)
+                called = with_hooks(root, called, self)
+            value = called(*args) if exceptions is None else exceptions.watch(called, args)
             # No call has taken these elements: the program does something else with them.
             if state.spread_shapes:
                 raise state.spread_shapes[0].refused()
@@ -471,7 +468,7 @@ class Tracer(RootTracer):
             self.root = root
             self.root_module_name = root._get_name()
             self.submodule_paths = paths_below(root)
-            function = module_hooks.own_method(root, self.traced_func_name)
+            function = own_method(root, self.traced_func_name)
             if function is None:
                 raise TraceError(
                     f"{type(root).__name__} has no method {self.traced_func_name!r} to trace",

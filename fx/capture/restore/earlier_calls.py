@@ -11,10 +11,11 @@ from typing import Any
 import torch
 
 from fx.bytecode.dialects import nested, steps
-from fx.capture.restore.module_attributes import Change
+from fx.capture import patching
+from fx.capture.patching import Trace
 from fx.capture.restore.places import DRAWING, WHY_NO_DRAWING
-from fx.capture.restore.reach import methods_of
-from fx.capture.restore.record import Record
+from fx.capture.restore.reach import Facts, methods_of
+from fx.capture.restore.record import Change, Record
 from fx.errors import TraceError, type_in_words
 from fx.frames import is_users_file, package_of_file
 from fx.graph import Graph
@@ -24,6 +25,8 @@ from fx.node import Node, map_arg
 from fx.provenance import SourceLocation
 
 _MOST_NAMES = 3
+_READS_OF_ALL = frozenset({"__dict__", "dir", "vars"})
+"""Names by which code reads attributes without their descriptors."""
 
 
 def same_program(first: Graph, second: Graph) -> bool:
@@ -169,3 +172,78 @@ def _last_mention(code: CodeType, name: str) -> SourceLocation:
     """Return the last line of the code that mentions a name; its first line if none does."""
     named = [step.offset for step in steps(code) if step.value == name]
     return SourceLocation(code, named[-1] if named else 0)
+
+
+# Attributes that the traced code sets before it reads them.
+
+
+class AssignedAttributes:
+    """The attributes that the traced code of one run assigns, and those that it reads before it assigns them.
+
+    An attribute that is only read afterwards leaves nothing for the next call. If the code assigns an attribute by its
+    name, modules have a descriptor under that name while it runs, which notes reads and assignments.
+    """
+
+    def __init__(self) -> None:
+        """Start without any."""
+        self._assigned: set[tuple[int, str]] = set()
+        self._read_before: set[tuple[int, str]] = set()
+
+    def watch(self, trace: Trace, facts: Facts) -> None:
+        """Note which attributes of modules are read and assigned, as long as the trace runs."""
+        if _READS_OF_ALL.isdisjoint(facts.read):
+            for name in facts.stored:
+                if not name.startswith("__") and not hasattr(torch.nn.Module, name):
+                    trace.replace(torch.nn.Module, (name,), lambda _, name=name: _WatchedAttributes(name), absent=True)
+
+    def read(self, module: torch.nn.Module, name: str) -> None:
+        """Note that an attribute is read, or looked for."""
+        if (id(module), name) not in self._assigned:
+            self._read_before.add((id(module), name))
+
+    def assign(self, module: torch.nn.Module, name: str) -> None:
+        """Note that an attribute is set."""
+        self._assigned.add((id(module), name))
+
+    def seen_by_next_call(self, changes: list[Change], held: list[Change]) -> list[Change]:
+        """Return the changes that the next call of the program may see before it makes them itself.
+
+        Args:
+            changes: all changes.
+            held: the changes in objects that modules and functions hold.
+        """
+        unseen = self._assigned - self._read_before - {(id(owner), name) for owner, name in held}
+        return [(owner, name) for owner, name in changes if (id(owner), name) not in unseen]
+
+
+class _WatchedAttributes:
+    """An attribute of all modules during traces; its value is in the ``__dict__`` of each module that has it."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, module: torch.nn.Module | None, kind: type) -> Any:
+        name = self._name
+        if module is None:
+            raise AttributeError(f"type object {kind.__name__!r} has no attribute {name!r}")
+        session: Any = patching.running_session()
+        if session is not None:
+            session.assigned.read(module, name)
+        if name not in module.__dict__:
+            raise AttributeError(name)  # Python continues with __getattr__, which finds parameters and the like
+        return module.__dict__[name]
+
+    def __set__(self, module: torch.nn.Module, value: Any) -> None:
+        module.__dict__[self._name] = value
+        session: Any = patching.running_session()
+        if session is not None:
+            session.assigned.assign(module, self._name)
+
+    def __delete__(self, module: torch.nn.Module) -> None:
+        session: Any = patching.running_session()
+        if session is not None:
+            session.assigned.read(module, self._name)
+            session.assigned.assign(module, self._name)
+        if self._name not in module.__dict__:
+            raise AttributeError(self._name)
+        del module.__dict__[self._name]

@@ -9,6 +9,7 @@ import itertools
 import sys
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from types import BuiltinMethodType, FunctionType, GeneratorType, MethodType, ModuleType
 from typing import Any, TypeVar
@@ -18,8 +19,8 @@ import torch
 from fx.capture.patching import Trace
 from fx.capture.restore import reach
 from fx.capture.restore.leftovers import clean, is_left
-from fx.capture.restore.module_attributes import Change, ModuleAttributes, Owner
 from fx.capture.restore.places import (
+    ABSENT,
     CACHE,
     CONTAINERS,
     PLAIN,
@@ -35,6 +36,7 @@ from fx.capture.restore.places import (
     is_of_library,
     names_in,
     places_of,
+    same,
 )
 from fx.errors import FxError, TraceError
 from fx.frames import user_location
@@ -43,6 +45,12 @@ from fx.node import Node
 from fx.proxy import Proxy
 
 T = TypeVar("T")
+Owner = torch.nn.Module | FunctionType
+Change = tuple[Owner, str]
+"""A module or function, and the name under which it reaches a value that has changed."""
+_HELD_IN = ("", "_modules", "_parameters", "_buffers")
+"""The saved dictionaries of a module: its attributes, and those held in attributes of these names."""
+_NONE: dict[str, Any] = {}
 _Saved = tuple[Change, Place, Pairs]
 """The owner and name that reach a place, the place, and its saved contents."""
 _REPLACED = frozenset({MethodType, BuiltinMethodType, partial})
@@ -54,6 +62,83 @@ _MOST_FUNCTIONS = 400
 """The maximal number of functions examined for one program."""
 _MOST_VALUES = 20_000
 """The maximal number of changeable values examined for one program, the nearest first."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedAttribute:
+    """An attribute, child, parameter or buffer that has changed."""
+
+    module: torch.nn.Module
+    """The module that has it."""
+    name: str
+    """Its name."""
+    is_state: bool
+    """True if it is, or was, a parameter or buffer."""
+    _now: dict[str, Any]
+    _saved: dict[str, Any]
+
+    @property
+    def value(self) -> Any:
+        """Its current value; ``None`` if it is gone."""
+        return self._now.get(self.name)
+
+    def put_back(self) -> None:
+        """Restore the saved value. Other threads may be using the rest of the module."""
+        if self.name in self._saved:
+            self._now[self.name] = self._saved[self.name]
+        else:
+            self._now.pop(self.name, None)
+
+
+class ModuleAttributes:
+    """The saved attributes, children, parameters and buffers of modules."""
+
+    def __init__(self, modules: list[torch.nn.Module]) -> None:
+        """Save the current ones."""
+        owns = [(module, module.__dict__) for module in modules]
+        self._now = {module: [own[name] if name else own for name in _HELD_IN] for module, own in owns}
+        self._saved = {
+            module: [entries.copy() if entries else _NONE for entries in dictionaries]
+            for module, dictionaries in self._now.items()
+        }
+        self.kinds_of_torch = {kind for kind in set(map(type, modules)) if kind.__module__.startswith("torch.")}
+        """The torch classes among those of the modules, whose attributes calls do not change."""
+
+    def before(self, module: torch.nn.Module) -> dict[str, Any]:
+        """Return the saved attributes and buffers of a module."""
+        if module not in self._saved:  # it was added while the program ran
+            return {**module.__dict__, **module._buffers}
+        own, _, _, buffers = self._saved[module]
+        return {**own, **buffers}
+
+    def changes(self) -> list[ChangedAttribute]:
+        """Return the changed attributes.
+
+        All are compared at once by equality first, as models have thousands of entries: an attribute of a torch module
+        that is equal to its saved value has the same effect.
+        """
+        of_users = [module for module in self._now if type(module) not in self.kinds_of_torch]
+        with suppress(Exception):  # comparing a traced value or a tensor may raise
+            if self._now == self._saved and same(_values(self._now, of_users), _values(self._saved, of_users)):
+                return []
+        return self._each(lambda now, saved: not same([now], [saved]))
+
+    def traced(self) -> list[ChangedAttribute]:
+        """Return the attributes that are now traced values. Nothing is compared: another thread may be tracing."""
+        return self._each(lambda now, _: isinstance(now, Proxy))
+
+    def _each(self, is_meant: Callable[[Any, Any], bool]) -> list[ChangedAttribute]:
+        return [
+            ChangedAttribute(module, name, where in ("_parameters", "_buffers"), now, saved)
+            for module, dictionaries in self._now.items()
+            for where, now, saved in zip(_HELD_IN, dictionaries, self._saved[module], strict=True)
+            for name in {**saved, **now}
+            if is_meant(now.get(name, ABSENT), saved.get(name, ABSENT))
+        ]
+
+
+def _values(contents: dict[torch.nn.Module, list[dict[str, Any]]], modules: list[torch.nn.Module]) -> list[Any]:
+    return [value for module in modules for entries in contents[module] for value in entries.values()]
 
 
 class Record:

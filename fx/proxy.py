@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from types import BuiltinFunctionType, FrameType, FunctionType, GetSetDescriptorType, NoneType
 from typing import Any, ClassVar
 
+import numpy
 import torch
 from torch.overrides import get_overridable_functions
 from torch.utils import _pytree as pytree
@@ -327,8 +328,7 @@ class TracerBase:
             return a
         if isinstance(a, (*base_types, enum.Enum)):
             return a
-        numpy: Any = sys.modules.get("numpy")
-        if numpy is not None and isinstance(a, numpy.generic) and not self._state.makes_output:
+        if isinstance(a, numpy.generic) and not self._state.makes_output:
             return self.create_arg(a.item())  # torch functions accept both; a result keeps its class
         raise self._cannot_hold(a)
 

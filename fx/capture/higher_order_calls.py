@@ -21,7 +21,7 @@ from torch.utils import _pytree as pytree
 
 from fx import higher_order
 from fx.capture.bodies import LEAF, Body, Inner, attach, parts
-from fx.capture.patching import Maker, Replacement, Trace, outside_of_trace, running_tracer, while_tracing
+from fx.capture.patching import Maker, outside_of_trace, replaced_always, running_tracer, while_tracing
 from fx.frames import user_location
 from fx.proxy import Proxy
 
@@ -378,29 +378,6 @@ _FUNCTIONS_OF = {
 """The functions of torch that call an operator, by the operator's name."""
 
 
-def replace(trace: Trace) -> None:
-    """Replace these functions for a trace."""
-    for several in _replacements():
-        trace.replace_all(several)
-
-
-@functools.cache
-def _replacements() -> tuple[Replacement, ...]:
-    """Return the replacements of all these functions."""
-    apis: Any = sys.modules["torch._functorch.apis"]
-    transforms: Any = sys.modules["torch._functorch.eager_transforms"]
-    operators = dict.fromkeys(type(getattr(torch.ops.higher_order, name)) for name in _FUNCTIONS_OF)
-    in_homes = [{name: _NAMED[name] for name in _NAMED if isinstance(home.get(name), FunctionType)} for home in HOMES]
-    return (
-        # programs that are captured again call functions of torch, which are recorded
-        Replacement(higher_order.__dict__, {"is_recorded": while_tracing(lambda tracer, original: True)}),
-        Replacement(apis.__dict__, {"vmap_impl": _recorded(_vmap)}),
-        Replacement(transforms.__dict__, _WORKING),
-        *(Replacement(kind, {"__call__": _make_operator}) for kind in operators),
-        *(Replacement(home, makers) for home, makers in zip(HOMES, in_homes, strict=True) if makers),
-    )
-
-
 def is_opened_in_body(tracer: Any, module: torch.nn.Module) -> bool:
     """Return whether a leaf is traced through in a body, which holds no modules but takes their tensors."""
     kind = type(module)
@@ -408,3 +385,15 @@ def is_opened_in_body(tracer: Any, module: torch.nn.Module) -> bool:
     if opened and tracer._state.flags is not None:
         tracer._state.flags.opened.add(id(module))
     return opened
+
+
+_torch: Any = torch
+_OPERATORS = dict.fromkeys(type(getattr(_torch.ops.higher_order, name)) for name in _FUNCTIONS_OF)
+# programs that are captured again call functions of torch, which are recorded
+replaced_always(higher_order.__dict__, {"is_recorded": while_tracing(lambda tracer, original: True)})
+replaced_always(_torch._functorch.apis.__dict__, {"vmap_impl": _recorded(_vmap)})
+replaced_always(_torch._functorch.eager_transforms.__dict__, _WORKING)
+for _kind in _OPERATORS:
+    replaced_always(_kind, {"__call__": _make_operator})
+for _home in HOMES:
+    replaced_always(_home, {name: _NAMED[name] for name in _NAMED if isinstance(_home.get(name), FunctionType)})

@@ -16,6 +16,7 @@ from functools import cache, partial
 from types import BuiltinMethodType, FunctionType, MethodType, ModuleType
 from typing import Any
 
+import numpy
 import torch
 from torch.autograd.function import _SingleLevelFunction
 from torch.utils import checkpoint as checkpoints
@@ -82,12 +83,9 @@ class RecordedCalls:
         self._functions = functions
         self._records_classes = records_classes
         self._searched: set[int] = set()
-        numpy = sys.modules.get("numpy")
-        for replacement in (*_of_numpy(numpy), *_of_rpc(sys.modules.get("torch.distributed.rpc"))):
+        for replacement in _of_rpc(sys.modules.get("torch.distributed.rpc")):
             trace.replace_all(replacement)
-        higher_order_calls.replace(trace)
-        homes = (*higher_order_calls.HOMES, checkpoints.__dict__, os.__dict__)
-        self._stand_ins = trace.stand_ins(*homes, *(() if numpy is None else (numpy.__dict__,)))
+        self._stand_ins = trace.stand_ins(*higher_order_calls.HOMES, checkpoints.__dict__, os.__dict__, numpy.__dict__)
         """The replacements by their functions' identity, however imported: ``from torch import finfo``."""
 
     def search_function(self, function: Any) -> None:
@@ -178,16 +176,6 @@ def _draws(value: Any) -> bool:
 def _drawing_of(home: Mapping[str, Any]) -> dict[str, Maker]:
     """Return the replacements for the methods of generators in a module."""
     return {name: _random for name, value in home.items() if _draws(value)}
-
-
-@cache
-def _of_numpy(numpy: Any) -> tuple[Replacement, ...]:
-    if numpy is None:
-        return ()
-    return (
-        Replacement(numpy.random.__dict__, {**_drawing_of(vars(numpy.random)), "default_rng": _unseeded}),
-        Replacement(numpy.__dict__, {"prod": _product}),
-    )
 
 
 @cache
@@ -327,6 +315,8 @@ def _random_calls(tracer: Any, original: Any, draws: bool, *args: Any, **kwargs:
 replaced_always(random.__dict__, {**_drawing_of(vars(random)), "_urandom": _random})
 replaced_always(random.Random, {"seed": _unseeded_method})
 replaced_always(os.__dict__, {"urandom": _random})
+replaced_always(numpy.random.__dict__, {**_drawing_of(vars(numpy.random)), "default_rng": _unseeded})
+replaced_always(numpy.__dict__, {"prod": _product})
 replaced_always(_SingleLevelFunction, {"apply": _make_apply}, absent=True)
 replaced_always(torch.nn.utils.stateless.__dict__, {"_functional_call": _functional_call})
 replaced_always(

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
+import numpy
 import torch
 
 from fx.assertions import check_value
@@ -60,7 +61,7 @@ class TrainingFlag(Proxy):
         return self._value
 
     def __array__(self, *args: Any, **kwargs: Any) -> Any:
-        return sys.modules["numpy"].asarray(self._decided(), *args, **kwargs)
+        return numpy.asarray(self._decided(), *args, **kwargs)
 
 
 def _of_value(function: Callable[..., Any], reflected: bool = False) -> Callable[..., Any]:

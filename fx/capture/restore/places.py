@@ -32,7 +32,9 @@ from types import (
 )
 from typing import Any
 
+import numpy
 import torch
+from numpy.random import Generator, RandomState
 
 from fx.frames import is_pythons_file
 
@@ -292,9 +294,7 @@ def generator_of(value: Any) -> Any:
         value = value.func
     if type(value) in (MethodType, BuiltinMethodType):
         value = value.__self__
-    numpy_random: Any = sys.modules.get("numpy.random")
-    kinds = () if numpy_random is None else (numpy_random.Generator, numpy_random.RandomState)
-    return value if issubclass(type(value), (random.Random, *kinds)) else None
+    return value if issubclass(type(value), (random.Random, Generator, RandomState)) else None
 
 
 def is_of_library(kind: type) -> bool:
@@ -331,7 +331,6 @@ def _of_object(value: Any) -> list[Place]:
     if places := _of_random(value):
         return places
     if kind.__module__.startswith("numpy"):
-        numpy: Any = sys.modules["numpy"]
         return [Place(ARRAY, value)] if issubclass(kind, numpy.ndarray) else []
     if hasattr(kind, "__next__"):
         return [Place(PROGRESS, value)]

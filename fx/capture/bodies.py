@@ -42,7 +42,6 @@ class Body:
     """A function that is being captured, or has been."""
 
     def __init__(self, tracer: Any, name: str) -> None:
-        """Create the body of a call of the function with the name ``name``."""
         self._tracer = tracer
         self.name = name
         self.outer: Body | None = tracer._state.body
@@ -66,8 +65,15 @@ class Body:
         return body
 
     def within(self, graph: Graph) -> AbstractContextManager[None]:
-        """Let nodes go into a graph around the body, that of another body or of the program around all."""
-        return within(self._tracer, graph)
+        """Let nodes go into a graph, if it belongs to a body around the current one, or to the program around all."""
+        if graph is self._tracer.graph:
+            return nullcontext()
+        body: Body | None = self
+        while body is not None and graph is not body.graph:
+            body = body.outer
+        if body is not None:
+            return body.entered()
+        return outermost(self._tracer) if graph is self.first.outer_graph else nullcontext()
 
     def entered(self) -> AbstractContextManager[None]:
         """Let nodes go into the graph of the body."""
@@ -76,21 +82,11 @@ class Body:
     # Capture.
 
     def capture(
-        self,
-        function: Callable[..., Any],
-        args: Sequence[Any],
-        kwargs: Mapping[str, Any],
-        inner: Inner,
-        varying: bool,
+        self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], inner: Inner, varying: bool
     ) -> None:
         """Run a function on proxies for its arguments.
 
-        Args:
-            function: the function to capture.
-            args: its positional arguments.
-            kwargs: its keyword arguments.
-            inner: maps an example input outside to its value in the body.
-            varying: true if numbers among the arguments may differ each time the body runs.
+        ``varying`` is true if numbers among the arguments may differ each time the body runs.
         """
         tracer: Any = self._tracer
         real = tracer._state.real
@@ -180,10 +176,6 @@ class Body:
             input_node = self._fetched[path] = closed_input
         return input_node
 
-    def owner(self, graph: Graph) -> Body | None:
-        """Return this body or the one around it that has this graph; None if there is none."""
-        return self if graph is self.graph else None if self.outer is None else self.outer.owner(graph)
-
     # As a program.
 
     def finish(self, order: Sequence[Node]) -> GraphModule:
@@ -230,17 +222,6 @@ def outermost(tracer: Any) -> AbstractContextManager[None]:
     """Let nodes go into the program around all bodies."""
     body: Body | None = tracer._state.body
     return nullcontext() if body is None else _into(tracer, body.first.outer_graph, None, body.first.outer_guide)
-
-
-def within(tracer: Any, graph: Graph) -> AbstractContextManager[None]:
-    """Let nodes go into a graph, if it belongs to a body around the current one, or to the program around all."""
-    body: Body | None = tracer._state.body
-    if body is None or graph is tracer.graph:
-        return nullcontext()
-    owner = body.owner(graph)
-    if owner is not None:
-        return owner.entered()
-    return outermost(tracer) if graph is body.first.outer_graph else nullcontext()
 
 
 def attach(tracer: Any, bodies: Sequence[Body]) -> tuple[list[Proxy], tuple[Proxy, ...]]:
@@ -300,13 +281,9 @@ def _names(function: Any, count: int) -> list[str]:
 
 
 def parts(like: Any, whole: Proxy, tracer: Any, varying: bool = False) -> Any:
-    """Return the value that traced code gets for a structured value: elements of ``whole`` in place of the tensors.
+    """Return the value that traced code gets for one like ``like``: elements of ``whole`` in place of the tensors.
 
-    Args:
-        like: the structure.
-        whole: the value.
-        tracer: records how elements are taken.
-        varying: true if numbers in the value may differ when the program runs.
+    ``varying`` is true if numbers in the value may differ when the program runs.
     """
 
     def part(element: Any, key: Any) -> Any:

@@ -83,13 +83,7 @@ class ExampleValues:
     """The values of one graph, which may still grow."""
 
     def __init__(self, graph: Graph, root: torch.nn.Module, mode: FakeTensorMode) -> None:
-        """Start with a graph of which nothing is known.
-
-        Args:
-            graph: the graph whose nodes are queried.
-            root: the module that its paths start from.
-            mode: makes the fake tensors.
-        """
+        """Start with a graph of which nothing is known, whose paths start from ``root``."""
         self._graph = graph
         self._root = root
         self._mode: Any = mode

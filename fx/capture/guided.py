@@ -23,7 +23,7 @@ from fx.assertions import KINDS, check_kind, check_value, is_false
 from fx.capture.example_values import ExampleValues, UnknownValueError, cause_of
 from fx.capture.restore.places import Pairs, Place, places_of
 from fx.checks.questions import refusal_of
-from fx.container_kinds import leaves_of
+from fx.container_kinds import leaves_of, map_leaves
 from fx.errors import TraceError, with_article
 from fx.frames import user_location
 from fx.graph import Graph
@@ -73,14 +73,7 @@ class Guide:
     def __init__(
         self, tracer: TracerBase, examples: Mapping[str, Any], mode: FakeTensorMode, graph: Graph | None = None
     ) -> None:
-        """Create a guide that knows the inputs.
-
-        Args:
-            tracer: makes the nodes.
-            examples: the example inputs, by the names of the parameters.
-            mode: makes fake tensors of them.
-            graph: the graph whose nodes are queried; by default that of the tracer.
-        """
+        """Create a guide for queries of the nodes of a graph, by default that of the tracer."""
         self._tracer = tracer
         self.examples = examples
         """The example inputs, by the names of the parameters."""
@@ -94,11 +87,7 @@ class Guide:
     # Inputs.
 
     def placed(self, name: str, proxy: Proxy, where: object) -> Any:
-        """Return the value that the program is called with for an input.
-
-        That is the proxy, a container of proxies, or the only value that the input may have. Numbers and tensors stay
-        free.
-        """
+        """Return the value that an input gets: the proxy, a container of proxies, or the only value it may have."""
         plain = name.lstrip("*")
         value = self.examples.get(plain, _ABSENT)
         if name != plain:  # always a tuple or dict
@@ -143,16 +132,13 @@ class Guide:
         Raises:
             UnknownValueError: the example inputs do not determine it.
         """
-        if isinstance(value, Proxy):
-            return self._values.of(value.node)
-        if isinstance(value, torch.Tensor):
-            return self._values.faked(value)
-        if isinstance(value, (list, tuple)):
-            parts = [self.value_of(part) for part in cast("list[Any]", value)]
-            return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)  # type: ignore[arg-type]
-        if isinstance(value, dict):
-            return {key: self.value_of(entry) for key, entry in cast("dict[Any, Any]", value).items()}
-        return value
+
+        def known(leaf: Any) -> Any:
+            if isinstance(leaf, Proxy):
+                return self._values.of(leaf.node)
+            return self._values.faked(leaf) if isinstance(leaf, torch.Tensor) else leaf
+
+        return map_leaves(known, value)
 
     def _part(self, proxy: Proxy, name: str, value: Any, where: object) -> Any:
         kind = type(value)
@@ -316,7 +302,7 @@ class Guide:
 
     def take_back(self, guards: list[Node | None], args: Any) -> None:
         """Remove the guards of values that are among the arguments of a call."""
-        nodes = _nodes_in(args)
+        nodes = {leaf.node for leaf in leaves_of(args) if isinstance(leaf, Proxy)}
         for guard in guards:
             if guard is not None and not guard._erased and guard.args[0] in nodes:
                 self._checked = {key: check for key, check in self._checked.items() if check is not guard}
@@ -327,29 +313,24 @@ class Guide:
     def _question(self, function: Any, obj: Proxy) -> Proxy:
         return self._tracer.create_proxy("call_function", function, (obj,), {})
 
-    def _check_kind(self, obj: Proxy, name: str, kind: type, where: object) -> None:
-        called = kind.__name__ if kind in KINDS.values() else f"{kind.__module__}.{kind.__qualname__}"
-        key = (_key(obj.node), "kind", called)
-        if obj.node not in self._kinds_checked and not self._is_checked(key):
-            message = f"the program was captured where {name} was {with_article(called)}: {where}"
-            self._checked[key] = self._record(check_kind, obj, called, message)
-
     def check_kind(self, obj: Proxy, kind: type, where: object) -> None:
         """Let the program check the class of a value."""
         self._check_kind(obj, self._spelled(obj), kind, where)
 
+    def _check_kind(self, obj: Proxy, name: str, kind: type, where: object) -> None:
+        called = kind.__name__ if kind in KINDS.values() else f"{kind.__module__}.{kind.__qualname__}"
+        if obj.node not in self._kinds_checked:
+            self._guard(check_kind, obj, called, f"{name} was {with_article(called)}: {where}")
+
     def _check(self, obj: Proxy, expected: Any, name: str, where: object) -> None:
-        key = (_key(obj.node), type(expected), expected)
-        if not self._is_checked(key):
-            message = f"the program was captured where {name} was {expected!r}: {where}"
-            self._checked[key] = self._record(check_value, obj, expected, message)
+        self._guard(check_value, obj, expected, f"{name} was {expected!r}: {where}")
 
-    def _is_checked(self, key: Any) -> bool:
+    def _guard(self, check: Any, obj: Proxy, expected: Any, text: str) -> None:
+        key = (_key(obj.node), check, type(expected), expected)
         guard = self._checked.get(key)
-        return guard is not None and not guard._erased and not self._values.layout_changed_since(guard)
-
-    def _record(self, function: Any, *args: Any) -> Node:
-        return self._tracer.create_proxy("call_function", function, args, {}).node
+        if guard is None or guard._erased or self._values.layout_changed_since(guard):
+            args = (obj, expected, f"the program was captured where {text}")
+            self._checked[key] = self._tracer.create_proxy("call_function", check, args, {}).node
 
     def drop_unused(self) -> None:
         """Remove unused queries, whose answers were already checked."""
@@ -379,10 +360,6 @@ def _of_no_tensor(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
         raise UnknownValueError("it depends on the elements of a tensor, which are never guarded")
     return value
-
-
-def _nodes_in(value: Any) -> set[Node]:
-    return {leaf.node for leaf in leaves_of(value) if isinstance(leaf, Proxy)}
 
 
 def _key(node: Any) -> Any:

@@ -167,8 +167,9 @@ def _jvp(
 
 
 def _linearize(function: Any, *primals: Any) -> HigherOrderCall:
-    calls = [(function, primals, dict[str, Any]())]
-    return HigherOrderCall(higher_order.linearize, calls, (primals,), result=lambda returned: (returned, LEAF))
+    return HigherOrderCall(
+        higher_order.linearize, [(function, primals, {})], (primals,), result=lambda returned: (returned, LEAF)
+    )
 
 
 def _expect_made_here(argnums: Any, name: str) -> None:

@@ -52,22 +52,11 @@ def evaluated_annotations(function: Any) -> dict[str, Any]:
         return annotations_of(function)
 
 
-def defaults_of(function: Any) -> dict[str, Any]:
-    """Return the defaults of a function's parameters."""
-    parameters = inspect.signature(function, follow_wrapped=False).parameters.values()
-    return {parameter.name: parameter.default for parameter in parameters if parameter.default is not parameter.empty}
-
-
 def asked_for(function: Any, names: Iterable[str], owner: Any = None, depth: int = 0) -> dict[str, SourceLocation]:
     """Return the parameters that a function compares with ``None`` or tests for their truth, each with the line.
 
-    Functions and modules that it passes them to are searched too, as far as its byte code shows which these are.
-
-    Args:
-        function: a function that is defined in Python code.
-        names: the parameters.
-        owner: the module whose method it is.
-        depth: the number of functions around it.
+    Functions and modules that it passes them to are searched too, as far as its byte code shows which these are. A
+    method has its module as ``owner``. ``depth`` is the number of functions around it.
     """
     code = inspect.unwrap(function).__code__
     wanted = dict.fromkeys(names)

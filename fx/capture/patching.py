@@ -46,12 +46,8 @@ class Replacement:
     def __init__(self, owner: dict[str, Any] | type, makers: Mapping[str, Maker], absent: bool = False) -> None:
         """Prepare to replace the names in ``makers`` by the results of these for the original values.
 
-        A name that the owner lacks means the builtin.
-
-        Args:
-            owner: the dictionary or class.
-            makers: by name, the function that makes the replacement.
-            absent: for a name that is no builtin either, true to call the maker with ``None``, false to leave it out.
+        A name that the owner lacks means the builtin. If it is no builtin either, it is left out, or its maker called
+        with ``None`` if ``absent`` is true.
         """
         self.owner = owner
         self.namespace: Mapping[str, Any] = vars(owner) if isinstance(owner, type) else owner
@@ -193,11 +189,7 @@ class Trace:
         return self.steps.gi_running
 
     def replace(self, owner: dict[str, Any] | type, names: Iterable[str], make: Maker, absent: bool = False) -> None:
-        """Replace ``owner[name]`` by ``make(its value)`` until this trace and all others that replace it have ended.
-
-        A name that a dictionary lacks means the builtin. With ``absent``, ``make`` is called with ``None`` for a name
-        that is no builtin either.
-        """
+        """Replace ``owner[name]`` by ``make(its value)`` until this trace and all others that replace it have ended."""
         self.replace_all(Replacement(owner, dict.fromkeys(names, make), absent))
 
     def replace_all(self, replacement: Replacement) -> None:
@@ -263,10 +255,7 @@ def _replacements_now() -> list[Replacement]:
 
 
 class _RecursionLimit:
-    """Raises the recursion limit while tracing.
-
-    Modules may then nest as deep as in eager mode, which takes fewer calls.
-    """
+    """Raises the recursion limit while tracing: modules may nest as deep as in eager mode, which takes fewer calls."""
 
     factor = 3
     """The maximal ratio of the calls that a trace makes to those of eager code."""
@@ -442,10 +431,7 @@ def _make_getattr(current: Callable[[torch.nn.Module, str], Any]) -> Callable[[t
         trace = _thread.trace
         if trace is None or (not trace.steps.gi_running and (trace := _running_trace()) is None):
             return value
-        session = trace.session
-        if session.modules_are_themselves and isinstance(value, torch.nn.Module):
-            return value
-        return session.tracer.getattr(name, value, session.parameter_proxies)
+        return trace.session.tracer.getattr(name, value, trace.session.parameter_proxies)
 
     module_getattr.__wrapped__ = original  # type: ignore[attr-defined]
     return module_getattr

@@ -14,6 +14,7 @@ import functools
 import operator
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from types import CodeType, FunctionType
 from typing import Any, cast
 
@@ -22,7 +23,6 @@ from torch.overrides import TorchFunctionMode
 
 from fx.assertions import check_value
 from fx.bytecode.values import behind
-from fx.capture.bodies import within
 from fx.capture.guided import GuidedAttribute, GuidedProxy
 from fx.capture.leaf_calls import find_proxy
 from fx.capture.modes import Modes, enter_autocast, exit_autocast, set_grad_enabled
@@ -135,14 +135,7 @@ class RealTensors(TorchFunctionMode):
     def __init__(
         self, tracer: TracerBase, modes: Modes, is_tracing: Callable[[], bool], *, replaces_methods: bool = False
     ) -> None:
-        """Create the mode of one trace.
-
-        Args:
-            tracer: records operations.
-            modes: the gradient and autocast modes of the trace.
-            is_tracing: returns whether the trace is running.
-            replaces_methods: true if calls of methods of tensors are recorded.
-        """
+        """Create the mode of one trace; ``replaces_methods`` is true if calls of methods of tensors are recorded."""
         super().__init__()
         self._replaces_methods = replaces_methods
         self._tracer = tracer
@@ -358,9 +351,10 @@ class RealTensors(TorchFunctionMode):
 
     def _record_history(self, tensor: torch.Tensor) -> None:
         """Record all that led to a tensor which is about to be written to, unless the program has it already."""
+        body = self._tracer._state.body
         if id(tensor) in self._made and id(tensor) not in self._recorded:
             for call in self._history(tensor):
-                with within(self._tracer, call.graph):
+                with nullcontext() if body is None else body.within(call.graph):
                     self._replay(call)
         self._stale[id(tensor)] = tensor
 

@@ -13,7 +13,7 @@ import random
 import sys
 from collections.abc import Iterator, Mapping
 from functools import cache, partial
-from types import BuiltinMethodType, FunctionType, MethodType, ModuleType
+from types import BuiltinMethodType, FrameType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 import numpy
@@ -24,13 +24,7 @@ from torch.utils._device import _device_constructors
 
 from fx.bytecode.values import behind
 from fx.capture import higher_order_calls
-from fx.capture.leaf_calls import (
-    behind_recording,
-    make_is_tensor,
-    record_classes,
-    recording,
-    replace_questions,
-)
+from fx.capture.leaf_calls import behind_recording, make_is_tensor, record_classes, recording, replace_questions
 from fx.capture.patching import Maker, Replacement, Trace, replaced_always, running_tracer, while_tracing
 from fx.capture.restore.places import DRAWING, PLAIN, WHY_NO_DRAWING, generator_of
 from fx.checks.recorded_checks import record_assertion
@@ -72,16 +66,12 @@ class RecordedCalls:
     """The replacements of one run in the globals of the code that it traces."""
 
     def __init__(self, trace: Trace, functions: Mapping[int, Any], records_classes: bool) -> None:
-        """Make the replacements outside of the globals of traced code, and search no globals yet.
-
-        Args:
-            trace: the trace.
-            functions: by their identity, the functions that are recorded whole.
-            records_classes: true if calls of Python's classes are recorded.
-        """
+        """Make the replacements outside of the globals of traced code, and search no globals yet."""
         self._trace = trace
         self._functions = functions
+        """By their identity, the functions that are recorded whole."""
         self._records_classes = records_classes
+        """True if calls of Python's classes are recorded."""
         self._searched: set[int] = set()
         for replacement in _of_rpc(sys.modules.get("torch.distributed.rpc")):
             trace.replace_all(replacement)
@@ -135,8 +125,8 @@ class RecordedCalls:
                 continue
             value = behind_recording(behind(entry))  # another thread may be tracing
             kind = type(value)
-            if id(value) in self._stand_ins:
-                self._trace.replace(namespace, (name,), partial(_stand_in, self._stand_ins[id(value)]))
+            if (stand_in := self._stand_ins.get(id(value))) is not None:
+                self._trace.replace(namespace, (name,), lambda _, stand_in=stand_in: stand_in)
             elif id(value) in self._functions:
                 self._trace.replace(namespace, (name,), recording)
             if kind is FunctionType:
@@ -160,12 +150,11 @@ class RecordedCalls:
 
 def _homes_of(function: FunctionType) -> Iterator[dict[str, Any]]:
     """Yield the globals of a user's function, and of the functions that its decorators wrap, maybe elsewhere."""
-    if is_users_file(function.__code__.co_filename):
-        yield function.__globals__
-    inner = vars(function).get("__wrapped__")
-    while isinstance(inner, FunctionType) and is_users_file(inner.__code__.co_filename):
-        yield inner.__globals__
-        inner = vars(inner).get("__wrapped__")
+    current: Any = function
+    while isinstance(current, FunctionType):
+        if is_users_file(current.__code__.co_filename):
+            yield current.__globals__
+        current = vars(current).get("__wrapped__")
 
 
 def _draws(value: Any) -> bool:
@@ -197,10 +186,6 @@ def _package_of(namespace: dict[str, Any]) -> str:
     """Return the name of the package that a module belongs to; empty for one that belongs to none."""
     package, dot, _ = str(namespace.get("__name__")).partition(".")
     return package if dot and package != __name__.partition(".")[0] else ""  # capture itself runs on ours
-
-
-def _stand_in(replacement: Any, _: Any) -> Any:
-    return replacement
 
 
 def _make_apply(_: Any) -> Any:
@@ -250,16 +235,6 @@ def _product(tracer: Any, original: Any, value: Any, *args: Any, **kwargs: Any) 
 
 
 @while_tracing
-def _unseeded(tracer: Any, original: Any, seed: Any = None, *args: Any, **kwargs: Any) -> Any:
-    return _random_calls(tracer, original, seed is None, seed, *args, **kwargs)
-
-
-@while_tracing
-def _unseeded_method(tracer: Any, original: Any, self: Any, a: Any = None, *args: Any, **kwargs: Any) -> Any:
-    return _random_calls(tracer, original, a is None, self, a, *args, **kwargs)
-
-
-@while_tracing
 def _setting(tracer: Any, original: Any, *args: Any, **kwargs: Any) -> Any:
     if not is_users(sys._getframe(2)):  # torch.compile saves and sets some
         return original(*args, **kwargs)
@@ -294,28 +269,34 @@ def _saved_hooks(tracer: Any, original: Any, hooks: Any) -> Any:
     )
 
 
-@while_tracing
-def _random(tracer: Any, original: Any, *args: Any, **kwargs: Any) -> Any:
-    return _random_calls(tracer, original, True, *args, **kwargs)
+def _drawing(place: int | None = None, name: str = "") -> Maker:
+    """Refuse to draw or seed random numbers, unless a seed is given as the argument at ``place``, or by its name."""
+
+    def called(tracer: Any, original: Any, *args: Any, **kwargs: Any) -> Any:
+        seed = None if place is None else args[place] if len(args) > place else kwargs.get(name)
+        if seed is None:
+            _refuse_drawing(tracer, original, sys._getframe(2))
+        return original(*args, **kwargs)
+
+    return while_tracing(called)
 
 
-def _random_calls(tracer: Any, original: Any, draws: bool, *args: Any, **kwargs: Any) -> Any:
-    """Call a function, or refuse it if it draws and user code calls it, also through Python's own code."""
-    frame = sys._getframe(3)
+def _refuse_drawing(tracer: Any, function: Any, frame: FrameType) -> None:
+    """Refuse a function that draws if user code calls it, also through Python's own code."""
     while is_pythons_file(frame.f_code.co_filename) and frame.f_back is not None:
         frame = frame.f_back
     # torch.compile restores the state before it; modules that are imported meanwhile create generators
-    if not draws or not is_users(frame) or frame.f_code.co_filename == _IMPORTING:
-        return original(*args, **kwargs)
-    name = getattr(original, "__name__", "random")
-    home = getattr(original, "__module__", None) or type(getattr(original, "__self__", None)).__module__
-    raise tracer._refusal(DRAWING, where=user_location(frame, {}), value=f"{home}.{name}", **WHY_NO_DRAWING)
+    if is_users(frame) and frame.f_code.co_filename != _IMPORTING:
+        name = getattr(function, "__name__", "random")
+        home = getattr(function, "__module__", None) or type(getattr(function, "__self__", None)).__module__
+        raise tracer._refusal(DRAWING, where=user_location(frame, {}), value=f"{home}.{name}", **WHY_NO_DRAWING)
 
 
+_random = _drawing()
 replaced_always(random.__dict__, {**_drawing_of(vars(random)), "_urandom": _random})
-replaced_always(random.Random, {"seed": _unseeded_method})
+replaced_always(random.Random, {"seed": _drawing(1, "a")})
 replaced_always(os.__dict__, {"urandom": _random})
-replaced_always(numpy.random.__dict__, {**_drawing_of(vars(numpy.random)), "default_rng": _unseeded})
+replaced_always(numpy.random.__dict__, {**_drawing_of(vars(numpy.random)), "default_rng": _drawing(0, "seed")})
 replaced_always(numpy.__dict__, {"prod": _product})
 replaced_always(_SingleLevelFunction, {"apply": _make_apply}, absent=True)
 replaced_always(torch.nn.utils.stateless.__dict__, {"_functional_call": _functional_call})

@@ -226,8 +226,7 @@ _ADDS = CONTAINER_WRITES | {"add", "put"}
 def own_method(root: torch.nn.Module, name: str) -> Any:
     """Return the function that a call of ``root.name`` runs with ``root`` as first argument; ``None`` if there is none.
 
-    Raises:
-        TraceError: it cannot be traced, or a call of the root runs more than its hooks and that method.
+    Refuse a root whose calls run more than its hooks and that method.
     """
     own = vars(root).get(name)
     if name == "forward":
@@ -318,11 +317,7 @@ def leaves_something(
 ) -> bool:
     """Return whether a forward hook of a module changes objects that a program holds, and the traced code may read.
 
-    Args:
-        module: the module.
-        modules: all modules of the program.
-        held: the identities of the containers and objects in these modules.
-        read: the names of the attributes in the traced code.
+    ``held`` are the identities of the objects in ``modules``, ``read`` the names of attributes in the traced code.
     """
     state = {**vars(module), **module._parameters, **module._buffers}
     tensors = {name for name, value in state.items() if isinstance(value, torch.Tensor)}  # read when the program runs

@@ -39,10 +39,6 @@ def write_where_it_shows(nodes: Iterable[Node], root: torch.nn.Module) -> None:
 
     That is the case if the assignment's target is memory of the caller or of a module, or is read afterwards under
     another name. It is also the case if a new tensor would have another dtype, or another history of gradients.
-
-    Args:
-        nodes: the operations that augmented assignments were recorded as.
-        root: the traced module.
     """
     other_dtypes: set[Node] | None = None
     for node in nodes:
@@ -141,13 +137,10 @@ def held_at(root: torch.nn.Module, path: str) -> Any:
 
 
 def expect_known(tracer: TracerBase, node: Node, location: SourceLocation) -> bool:
-    """Let the program check that a value which is compared with ``None`` is not None, and refuse other comparisons.
+    """Return whether the value computed at the location may be compared by identity.
 
-    Returns:
-        True if the value computed at the location may be compared.
-
-    Raises:
-        TraceError: it is compared with another value, and may be the same object.
+    Let the program check that it is not None if it is compared with ``None``; refuse other comparisons if it may be the
+    same object.
     """
     code = location._code
     if code is None or not identities(code):

@@ -20,7 +20,6 @@ from fx.capture.parameters import (
     asked_keywords,
     asking_decorator,
     decorated_again,
-    defaults_of,
     evaluated_annotations,
     expect_keywords_taken,
 )
@@ -65,18 +64,15 @@ class Signature:
     """The parameters of the function that is traced."""
 
     def __init__(self, function: Callable[..., Any], is_module: bool) -> None:
-        """Read the signature of ``function``, ignoring its decorators.
-
-        Raises:
-            TraceError: ``function`` is a method of a module that takes ``self`` as part of ``*args``.
-        """
+        """Read the signature of ``function``, ignoring its decorators."""
         behind: Any = inspect.unwrap(function)
         self.called = function_called(behind)
         code: CodeType = self.called.__code__
         self.function = function
         self.code = code
         self.is_module = is_module
-        self.defaults = defaults_of(behind)
+        parameters = inspect.signature(behind, follow_wrapped=False).parameters
+        self.defaults = {name: each.default for name, each in parameters.items() if each.default is not each.empty}
         self.annotations = evaluated_annotations(behind)
         self.starred: list[str] = []
         if self.called is behind:
@@ -89,9 +85,8 @@ class Signature:
             if code.co_flags & inspect.CO_VARKEYWORDS:
                 self.starred.append(f"**{next(rest)}")
         else:
-            parameters = inspect.signature(behind).parameters.values()
-            names = [parameter.name for parameter in parameters]
-            self.keyword_only = [parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY]
+            names = list(parameters)
+            self.keyword_only = [name for name, each in parameters.items() if each.kind is each.KEYWORD_ONLY]
         if is_module:
             if len(names) == len(self.keyword_only):
                 raise TraceError(
@@ -111,11 +106,6 @@ class Signature:
         """The inputs that are not taken apart."""
         self._asking = asking_decorator(function) if self.starred or self.keyword_only else None
         """The line of a decorator that inspects its keyword arguments: it gets only those of the example inputs."""
-
-    @staticmethod
-    def return_annotation(function: Callable[..., Any]) -> Any | None:
-        """Return the annotation of the result of ``function``, if there is one."""
-        return evaluated_annotations(inspect.unwrap(function)).get("return")
 
     def make_placeholders(
         self, tracer: TracerBase, concrete_args: ConcreteArgs
@@ -336,11 +326,8 @@ def function_calling(root: Any, owner: str = "") -> FunctionType | None:
     """Return a function that calls ``root`` and has the same parameters.
 
     ``root`` is a function, bound method, ``functools.partial`` or callable object. Return None if it calls no function
-    that is defined in Python code, or takes any number of arguments.
-
-    Args:
-        root: the object to call.
-        owner: the name of a parameter to put in front of the others and not to pass on; none if empty.
+    that is defined in Python code, or takes any number of arguments. A parameter with the name ``owner`` is put in
+    front of the others and not passed on.
     """
     behind: Any = root
     while isinstance(behind, functools.partial):

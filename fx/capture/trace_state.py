@@ -14,13 +14,7 @@ import torch
 from fx.assertions import check_value
 from fx.bytecode.mentions import call_of_starred
 from fx.capture.bodies import Body
-from fx.capture.leaf_calls import (
-    called_method,
-    calls_classes,
-    record_classes,
-    record_methods,
-    recording,
-)
+from fx.capture.leaf_calls import called_method, calls_classes, record_classes, record_methods, recording
 from fx.capture.modes import Modes
 from fx.capture.patching import Trace
 from fx.capture.real_tensors import RealTensors
@@ -131,14 +125,7 @@ class TraceState(RecordingState):
     def __init__(
         self, tracer: Any = None, needs: Needs = NO_NEEDS, examples: Any = None, fake_mode: Any = None
     ) -> None:
-        """Create the state at the start of a run, or an empty one without a tracer.
-
-        Args:
-            tracer: the one that runs the program.
-            needs: the differences from a first run.
-            examples: the inputs of a call that answer queries; None if there are none.
-            fake_mode: makes fake tensors of them.
-        """
+        """Create the state at the start of a run, or an empty one without a tracer."""
         super().__init__()
         self.tracer = tracer
         self.needs = needs
@@ -149,10 +136,6 @@ class TraceState(RecordingState):
         """The globals of code that was refused because it calls Python's classes, by identity."""
         self.assigned = AssignedAttributes()
         """The attributes of modules that the traced code assigns."""
-        self.modules_are_themselves = False
-        """True if reads of modules return them directly, without a call of the tracer."""
-        self.tells_leaves = False
-        """True if the tracer's class decides which modules are leaves."""
         self.parameter_proxies: dict[str, Any] = {}
 
     # Another run.

@@ -20,6 +20,7 @@ from fx.capture.exceptions import HandledExceptions, explain_misuse, forget_ende
 from fx.capture.guided import Guide, GuidedProxy
 from fx.capture.leaf_calls import ProxyableClassMeta, behind_recording
 from fx.capture.modes import Modes
+from fx.capture.parameters import evaluated_annotations
 from fx.capture.patching import Trace
 from fx.capture.real_tensors import RealTensors, enter, leave_ended
 from fx.capture.recorded_calls import MATH
@@ -54,7 +55,7 @@ from fx.graph_module import GraphModule
 from fx.naming.printing import describe
 from fx.node import Node
 from fx.operators.asynchronous import remote_calls
-from fx.proxy import ParameterProxy, Proxy, Scope
+from fx.proxy import ParameterProxy, Proxy, Scope, ScopeContextManager
 
 __all__ = ["PH", "PHBase", "PHWithMeta", "Proxy", "ProxyableClassMeta", "Tracer", "is_fx_symbolic_tracing",
            "is_fx_tracing", "symbolic_trace"]  # fmt: skip
@@ -153,8 +154,7 @@ class Tracer(RootTracer):
         self.num_calls[path] = count + 1
         self.module_stack = {**outer, f"{path}@{count}" if count else path: (path, type(m))}
         try:
-            kind_is_leaf = self._leaf_kinds.get(type(m)) if state.tells_leaves else None
-            is_leaf = self.is_leaf_module(m, path) if kind_is_leaf is None else kind_is_leaf
+            is_leaf = self.is_leaf_module(m, path)
             if is_leaf and (m._forward_hooks or m._forward_pre_hooks):
                 is_leaf = not self._is_opened(m)
             if state.body is not None and is_leaf:
@@ -173,13 +173,8 @@ class Tracer(RootTracer):
                     why="they get their shapes from the first input, when the module runs",
                     remedy="call the model on an input before it is captured, or make the module a leaf",
                 )
-            scope = self.scope
-            around = scope.module_path, scope.module_type
-            scope.module_path, scope.module_type = path, type(m)
-            try:
+            with ScopeContextManager(self.scope, Scope(path, type(m))):
                 return forward(*args, **kwargs)
-            finally:
-                scope.module_path, scope.module_type = around
         finally:
             self.module_stack = outer
 
@@ -411,7 +406,8 @@ class Tracer(RootTracer):
             state.returned_by = function
             state.makes_output = True
             returned = self.create_arg(value)
-            self.create_node("output", "output", (returned,), {}, type_expr=Signature.return_annotation(called))
+            returned_kind = evaluated_annotations(inspect.unwrap(called)).get("return")
+            self.create_node("output", "output", (returned,), {}, type_expr=returned_kind)
             if state.guide is not None:
                 state.guide.expect_containers_kept(user_location(None, {}))
             state.simplify()
@@ -458,8 +454,6 @@ class Tracer(RootTracer):
 
     def _start(self, root: Root, state: TraceState) -> Callable[..., Any]:
         self._state = state
-        state.tells_leaves = getattr(self.is_leaf_module, "__func__", None) is Tracer.is_leaf_module
-        state.modules_are_themselves = getattr(self.getattr, "__func__", None) is Tracer.getattr
         self.graph = Graph(tracer_cls=type(self))
         self.num_calls = {}
         self.module_stack = {}

@@ -32,15 +32,11 @@ _STACKING = torch.func.stack_module_state.__code__.co_filename
 
 
 class TrainingFlag(Proxy):
-    """The training flag of a module, which the program reads when it runs.
-
-    Any other use of it gets the value during capture, which the program checks.
-    """
+    """The training flag of a module, which the program reads. Other uses get the value, which the program checks."""
 
     __slots__ = ("_flags", "_name", "_value")
 
     def __init__(self, flags: TrainingFlags, name: str, value: bool) -> None:
-        """Create the flag with the path ``name``, whose value during capture is ``value``."""
         self._flags = flags
         self._name = name
         self._value = value
@@ -88,14 +84,9 @@ class TrainingFlags:
     """The training flags that one trace reads."""
 
     def __init__(self, tracer: Any, follows: bool) -> None:
-        """Manage the flags of the modules of ``tracer``.
-
-        Args:
-            tracer: the tracer.
-            follows: true if the program reads flags when it runs; otherwise it only checks them.
-        """
         self.tracer = tracer
         self.follows = follows
+        """True if the program reads flags when it runs; otherwise it only checks them."""
         self.watches_leaves = False
         """True if :meth:`leaf_called` has something to do."""
         self.opened: set[int] = set()
@@ -151,8 +142,7 @@ class TrainingFlags:
     def with_foreign(self, error: ForeignModuleError, run: Callable[[], Any]) -> Any:
         """Return ``run()``, the forward of a module without state that is not below the root.
 
-        Raises:
-            ForeignModuleError: the result depends on the module's mode, which the program cannot read.
+        Raise the error if the result depends on the module's mode, which the program cannot read.
         """
         before, self._foreign = self._foreign, error
         try:

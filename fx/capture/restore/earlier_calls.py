@@ -13,7 +13,7 @@ import torch
 from fx.bytecode.dialects import nested, steps
 from fx.capture import patching
 from fx.capture.patching import Trace
-from fx.capture.restore.places import DRAWING, WHY_NO_DRAWING
+from fx.capture.restore.places import DRAWING, RANDOM, WHY_NO_DRAWING
 from fx.capture.restore.reach import Facts, methods_of
 from fx.capture.restore.record import Change, Record
 from fx.errors import TraceError, type_in_words
@@ -63,11 +63,9 @@ def dependence_on_earlier_call(
 ) -> TraceError:
     """Return the error for a program that does something else once it has been called, or may do so.
 
-    Args:
-        changes: the changes that a call has left; it is not known which of them matter.
-        modules: the modules whose code may have made them.
-        second_run: the difference between the run that made them and the one before, so that neither shows on what the
-            program depends.
+    It is not known which of the changes that a call has left matter. Code of ``modules`` may have made them.
+    ``second_run`` is the difference of the run that made them from the one before: neither then shows on what the
+    program depends.
     """
     where, value = _place_of(changes, map(type, modules))
     names = list(dict.fromkeys(name for _, name in changes))
@@ -105,22 +103,14 @@ def _place_of(changes: list[Change], kinds: Iterable[type]) -> tuple[SourceLocat
 
 
 def expect_nothing_drawn(record: Record, modules: Iterable[torch.nn.Module]) -> None:
-    """Refuse a program that has drawn from an existing generator of random numbers.
-
-    Raises:
-        TraceError: it has.
-    """
-    if drawn := record.drawn():
+    """Refuse a program that has drawn from an existing generator of random numbers."""
+    if drawn := record.changed_holders(RANDOM):
         place, value = _place_of(drawn[:1], map(type, modules))
         raise TraceError(DRAWING, where=place, value=value, **WHY_NO_DRAWING)
 
 
 def expect_leaves_kept(changes: list[Change], graph: Graph, paths: Mapping[torch.nn.Module, str]) -> None:
-    """Refuse a program that has changed the behaviour of a module which it calls as one operation.
-
-    Raises:
-        TraceError: it has set an attribute that the module's code names.
-    """
+    """Refuse a program that has set an attribute named in the code of a module which it calls as one operation."""
     called = {str(node.target) for node in graph.nodes if node.op == "call_module"}
     for owner, name in changes:
         if not isinstance(owner, torch.nn.Module) or (path := paths.get(owner)) is None:
@@ -136,11 +126,7 @@ def expect_leaves_kept(changes: list[Change], graph: Graph, paths: Mapping[torch
 
 
 def expect_parameters_kept(record: Record, modules: Iterable[torch.nn.Module]) -> None:
-    """Refuse a program that has replaced parameters or buffers of a module.
-
-    Raises:
-        TraceError: it has; :meth:`Record.restore` handles traced values.
-    """
+    """Refuse a program that has replaced parameters or buffers; :meth:`Record.restore` handles traced values."""
     for module, name in record.replaced_parameters:
         raise TraceError(
             f"cannot replace the parameter or buffer {name!r} of a module while it is captured",
@@ -185,7 +171,6 @@ class AssignedAttributes:
     """
 
     def __init__(self) -> None:
-        """Start without any."""
         self._assigned: set[tuple[int, str]] = set()
         self._read_before: set[tuple[int, str]] = set()
 
@@ -208,9 +193,7 @@ class AssignedAttributes:
     def seen_by_next_call(self, changes: list[Change], held: list[Change]) -> list[Change]:
         """Return the changes that the next call of the program may see before it makes them itself.
 
-        Args:
-            changes: all changes.
-            held: the changes in objects that modules and functions hold.
+        ``held`` are those in objects that modules and functions hold.
         """
         unseen = self._assigned - self._read_before - {(id(owner), name) for owner, name in held}
         return [(owner, name) for owner, name in changes if (id(owner), name) not in unseen]

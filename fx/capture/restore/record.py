@@ -27,6 +27,7 @@ from fx.capture.restore.places import (
     PROGRESS,
     RANDOM,
     VARIABLE,
+    Kind,
     Pairs,
     Place,
     attributes_of,
@@ -145,10 +146,7 @@ class Record:
     """The saved state that a capture touches: assignments during the capture are not part of the model."""
 
     def __init__(
-        self,
-        modules: Iterable[torch.nn.Module],
-        functions: Iterable[FunctionType] = (),
-        values: Iterable[Any] = (),
+        self, modules: Iterable[torch.nn.Module], functions: Iterable[FunctionType] = (), values: Iterable[Any] = ()
     ) -> None:
         """Save the state of ``modules``, and the values that their methods, ``functions`` and ``values`` reach."""
         self._modules = list(modules)
@@ -178,11 +176,11 @@ class Record:
             own = module.__dict__
             # Torch's own modules hold nothing that calls change, except what a hook leaves in them.
             if own["_forward_hooks"] or own["_forward_pre_hooks"] or type(module) not in of_torch:
-                pending = [(module, name, value) for name, value in own.items() if name not in _OF_EVERY_MODULE]
-                self._pending += [entry for entry in pending if type(entry[2]) not in PLAIN]
+                self._examine(module, ((name, value) for name, value in own.items() if name not in _OF_EVERY_MODULE))
         self.held: set[int] = set()
         """The identities of the containers and objects that modules hold."""
-        self._pending += [(module, "", value) for module in self._modules[:1] for value in values]
+        for module in self._modules[:1]:
+            self._examine(module, (("", value) for value in values))
         self._look_at_values()
         self.facts = reach.Facts()
         """The facts about the code."""
@@ -199,10 +197,14 @@ class Record:
 
     # Saving.
 
+    def _examine(self, owner: Owner, values: Iterable[tuple[str, Any]]) -> None:
+        """Let values be examined that ``owner`` reaches by these names, except those that hold nothing."""
+        self._pending += [(owner, name, value) for name, value in values if type(value) not in PLAIN]
+
     def _look_at_values(self) -> None:
         """Save the pending values, and the values in them."""
         for owner, name, value in self._pending:
-            if type(value) in PLAIN or id(value) in self._seen or len(self._seen) > _MOST_VALUES:
+            if id(value) in self._seen or len(self._seen) > _MOST_VALUES:
                 continue
             self._seen[id(value)] = value
             if (called := reach.called_by(value) or reach.called_by(reach.behind(value))) is not None:
@@ -218,21 +220,18 @@ class Record:
                 self._unsaved.append(value)
             if saved:
                 self._saved += saved
-                self._look_at_kind(owner, type(value))
+                if type(value) not in self._kinds:
+                    self._kinds[type(value)] = None
+                    for base in type(value).__mro__:
+                        self._look_at_class(owner, base)
                 if isinstance(owner, torch.nn.Module):
                     self.held.add(id(value))
             inside = itertools.chain(fixed_parts_of(value), (value for _, _, pairs in saved for _, value in pairs))
-            self._pending += [(owner, name, value) for value in inside if type(value) not in PLAIN]
+            self._examine(owner, ((name, value) for value in inside))
         self._pending = []
 
     def _save(self, owner: Owner, name: str, place: Place) -> None:
         self._saved.append(((owner, name), place, place.read()))
-
-    def _look_at_kind(self, owner: Owner, kind: type) -> None:
-        if kind not in self._kinds:
-            self._kinds[kind] = None
-            for base in kind.__mro__:
-                self._look_at_class(owner, base)
 
     def _look_at_class(self, owner: Owner, kind: type) -> None:
         if kind in self._classes or not reach.is_users_class(kind):
@@ -240,8 +239,8 @@ class Record:
         self._classes.add(kind)
         self._save(owner, kind.__name__, Place(names_in(), kind))
         attributes = [(name, value) for name, value in [*vars(kind).items()] if not name.startswith("__")]
-        self._pending += [(owner, name, value) for name, value in attributes if type(value) not in _OF_METHODS]
-        self._pending.append((owner, kind.__name__, type(kind)))
+        self._examine(owner, [each for each in attributes if type(each[1]) not in _OF_METHODS])
+        self._examine(owner, [(kind.__name__, type(kind))])
 
     def _look_at_functions(self) -> None:
         looked_at: set[int] = set()
@@ -266,20 +265,18 @@ class Record:
         for name in names.assigned:
             self._save(function, name, Place(names_in((name,)), namespace))
         for name in names.read:
-            for method in self._methods.get(name, ()):
-                self._functions.append(method)
-            if name not in names.globals or (value := namespace.get(name)) is None:
-                continue
+            self._functions += self._methods.get(name, ())
+            value = namespace.get(name) if name in names.globals else None
             is_drawing = type(value) in _REPLACED and generator_of(value) is not None
-            if type(value) not in PLAIN and type(value) is not ModuleType and not is_drawing:
-                self._pending.append((function, name, value))
+            if type(value) is not ModuleType and not is_drawing:
+                self._examine(function, [(name, value)])
         closed = dict(zip(code.co_freevars, map(contents_of, function.__closure__ or ()), strict=True))
         for module_globals in reach.modules_named((namespace, closed), (*names.read, *closed)):
             is_own = reach.is_users_own(module_globals.get("__file__"))
             for name in names.stored:
                 self._save(function, name, Place(names_in((name,)), module_globals))
             reached = [(name, module_globals[name]) for name in names.read if name in module_globals]
-            self._pending += [(function, name, value) for name, value in reached if is_own or type(value) in CONTAINERS]
+            self._examine(function, [each for each in reached if is_own or type(each[1]) in CONTAINERS])
         self._look_into(function)
 
     def _look_into(self, function: Any) -> None:
@@ -288,21 +285,16 @@ class Record:
             return
         for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
             self._save(function, name, Place(VARIABLE, cell))
-            value = contents_of(cell)
-            self._pending.append((function, name, value))
+            self._examine(function, [(name, contents_of(cell))])
+        own = function.__name__
         for place in places_of(function):
-            self._save(function, function.__name__, place)
-            contents = [(name if type(name) is str else function.__name__, value) for name, value in place.read()]
-            self._pending += [(function, name, value) for name, value in contents]
+            self._save(function, own, place)
+            self._examine(function, [(key if type(key) is str else own, value) for key, value in place.read()])
 
     # Changes.
 
     def expect_fresh(self, iterator: object) -> None:
-        """Refuse to take an element of an iterator that existed before the trace.
-
-        Raises:
-            TraceError: it did.
-        """
+        """Refuse to take an element of an iterator that existed before the trace."""
         if any(place.holder is iterator for _, place, _ in self._saved if place.kind is PROGRESS):
             raise TraceError(
                 "cannot take the next element of an iterator that is older than the trace",
@@ -332,14 +324,10 @@ class Record:
         self._is_as_before = not (of_modules or changes)
         return changes
 
-    def changed_holders(self) -> list[Change]:
-        """Return the owner and name that reach each container, object, class or variable that has changed."""
-        return [change for change, place, saved in self._saved if place.is_changed(saved)]
-
-    def drawn(self) -> list[Change]:
-        """Return the owner and name that reach each generator of random numbers that was drawn from or seeded."""
-        generators = [each for each in self._saved if each[1].kind is RANDOM]
-        return [change for change, place, saved in generators if place.is_changed(saved)]
+    def changed_holders(self, kind: Kind | None = None) -> list[Change]:
+        """Return the owner and name that reach each changed container, object, class or variable, or generator."""
+        places = [each for each in self._saved if kind in (None, each[1].kind)]
+        return [change for change, place, saved in places if place.is_changed(saved)]
 
     # The end.
 
@@ -349,10 +337,7 @@ class Record:
         _unrestored[id(self)] = self
 
     def forget_traced_values(self) -> None:
-        """Restore the attributes that are traced values, if the trace has ended.
-
-        Other attributes may have been assigned since.
-        """
+        """Restore the attributes that are traced values, if the trace has ended. Others may be assigned since."""
         if self._trace is not None and self._trace.is_running():
             return
         for attribute in self.attributes.traced():
@@ -391,11 +376,7 @@ def undone(
     values: Iterable[Any] = (),
     error: type[FxError] = TraceError,
 ) -> T:
-    """Return ``compute()``, and undo its changes to modules, and to values that these and ``values`` reach.
-
-    Raises:
-        FxError: a generator is left with a value that has no elements; of class ``error``.
-    """
+    """Return ``compute()``, and undo its changes to modules, and to values that these and ``values`` reach."""
     of_python = [module for module in modules if not isinstance(module, torch.jit.ScriptModule)]
     record = Record(of_python, values=values)
     try:
@@ -408,11 +389,7 @@ def undone(
 
 
 def expect_none_stuck(generators: list[GeneratorType[Any, Any, Any]], error: type[FxError] = TraceError) -> None:
-    """Refuse a program that has sent traced values to generators, which cannot be restored.
-
-    Raises:
-        FxError: there is one; of class ``error``.
-    """
+    """Refuse a program that has sent traced values to generators, which cannot be restored."""
     if generators:
         raise error(
             "cannot take a traced value out of a generator",
@@ -448,8 +425,6 @@ def _places_recorded(value: Any) -> list[Place]:
         return []
     places = places_of(value)
     is_known = isinstance(value, (torch.Tensor, torch.nn.Module)) or kind in (*CONTAINERS, *_REPLACED)
-    return (
-        places
-        if is_known or not is_of_library(kind)
-        else [place for place in places if place.kind in (PROGRESS, RANDOM)]
-    )
+    if is_known or not is_of_library(kind):
+        return places
+    return [place for place in places if place.kind in (PROGRESS, RANDOM)]

@@ -243,14 +243,13 @@ def attach(tracer: Any, bodies: Sequence[Body]) -> tuple[list[Proxy], tuple[Prox
 
 def _free_name(tracer: Any, name: str) -> str:
     """Return a free name for a body, or the name of a body of the program that is traced again, which it replaces."""
-    root: torch.nn.Module = tracer.root
-    constants = (tracer.graph.constants, tracer._constants)
-    for number in itertools.count():
-        numbered = f"{name}_{number}"
-        takes_place = tracer._opens_programs and isinstance(root._modules.get(numbered), GraphModule)
-        if (takes_place or not hasattr(root, numbered)) and not any(numbered in names for names in constants):
-            return numbered
-    raise AssertionError
+
+    def is_replaced(numbered: str) -> bool:
+        return tracer._opens_programs and isinstance(tracer.root._modules.get(numbered), GraphModule)
+
+    names = (f"{name}_{number}" for number in itertools.count())
+    free = (each for each in names if is_replaced(each) or not hasattr(tracer.root, each))
+    return next(each for each in free if not tracer._is_constant(each))
 
 
 def escaped(tracer: Any, proxy: Proxy, where: object) -> TraceError:

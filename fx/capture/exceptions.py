@@ -234,11 +234,7 @@ class HandledExceptions:
             self._raised_here(error, error.__traceback__)
 
     def pause(self) -> bool:
-        """Stop watching when the tracer's own code begins, since each step of it would take several times as long.
-
-        Returns:
-            True if it has stopped: then :meth:`resume` starts again.
-        """
+        """Stop watching the tracer's own code, which takes several times as long else. Return whether it stopped."""
         # later versions instrument all code again for it
         if self._watching is not None and _monitoring is None and sys.gettrace() is self._watching:
             sys.settrace(None)
@@ -246,7 +242,7 @@ class HandledExceptions:
         return False
 
     def resume(self) -> None:
-        """Watch again, unless a debugger has started meanwhile."""
+        """Watch again after a pause, unless a debugger has started meanwhile."""
         if sys.gettrace() is None:
             sys.settrace(self._watching)
 

@@ -213,7 +213,7 @@ def _functionalize(function: Any, *, remove: str = "mutations") -> Callable[...,
 
 
 def _cond(pred: Any, true_fn: Any, false_fn: Any, operands: Any = ()) -> HigherOrderCall:
-    calls = [(function, operands, dict[str, Any]()) for function in (true_fn, false_fn)]
+    calls = [(function, operands, {}) for function in (true_fn, false_fn)]
     return HigherOrderCall(higher_order.cond, calls, (tuple(operands),), leading=(pred,), varies=True)
 
 
@@ -226,7 +226,7 @@ def _make_cond(tracer: Any, original: Any, pred: Any, true_fn: Any, false_fn: An
 
 def _while_loop(cond_fn: Any, body_fn: Any, carried_inputs: Any) -> HigherOrderCall:
     carried = tuple(carried_inputs)
-    calls = [(function, carried_inputs, dict[str, Any]()) for function in (cond_fn, body_fn)]
+    calls = [(function, carried_inputs, {}) for function in (cond_fn, body_fn)]
     return HigherOrderCall(higher_order.while_loop, calls, (carried,), result=lambda _: carried, varies=True)
 
 

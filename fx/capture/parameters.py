@@ -91,13 +91,13 @@ def _asked(flow: Dataflow, index: int, use: int, known: Names, depth: int) -> So
     if callee_of(flow, call, known) in (isinstance, bool):
         return where if any(index in argument for argument in call.positional[:1]) else None
     try:
-        called, module, skipped = _called(value_of(flow, call.callee, known))
+        called, owner = _called(value_of(flow, call.callee, known))
     except LookupError:
         return None
     if called is None or call.is_spread or depth >= _DEEPEST:
         return None
-    parameters = parameters_given(inspect.unwrap(called).__code__, call, index, bool(skipped))
-    tests = asked_for(called, filter(None, parameters), module, depth + 1)
+    parameters = parameters_given(inspect.unwrap(called).__code__, call, index, owner is not None)
+    tests = asked_for(called, filter(None, parameters), owner, depth + 1)
     return next(iter(tests.values()), None)
 
 
@@ -108,20 +108,18 @@ def asked_keywords(function: Any, name: str) -> SourceLocation | None:
     return None if offset is None else SourceLocation(code, offset)
 
 
-def _called(value: Any) -> tuple[Any, Any, int]:
-    """Return the function that a call runs, the module that owns the method, and the number of bound parameters."""
+def _called(value: Any) -> tuple[Any, Any]:
+    """Return the user's function that a call runs, and the object that its first parameter is bound to."""
+    function, owner = value, None
     if isinstance(value, torch.nn.Module):
-        return _users_own(type(value).forward), value, 1
-    if isinstance(value, MethodType):
-        return _users_own(value.__func__), value.__self__, 1
-    if isinstance(value, Method):
-        return _users_own(value.function), value.owner, 1
-    return _users_own(value), None, 0
-
-
-def _users_own(value: Any) -> Any:
-    behind = inspect.unwrap(value) if isinstance(value, FunctionType) else None
-    return value if isinstance(behind, FunctionType) and is_users_file(behind.__code__.co_filename) else None
+        function, owner = type(value).forward, value
+    elif isinstance(value, MethodType):
+        function, owner = value.__func__, value.__self__
+    elif isinstance(value, Method):
+        function, owner = value.function, value.owner
+    behind = inspect.unwrap(function) if isinstance(function, FunctionType) else None
+    is_users = isinstance(behind, FunctionType) and is_users_file(behind.__code__.co_filename)
+    return function if is_users else None, owner
 
 
 # Decorators of a function whose starred and keyword-only parameters become inputs.

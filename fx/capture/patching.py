@@ -375,10 +375,8 @@ def outside_of_trace(compute: Callable[[], T]) -> T:
 
 def running_session() -> Any:
     """Return the session of the innermost trace of the calling thread; ``None`` if there is no trace."""
-    trace = _thread.trace
-    if trace is None or (not trace.steps.gi_running and (trace := _running_trace()) is None):
-        return None
-    return trace.session
+    trace = _running_trace()
+    return None if trace is None else trace.session
 
 
 def running_tracer() -> Any:
@@ -414,8 +412,8 @@ def _make_call(current: Callable[..., Any]) -> Callable[..., Any]:
     original = _behind(current)
 
     def module_call(self: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
-        trace = _thread.trace
-        if trace is None or (not trace.steps.gi_running and (trace := _running_trace()) is None):
+        trace = _running_trace()
+        if trace is None:
             return original(self, *args, **kwargs)
         return trace.session.module_called(original, self, args, kwargs)
 
@@ -428,10 +426,8 @@ def _make_getattr(current: Callable[[torch.nn.Module, str], Any]) -> Callable[[t
 
     def module_getattr(self: torch.nn.Module, name: str) -> Any:
         value = original(self, name)
-        trace = _thread.trace
-        if trace is None or (not trace.steps.gi_running and (trace := _running_trace()) is None):
-            return value
-        return trace.session.tracer.getattr(name, value, trace.session.parameter_proxies)
+        trace = _running_trace()
+        return value if trace is None else trace.session.tracer.getattr(name, value, trace.session.parameter_proxies)
 
     module_getattr.__wrapped__ = original  # type: ignore[attr-defined]
     return module_getattr

@@ -192,13 +192,7 @@ class RealTensors(TorchFunctionMode):
         if not kwargs:
             kwargs = {}
             if _QUICK.issuperset(map(type, args)) and Proxy in types:  # as most calls of traced code are
-                exceptions = self._tracer._state.exceptions
-                if exceptions is None or not exceptions.pause():
-                    return Proxy.__torch_function__(func, types, args, kwargs)
-                try:
-                    return Proxy.__torch_function__(func, types, args, kwargs)
-                finally:
-                    exceptions.resume()
+                return Proxy.__torch_function__(func, types, args, kwargs)
         if func is set_grad_enabled:
             return self._modes.set_gradients(args[0], sys._getframe(1))
         call = _Call(func, args, kwargs, self._tracer.graph)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import itertools
 import sys
 from collections.abc import Callable, Collection, Iterator, Set
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType
@@ -112,13 +113,11 @@ class RootTracer(TracerBase):
     def get_fresh_qualname(self, prefix: str) -> str:
         """Return a name that starts with ``prefix``, ends in a number and is not an attribute of the root yet."""
         expect(prefix, str, "get_fresh_qualname takes the beginning of a name", error=TraceError)
-        number = 0
-        all_constants = (self.graph.constants, self._constants)
-        while hasattr(self.root, f"{prefix}{number}") or any(
-            f"{prefix}{number}" in constants for constants in all_constants
-        ):
-            number += 1
-        return f"{prefix}{number}"
+        names = (f"{prefix}{number}" for number in itertools.count())
+        return next(name for name in names if not hasattr(self.root, name) and not self._is_constant(name))
+
+    def _is_constant(self, name: str) -> bool:
+        return any(name in constants for constants in (self.graph.constants, self._constants))
 
     def _tensor_arg(self, a: torch.Tensor) -> Argument:
         real = self._state.real

@@ -192,5 +192,5 @@ def _may_be_none(node: Node, root: torch.nn.Module) -> bool:
 
 def is_of_torch(function: Any) -> bool:
     """Return whether a function's module says that it is torch's; torch holds replacements while a trace runs."""
-    module = function.__module__
+    module = getattr(function, "__module__", None)
     return builtin_name(function) is not None if module is None else module.partition(".")[0] == "torch"

@@ -261,7 +261,7 @@ class TraceState(RecordingState):
         if not expected or not is_torch:
             return args, kwargs
         self.spread_shapes = [shape for shape in self.spread_shapes if not is_here(shape)]
-        start = _SIZES_FROM.get(target if kind == "call_method" else target.__name__, len(args))
+        start = _SIZES_FROM.get(target if kind == "call_method" else getattr(target, "__name__", ""), len(args))
         if any(type(argument) is SpreadShape for argument in args[:start]):
             raise expected[0].refused()
         if any(type(argument) is SpreadShape for argument in args):
@@ -304,10 +304,7 @@ class TraceState(RecordingState):
             if self.needs.calls:
                 around = self.modules.facts
                 record_methods(trace, self.needs.methods | around.read)
-                for namespace in (
-                    {id(globals_of_code): globals_of_code for globals_of_code in self.needs.namespaces}
-                    | around.namespaces
-                ).values():
+                for namespace in (*self.needs.namespaces, *around.namespaces.values()):
                     record_classes(trace, namespace)
         for namespace, name in wrapped_globals():
             trace.replace(namespace, (name,), recording)

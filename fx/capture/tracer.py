@@ -55,7 +55,7 @@ from fx.graph_module import GraphModule
 from fx.naming.printing import describe
 from fx.node import Node
 from fx.operators.asynchronous import remote_calls
-from fx.proxy import ParameterProxy, Proxy, Scope, ScopeContextManager
+from fx.proxy import ParameterProxy, Proxy, Scope
 
 __all__ = ["PH", "PHBase", "PHWithMeta", "Proxy", "ProxyableClassMeta", "Tracer", "is_fx_symbolic_tracing",
            "is_fx_tracing", "symbolic_trace"]  # fmt: skip
@@ -173,8 +173,13 @@ class Tracer(RootTracer):
                     why="they get their shapes from the first input, when the module runs",
                     remedy="call the model on an input before it is captured, or make the module a leaf",
                 )
-            with ScopeContextManager(self.scope, Scope(path, type(m))):
+            scope = self.scope
+            around = scope.module_path, scope.module_type
+            scope.module_path, scope.module_type = path, type(m)
+            try:
                 return forward(*args, **kwargs)
+            finally:
+                scope.module_path, scope.module_type = around
         finally:
             self.module_stack = outer
 

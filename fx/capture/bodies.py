@@ -13,7 +13,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
-from types import FunctionType, MethodType
+from types import FunctionType
 from typing import Any, cast
 
 import torch
@@ -95,8 +95,7 @@ class Body:
         tracer._state.augmented, real._nodes = [], []
         try:
             with self.entered():
-                behind = function.__func__ if isinstance(function, MethodType) else function
-                if (called := called_by(behind)) is not None and tracer._state.calls is not None:
+                if (called := called_by(function)) is not None and tracer._state.calls is not None:
                     tracer._state.calls.search_function(called)
                 names = _names(function, len(args))
                 positional = [

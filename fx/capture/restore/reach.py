@@ -111,17 +111,17 @@ def modules_named(namespaces: Iterable[dict[str, Any]], names: Iterable[str]) ->
 
 
 def called_by(value: Any) -> FunctionType | None:
-    """Return the function that a value is, or that a ``functools.partial`` calls; None for other values."""
-    while type(value) is functools.partial:
-        value = value.func
-    return value if isinstance(value, FunctionType) else None
-
-
-def behind(value: Any) -> Any:
-    """Return the function behind a method, or behind a result of ``functools.lru_cache`` and the like."""
-    if isinstance(value, MethodType):
-        return value.__func__
-    return getattr(value, "__wrapped__", None) if type(value).__module__ == "functools" else None
+    """Return the function that a value is, or that a partial, a method or a result of ``lru_cache`` calls, if any."""
+    while not isinstance(value, FunctionType):
+        if type(value) is functools.partial:
+            value = value.func
+        elif isinstance(value, MethodType):
+            value = value.__func__
+        elif type(value).__module__ == "functools":
+            value = getattr(value, "__wrapped__", None)
+        else:
+            return None
+    return value
 
 
 def is_users_class(kind: type) -> bool:

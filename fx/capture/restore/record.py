@@ -207,7 +207,7 @@ class Record:
             if id(value) in self._seen or len(self._seen) > _MOST_VALUES:
                 continue
             self._seen[id(value)] = value
-            if (called := reach.called_by(value) or reach.called_by(reach.behind(value))) is not None:
+            if (called := reach.called_by(value)) is not None:
                 self._functions.append(called)
             if isinstance(value, type):
                 self._look_at_class(owner, value)

@@ -105,7 +105,7 @@ def misuse(error: Exception, traceback: TracebackType | None) -> TracedValueErro
     return TracedValueError(
         f"cannot {what}",
         where=user_location(frame, {}),
-        value=_traced_values(frame),
+        value="; ".join(describe(value.node) for value in _traced_values(frame) or ()) or None,
         why=f"its value is known only when the module runs ({type(error).__name__}: {error})",
         remedy=remedy,
     )
@@ -153,21 +153,20 @@ def _innermost(traceback: TracebackType | None) -> FrameType | None:
 
 def _knows_traced(frame: FrameType | None) -> bool:
     """Return whether the failing line names traced values; if its text is unknown, whether its function has any."""
+    named = _traced_values(frame)
+    if named is None and frame is not None:
+        return any(type(value) in _TRACED for value in frame.f_locals.values())
+    return bool(named)
+
+
+def _traced_values(frame: FrameType | None) -> list[Proxy] | None:
+    """Return the traced values that the failing line names; None if its text is unknown."""
     location = user_location(frame, {})
-    if frame is not None and location is not None and location.text and location.line == frame.f_lineno:
-        return _traced_values(frame) is not None
     # in generated code, the location is the line of the user's code that the node was made from
-    return frame is not None and any(type(value) in _TRACED for value in frame.f_locals.values())
-
-
-def _traced_values(frame: FrameType | None) -> str | None:
-    """Return the traced values that the failing line names."""
-    location = user_location(frame, {})
-    if frame is None or location is None or location.line != frame.f_lineno:
+    if frame is None or location is None or not location.text or location.line != frame.f_lineno:
         return None
     named = set(_IDENTIFIER.findall(location.text))
-    values = [value for name, value in frame.f_locals.items() if name in named and type(value) in _TRACED]
-    return "; ".join(describe(value.node) for value in values) or None
+    return [value for name, value in frame.f_locals.items() if name in named and type(value) in _TRACED]
 
 
 # Exceptions that the traced code handles.

@@ -315,18 +315,16 @@ class Tracer(RootTracer):
         forget_ended()
         forget_traced_values()
         function = self._start(root, state)
-        of_python = self.submodule_paths or {}
-        if any(issubclass(kind, torch.jit.ScriptModule) for kind in set(map(type, of_python))):
-            of_python = {m: path for m, path in of_python.items() if not isinstance(m, torch.jit.ScriptModule)}
+        paths = self.submodule_paths or {}
         behind = function_called(function)
-        state.modules = modules = Record(of_python, [behind] if isinstance(behind, FunctionType) else ())
+        state.modules = modules = Record(paths, [behind] if isinstance(behind, FunctionType) else ())
         lost: Proxy | None = None
         references = sys.getrefcount(self)  # each traced value has one
         try:
             self._run(root, function, concrete_args, modules)
             changes = modules.find_changes()
-            expect_nothing_drawn(modules, of_python)
-            expect_parameters_kept(modules, of_python)
+            expect_nothing_drawn(modules, paths)
+            expect_parameters_kept(modules, paths)
             if changes := self._of_the_program(changes):
                 expect_leaves_kept(changes, self.graph, self.submodule_paths or {})
                 if visible := state.assigned.seen_by_next_call(changes, modules.changed_holders()):

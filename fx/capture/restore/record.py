@@ -149,7 +149,8 @@ class Record:
         self, modules: Iterable[torch.nn.Module], functions: Iterable[FunctionType] = (), values: Iterable[Any] = ()
     ) -> None:
         """Save the state of ``modules``, and the values that their methods, ``functions`` and ``values`` reach."""
-        self._modules = list(modules)
+        # attributes of compiled modules are not in dicts
+        self._modules = [module for module in modules if not issubclass(type(module), torch.jit.ScriptModule)]
         self._trace: Trace | None = None
         self._is_as_before = False
         """True if no change is known."""
@@ -377,8 +378,7 @@ def undone(
     error: type[FxError] = TraceError,
 ) -> T:
     """Return ``compute()``, and undo its changes to modules, and to values that these and ``values`` reach."""
-    of_python = [module for module in modules if not isinstance(module, torch.jit.ScriptModule)]
-    record = Record(of_python, values=values)
+    record = Record(modules, values=values)
     try:
         result = record.context.run(compute)
     finally:

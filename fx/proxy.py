@@ -447,7 +447,7 @@ class Proxy(TracedValue):
         return text_for(self, self._as_shown(), str, sys._getframe(1))
 
     def __format__(self, spec: str) -> str:
-        # messages of checks are formatted when these fail: see fx.checks.messages
+        # messages of checks are formatted when these fail: see fx.checks.traced_values
         placeholder = f"{self._as_shown()[:-1]}:{spec})" if spec else self._as_shown()
         return text_for(self, placeholder, lambda value: format(value, spec), sys._getframe(1), spec)
 

@@ -25,5 +25,6 @@ BACKEND = Form(
     lambda graph_module, example_inputs: graph_module.forward,
     ("exported",),
     is_exported=False,
+    imports=("torch._dynamo",),
 )
 """Backends of ``torch.compile``."""

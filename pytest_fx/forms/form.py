@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -71,9 +72,13 @@ class Form:
     """The laws that any pass in the form may break. Passes that run after autograd may lose gradients."""
     is_exported: bool = True
     """Whether the pass gets a program from ``torch.export``."""
+    imports: tuple[str, ...] = ()
+    """Modules of torch that take seconds to import. They are imported before the time of the pass is limited."""
 
     def why_not_given(self, source: ExportedSource, level: Level) -> str | None:
         """Export the program for a pass. Return the reason if that fails, else None."""
+        for name in self.imports:
+            importlib.import_module(name)
         if not self.is_exported:
             return None
         try:

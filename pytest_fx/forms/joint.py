@@ -13,8 +13,6 @@ from typing import Any
 
 import torch.fx
 from torch import nn
-from torch._functorch.aot_autograd import aot_function
-from torch._functorch.partitioners import default_partition
 from torch.utils import _pytree as pytree
 
 from pytest_fx.forms.exported_source import ExportedSource, Level
@@ -23,7 +21,15 @@ from pytest_fx.forms.recognition import PATTERN_MATCHERS, first_annotation, is_o
 
 Partition = Callable[..., tuple[torch.fx.GraphModule, torch.fx.GraphModule]]
 """From a joint graph, its inputs and ``num_fwd_outputs=`` to a forward and a backward graph."""
+_COMPILER = ("torch._functorch.aot_autograd", "torch._functorch.partitioners")
 _OF_GRAPH = "torch._inductor.custom_graph_pass:CustomGraphPass"
+
+
+def default_partition(joint: torch.fx.GraphModule, inputs: Any, **how: Any) -> Any:
+    """Divide a joint graph as AOTAutograd does by default, with those keyword arguments that this torch takes."""
+    from torch._functorch.partitioners import default_partition  # noqa: PLC0415 - loads a compiler
+
+    return default_partition(joint, inputs, **_accepted(default_partition, how))
 
 
 class JointProgram(nn.Module):
@@ -50,6 +56,8 @@ class JointProgram(nn.Module):
             args, kwargs = pytree.tree_map(_differentiable, (args, kwargs))
         key = str([_signature(leaf) for leaf in pytree.tree_leaves((parameters, buffers, args, kwargs))])
         if key not in self._functions:
+            from torch._functorch.aot_autograd import aot_function  # noqa: PLC0415 - loads a compiler
+
             self._functions[key] = aot_function(self._called, _as_it_is, _as_it_is, partition_fn=self._partition)
         with torch.enable_grad():
             result = self._functions[key](parameters, buffers, args, kwargs)
@@ -76,7 +84,7 @@ class _Recorded:
     def __call__(self, joint: torch.fx.GraphModule, inputs: Any, **how: Any) -> Any:
         if self.joint is not None:  # another signature
             return self._divide(self._edited(joint), inputs, **_accepted(self._divide, how))
-        usual = default_partition(copy.deepcopy(joint), inputs, **_accepted(default_partition, how))
+        usual = default_partition(copy.deepcopy(joint), inputs, **how)
         self.before = [Snapshot.of(part) for part in (joint, *usual)]
         self.joint = edited = self._edited(joint)
         in_joint = Snapshot.of(edited)
@@ -191,6 +199,7 @@ JOINT = Form(
     ("exported",),
     laws=("form well formed",),
     is_exported=False,
+    imports=_COMPILER,
 )
 """Passes on joint graphs, such as Inductor's ``joint_graph_passes`` and ``joint_custom_pre_pass``."""
 JOINT_PARTITIONER = Form(
@@ -202,5 +211,6 @@ JOINT_PARTITIONER = Form(
     ("exported",),
     laws=("form well formed",),
     is_exported=False,
+    imports=_COMPILER,
 )
 """Partitioners of joint graphs, such as ``min_cut_rematerialization_partition``."""

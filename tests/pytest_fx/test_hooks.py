@@ -8,9 +8,10 @@ import pytest
 CONTRACT = "test_pass_keeps_its_contract"
 
 
-def test_models_and_passes_of_a_conftest_are_known_by_name(pytester):
+def test_models_and_passes_of_a_conftest_are_known_by_name_and_no_compiler_is_loaded_for_them(pytester):
     pytester.makeconftest(
         """
+        import sys
         import torch
         from model_zoo import ZooModel
 
@@ -21,13 +22,16 @@ def test_models_and_passes_of_a_conftest_are_known_by_name(pytester):
             inputs = lambda batch=1, seed=0: (torch.ones(batch, 2),)
             yield ZooModel("model_of_a_conftest", lambda: torch.nn.Linear(2, 2).eval(), inputs, "here")
             yield leave_alone
+
+        def pytest_unconfigure():
+            print("with Dynamo" if "torch._dynamo" in sys.modules else "without Dynamo")
         """
     )
     result = pytester.runpytest_subprocess(
         "--fx-model", "model_of_a_conftest", "--fx-pass", "leave-alone", "-k", CONTRACT, "-v"
     )
     assert result.ret == 0
-    result.stdout.fnmatch_lines(f"*{CONTRACT}?model_of_a_conftest-leave-alone? PASSED*")
+    result.stdout.fnmatch_lines([f"*{CONTRACT}?model_of_a_conftest-leave-alone? PASSED*", "without Dynamo"])
 
 
 def test_a_contract_of_a_conftest_comes_before_the_command_lines(user):

@@ -16,7 +16,6 @@ from typing import Any, NamedTuple, TypeVar, cast
 import torch
 from torch._guards import detect_fake_mode
 from torch._subclasses import FakeTensorMode
-from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.nn.parameter import is_lazy
 from torch.utils import _pytree as pytree
 
@@ -76,6 +75,8 @@ def fake_mode_for(examples: Any) -> FakeTensorMode:
     mode: Any = detect_fake_mode(pytree.tree_leaves(examples))
     if mode is not None:
         return mode
+    from torch.fx.experimental.symbolic_shapes import ShapeEnv  # noqa: PLC0415 - loads sympy, for most of a second
+
     return FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True, static_shapes=True)
 
 

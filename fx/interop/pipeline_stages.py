@@ -8,7 +8,6 @@ from types import NoneType
 from typing import Any
 
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
-from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 from fx.analysis.cost import NodeCost, estimate_cost
 from fx.analysis.memory import activation_memory
@@ -21,6 +20,7 @@ from fx.interop.stage_cuts import Division, StageCuts
 from fx.naming.tables import in_bytes
 from fx.node import Node
 from fx.passes.regions import _blank_like, _copy, _copy_notes, _take_constants
+from fx.passes.tensor_metadata import data_dependent_size_error
 
 _SLACK = 1.05
 """Factor by which the best value of one criterion may be exceeded to improve the next criterion."""
@@ -168,7 +168,7 @@ def _estimate(gm: GraphModule, inputs: Sequence[Any], backward: bool) -> tuple[d
     try:
         costs = estimate_cost(gm, *inputs, backward=backward)
         memory = activation_memory(gm, *inputs)
-    except (DataDependentOutputException, DynamicOutputShapeException, GuardOnDataDependentSymNode) as error:
+    except (DataDependentOutputException, DynamicOutputShapeException, data_dependent_size_error()) as error:
         raise PassError(
             "split_into_stages cannot follow the program: sizes, or its course, depend on elements of tensors",
             why="\n         ".join([f"{type(error).__name__}: {error}", *note_lines(error)]),

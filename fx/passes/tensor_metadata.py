@@ -6,7 +6,6 @@ import math
 from typing import Any, NamedTuple
 
 import torch
-from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torch.utils import _pytree as pytree
 
 from fx.arguments import refusal
@@ -46,8 +45,15 @@ def bytes_recorded(recorded: Any) -> int | None:
     tensors = [leaf for leaf in leaves if isinstance(leaf, (TensorMetadata, torch.Tensor))]
     try:
         return sum(int(math.prod(tensor.shape)) * tensor.dtype.itemsize for tensor in tensors)
-    except GuardOnDataDependentSymNode:
+    except data_dependent_size_error():
         return None
+
+
+def data_dependent_size_error() -> type[RuntimeError]:
+    """Return the class of the error of torch for the value of a size that depends on elements of tensors."""
+    from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode  # noqa: PLC0415 - loads sympy
+
+    return GuardOnDataDependentSymNode
 
 
 def extract_tensor_metadata(result: torch.Tensor, include_contiguity: bool = True) -> TensorMetadata:
@@ -79,7 +85,7 @@ def memory_format_of(tensor: torch.Tensor) -> torch.memory_format | None:
     """Return the first of contiguous, channels last (2d), channels last (3d) that applies; ``None`` if none does."""
     try:
         return next((format_ for format_ in _FORMATS if tensor.is_contiguous(memory_format=format_)), None)
-    except GuardOnDataDependentSymNode:  # a size depends on elements
+    except data_dependent_size_error():  # a size depends on elements
         return None
 
 

@@ -26,10 +26,11 @@ def run(*lines: str) -> list[str]:
 
 
 def test_the_library_loads_a_part_of_its_modules_and_each_room_when_it_is_used() -> None:
-    count, rooms = run(
+    count, rooms, has_sympy = run(
         "print(len(loaded()))",
         "fx.symbolic_trace(lambda x: x.relu() + 1).code",
         "print(*{name.split('.')[1] for name in loaded() if '.' in name})",
+        "print('sympy' in sys.modules)",
         "before = loaded()",
         "assert set(fx.__all__) <= set(dir(fx)) and loaded() == before",
         "from fx.passes import get_pass, list_passes",
@@ -43,6 +44,7 @@ def test_the_library_loads_a_part_of_its_modules_and_each_room_when_it_is_used()
     )
     assert int(count) <= MOST
     assert not ROOMS & set(rooms.split())
+    assert has_sympy == "False", "it takes as long to import as all of the library"
 
 
 def test_a_package_is_loaded_when_another_needs_its_registered_names(tmp_path: Path) -> None:

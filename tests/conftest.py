@@ -76,7 +76,7 @@ def little_explored() -> Iterator[None]:
 
     fewer = {
         pass_check: {"EXPLORED": 1, "GROWN": 2, "GROWN_FOR_EDITS": 1},
-        search: {"MOST_CUT": 3, "MOST_SEEDS": 2},
+        search: {"MOST_CUT": 1, "MOST_SEEDS": 1},
         growth_steps: {"MOST_OTHERS": 6, "MOST_DRAWN": 8},
     }
     with pytest.MonkeyPatch.context() as patch:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import io
 import re
 import time
@@ -43,11 +44,16 @@ def reduced(source: str, shows: Callable[[str], bool], seconds: float) -> str:
 
 def written(tree: ast.Module) -> str:
     """Return the text of a program in the usual layout."""
-    parts = [_with_double_quotes(ast.unparse(ast.fix_missing_locations(part))) for part in tree.body]
+    parts = [_statement_written(part) for part in tree.body]
     imports = [part for part in parts if part.startswith(("import ", "from "))]
     others = [re.sub(r"^(class .*:\n)\n+", r"\1", part) for part in parts if part not in imports]
     text = "\n\n\n".join(["\n".join(imports), *others]) + "\n"
     return re.sub(r"(?:(?<=return )|(?<= = ))\((.*)\)$", _without_parentheses, text, flags=re.MULTILINE)
+
+
+@functools.lru_cache(maxsize=256)  # an edited tree shares the other statements with the first one
+def _statement_written(statement: ast.stmt) -> str:
+    return _with_double_quotes(ast.unparse(ast.fix_missing_locations(statement)))
 
 
 def _tidied(tree: ast.Module) -> ast.Module:

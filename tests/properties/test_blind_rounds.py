@@ -123,6 +123,7 @@ def test_documents_quote_the_first_tries() -> None:
 
 
 @pytest.mark.filterwarnings("ignore")
+@pytest.mark.usefixtures("little_explored")
 @pytest.mark.parametrize(
     "names, figures",
     thorough_except(

@@ -11,7 +11,7 @@ from selection import thorough_except
 from fx.passes import get_pass, list_passes
 from pytest_fx import check_pass
 
-QUICK = 12
+QUICK = 6
 """Programs for each pass unless a profile of Hypothesis sets more."""
 
 

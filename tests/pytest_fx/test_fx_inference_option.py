@@ -1,6 +1,10 @@
 """--fx-inference: passes for inference, and the advice on gradients without it."""
 
 import pytest
+import torch
+from torch import nn
+
+from pytest_fx import LawViolation, check_program
 
 pytestmark = pytest.mark.usefixtures("little_explored")
 
@@ -96,8 +100,39 @@ def test_under_the_option_no_gradients_are_requested_and_the_row_says_so(run):
     assert "gradients" in result.stdout.str() and "--fx-inference" in result.stdout.str()
 
 
-@pytest.mark.usefixtures("little_explored")
 def test_random_programs_are_in_evaluation_mode_under_the_option(pytester, monkeypatch):
+    searches = []
+    monkeypatch.setattr("pytest_fx.search.pass_check.check_pass", lambda pass_, **given: searches.append(given))
+    pytester.makepyfile(passes=PASSES)
+    pytester.syspathinsert()
+    chosen = ("--fx-check", "passes:cut_relu", "-p", "no:cacheprovider")
+    for options in (chosen, (*chosen, "--fx-inference")):
+        pytester.runpytest(*options).assert_outcomes(passed=1)
+    assert "modes" not in searches[0] and "without" not in searches[0]
+    assert searches[1]["modes"] == ("eval",) and searches[1]["without"] == ("gradients",)
+
+
+def test_a_pass_that_cuts_gradients_in_training_mode_alone_is_told_to_leave_it_alone():
+    def detached_in_training(program):
+        for node in program.graph.find_nodes(op="call_function", target=torch.relu) if program.training else ():
+            with program.graph.inserting_before(node):
+                node.args = (program.graph.call_method("detach", node.args),)
+        program.recompile()
+
+    class Relu(nn.Module):
+        def forward(self, x):
+            return torch.relu(x)
+
+    def inputs():
+        return (torch.arange(6.0) - 3,), {}
+
+    check_program(detached_in_training, Relu, inputs)
+    with pytest.raises(LawViolation, match=r"leave programs in training mode alone .*--fx-inference asks for no"):
+        check_program(detached_in_training, Relu, inputs, mode="train")
+
+
+@pytest.mark.thorough
+def test_a_search_under_the_option_finds_no_fault_in_a_pass_that_cuts_gradients(pytester, monkeypatch):
     monkeypatch.setattr("pytest_fx.search.search.SHRINKING", 1.0)
     pytester.makepyfile(passes=PASSES)
     pytester.syspathinsert()

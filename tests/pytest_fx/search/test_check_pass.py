@@ -115,12 +115,12 @@ class ScaleRelu(RewritingPass):
 
 
 def test_a_right_pass_is_reported_with_the_programs_that_it_changed(check):
-    report = check(relu_method_as_function, contract=exact)
-    assert report.programs == 24
+    report = check(relu_method_as_function, contract=exact, max_examples=12)
+    assert report.programs == 12
     assert report.changed > 6
     assert "aliasing" in report.laws
     assert report.coverage is not None and report.coverage.unreached == ()
-    changed = f"relu-method-as-function changed {report.changed} of 24 programs and kept 27 laws"
+    changed = f"relu-method-as-function changed {report.changed} of 12 programs and kept 27 laws"
     first, varied, *_ = str(report).splitlines()
     assert first == f"{changed}, also on {report.varied} programs near to these; {report.coverage}"
     assert varied == (

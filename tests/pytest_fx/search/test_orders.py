@@ -11,7 +11,7 @@ from pytest_fx import LawViolation, check_pass
 
 pytestmark = pytest.mark.usefixtures("little_explored")
 
-QUICK = hypothesis.settings(database=None, max_examples=12)
+QUICK = hypothesis.settings(database=None, max_examples=12, phases=[hypothesis.Phase.generate])
 
 
 def relu_as_clamp(graph_module: fx.GraphModule) -> None:
@@ -38,7 +38,7 @@ def relu_as_abs(graph_module: fx.GraphModule) -> None:
 
 
 def test_the_pair_that_breaks_a_law_is_named_although_each_keeps_it_alone(tmp_path):
-    passes = ["remove-dead-code", noted_as_abs, relu_as_clamp, "remove-identities"]
+    passes = ["remove-dead-code", noted_as_abs, relu_as_clamp]
     with pytest.raises(LawViolation) as caught:
         check_pass(PassPipeline(passes), seed=0, settings=QUICK, folder=tmp_path, orders=True)
     message = str(caught.value)

@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_map_only
 
 from fx.analysis.kernel_calls import KernelMode
 
@@ -58,7 +57,8 @@ class LayoutIndependent(KernelMode):
         schema = func._schema
         if any(each.alias_info is not None and not each.alias_info.is_write for each in schema.returns):
             return func(*args, **kwargs)
-        values, keywords = tree_map_only(torch.Tensor, _contiguous, (tuple(args), dict(kwargs)))
+        values = list(map(_contiguous, args))
+        keywords = {name: _contiguous(value) for name, value in kwargs.items()}
         result = func(*values, **keywords)
         for argument, own, copied in zip(schema.arguments, args, values, strict=False):
             if argument.alias_info is not None and argument.alias_info.is_write and isinstance(own, torch.Tensor):
@@ -67,5 +67,10 @@ class LayoutIndependent(KernelMode):
         return result
 
 
-def _contiguous(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.contiguous() if tensor.layout == torch.strided and not tensor.is_nested else tensor
+def _contiguous(argument: Any) -> Any:
+    """Return the argument of a kernel, a tensor or a list of tensors in contiguous memory."""
+    if isinstance(argument, torch.Tensor):
+        return argument.contiguous() if argument.layout == torch.strided and not argument.is_nested else argument
+    if isinstance(argument, (list, tuple)) and any(isinstance(part, torch.Tensor) for part in argument):
+        return list(map(_contiguous, argument))
+    return argument

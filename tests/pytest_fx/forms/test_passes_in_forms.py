@@ -43,9 +43,15 @@ def judged(pytester):
     return judge
 
 
-def some_of_each(passes):
-    """Return parameters for a pass of each form, and for the others, which take a minute in all."""
-    some = [pytest.param(form, names[:1], id=form) for form, names in passes.items()]
+def some_of_each(passes, slow=()):
+    """Return parameters for a pass of each form, and for the others, which take a minute in all.
+
+    Some forms are slow to judge. tests/properties/test_passes_on_aten.py judges a wrong pass of theirs in a second.
+    """
+    some = [
+        pytest.param(form, names[:1], id=form, marks=pytest.mark.thorough if form in slow else ())
+        for form, names in passes.items()
+    ]
     others = [
         pytest.param(form, names[1:], id=f"{form}, others", marks=pytest.mark.thorough)
         for form, names in passes.items()
@@ -59,7 +65,7 @@ def test_right_passes_are_right(judged, form, chosen):
     assert judged(form, sorted(names)) == (names, set())
 
 
-@pytest.mark.parametrize("form, chosen", some_of_each(WRONG))
+@pytest.mark.parametrize("form, chosen", some_of_each(WRONG, slow=("pattern-matcher",)))
 def test_wrong_passes_are_wrong(judged, form, chosen):
     names = {f"wrong_{name}" for name in chosen}
     assert judged(form, sorted(names)) == (set(), names)

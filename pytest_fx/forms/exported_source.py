@@ -28,7 +28,12 @@ class ExportedSource:
     """A module and one call of it. Each program is a fresh copy, and comes from torch alone."""
 
     def __init__(
-        self, copied: Callable[[], nn.Module], call: Call, data: Callable[[], Sequence[Call]] = list[Call]
+        self,
+        copied: Callable[[], nn.Module],
+        call: Call,
+        data: Callable[[], Sequence[Call]] = list[Call],
+        *,
+        has_fixed_sizes: bool = False,
     ) -> None:
         """Take the model and its arguments. The export comes later.
 
@@ -36,7 +41,10 @@ class ExportedSource:
             copied: returns copies of the model that share their tensors, as do all programs.
             call: the arguments for the export; the batch size stays dynamic where possible.
             data: returns arguments of other calls, for calibration.
+            has_fixed_sizes: whether all levels have the sizes of the call, which takes a third of the time.
         """
+        self.has_fixed_sizes = has_fixed_sizes
+        """Whether all levels have the sizes of the call."""
         self.copied, self.call, self.data = copied, call, data
         self.module = copied()
         """The copy that is exported."""
@@ -66,13 +74,15 @@ class ExportedSource:
         return module
 
     def _program(self, level: Level) -> ExportedProgram:
+        level = "exported" if level == "fixed" and self.has_fixed_sizes else level
         if level not in self._levels:
             self._levels[level] = self._export(level)
         return self._levels[level]
 
     def _export(self, level: Level) -> ExportedProgram:
         if level in ("exported", "fixed", "strict"):
-            return export_program(self.module, *self.call, fixed=level == "fixed", strict=level == "strict")[0]
+            is_fixed = level == "fixed" or self.has_fixed_sizes
+            return export_program(self.module, *self.call, fixed=is_fixed, strict=level == "strict")[0]
         with quiet_export():
             if level == "decomposed":
                 return self.exported("exported").run_decompositions()

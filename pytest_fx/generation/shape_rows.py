@@ -90,8 +90,13 @@ def _pads(builder: Drawing, objects: list[Any]) -> tuple[int, ...]:
 
 
 def _splits(builder: Drawing, objects: list[Any]) -> Any:
-    size = objects[0].shape[-1]
-    return [1, size - 1] if builder.choices.sometimes(2) and size > 1 else max(1, (size + 1) // 2)
+    """Return the size of equal parts, or the sizes of two or three parts, which are mostly unequal."""
+    size, choices = objects[0].shape[-1], builder.choices
+    if size > 2 and choices.sometimes(3):
+        first = 1 + choices.below(size - 2)
+        second = 1 + choices.below(size - first - 1)
+        return [first, second, size - first - second]
+    return [1, size - 1] if size > 1 and choices.sometimes(2) else max(1, (size + 1) // choices.pick((2, 2, 3)))
 
 
 def _expanded(builder: Drawing, objects: list[Any]) -> tuple[int, ...]:
@@ -194,7 +199,8 @@ JOINS = [
     row("torch.cat([{0}, {0}]{*}); torch.cat([{0}]{*})", DIMENSIONED, leading("dim", dimension, 2)),
     row("torch.split({0}, {sizes}, dim=-1); {0}.split({sizes}, dim=-1); torch.split({0}, {sizes}, -1); "
         "{0}.split({sizes}, -1)", VECTORS, argument("sizes", _splits), VIEW, weight=3),
-    row("{0}.chunk(2{*}); torch.chunk({0}, 2{*})", DIMENSIONED, DIM, VIEW, weight=3),
+    row("{0}.chunk({count}{*}); torch.chunk({0}, {count}{*})", DIMENSIONED, argument("count", one_of(2, 2, 3)), DIM,
+        VIEW, weight=3),
     row("{0}.unbind({dim}); torch.unbind({0}, {dim})", DIMENSIONED, DIM, VIEW),
     row("{0}[0]; {0}[-1]", SEVERAL, weight=3),
     row("torch.cat({0}{*}); torch.cat({0}[::-1]{*}); torch.cat({0}[-1:] + {0}[:-1]{*}); torch.cat({0}[1:]{*}); "

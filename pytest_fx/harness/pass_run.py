@@ -757,7 +757,7 @@ class PassRun:
         return {name: original_names.get(id(tensor), name) for name, tensor in tensors_of(self.program).items()}
 
     def _limit(self) -> AbstractContextManager[None]:
-        return nullcontext() if self._watchdog is None else self._watchdog.limit(self.seconds)
+        return nullcontext() if self._watchdog is None else self._watchdog.limit(self.seconds, computing=True)
 
 
 def applied(subject: Subject, pass_: Pass, *, leaves: bool = True) -> PassRun:

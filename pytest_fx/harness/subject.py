@@ -207,6 +207,9 @@ class Subject:
         subject._has_dtypes_of_its_own = True
         return subject
 
+    has_fixed_sizes = False
+    """Whether ``torch.export`` takes the sizes of the example for constants, which is faster."""
+
     _has_dtypes_of_its_own = False
     """True if its tensors keep their own dtypes, and there is no common working dtype."""
 
@@ -572,6 +575,7 @@ class Subject:
                 lambda: self.shared_copy(float64),
                 (call.args, call.kwargs),
                 lambda: [(arguments.args, arguments.kwargs) for arguments in self.data(dtype)],
+                has_fixed_sizes=self.has_fixed_sizes,
             )
         return source
 

@@ -15,6 +15,8 @@ _BETWEEN_LOOKS = 0.05
 AGAIN = 2.0
 """Seconds after which the error is raised again in a block that goes on: Python ignores exceptions in callbacks of weak
 references and in destructors."""
+PATIENCE = 4.0
+"""How many times as long a block may take by the clock that has not computed for its time: other programs may run."""
 GRACE = 5.0
 """Seconds after which an interrupted block that goes on counts as stuck."""
 
@@ -43,7 +45,7 @@ class Watchdog:
         self._error = error
         self._stuck = stuck
         self._stuck_from = float("inf")
-        self._until = float("inf")
+        self._until = self._waits_until = self._computed_until = float("inf")
         self._interrupted = False
         self._lock = threading.Lock()
         self._closed = threading.Event()
@@ -60,9 +62,14 @@ class Watchdog:
         self._closed.set()
 
     @contextmanager
-    def limit(self, seconds: float) -> Generator[None]:
-        """Raise the error inside the block if it runs for longer than ``seconds``."""
-        self._until, self._interrupted = time.monotonic() + seconds, False
+    def limit(self, seconds: float, *, computing: bool = False) -> Generator[None]:
+        """Raise the error inside the block if it runs for longer than ``seconds``.
+
+        With ``computing`` these are seconds of a processor, or :data:`PATIENCE` times as many by the clock.
+        """
+        now, self._interrupted = time.monotonic(), False
+        self._computed_until = time.process_time() + seconds if computing else float("-inf")
+        self._until, self._waits_until = now + seconds, now + (PATIENCE if computing else 1.0) * seconds
         raised = False
         try:
             yield
@@ -81,7 +88,7 @@ class Watchdog:
         while not closed.wait(_BETWEEN_LOOKS):
             with self._lock:
                 now = time.monotonic()
-                if now > self._until:
+                if now > self._until and (time.process_time() > self._computed_until or now > self._waits_until):
                     if not self._interrupted:
                         self._interrupted, self._stuck_from = True, now + GRACE
                     self._until = now + AGAIN

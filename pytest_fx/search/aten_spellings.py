@@ -55,16 +55,41 @@ def may_call(module: nn.Module, call: Arguments, operators: Collection[OpOverloa
     The module is called, and its functions, their operators and the decompositions of these are recorded. If one of
     the operators is in no program of ours, it may be there.
     """
-    names = {_packet(operator)._qualified_op_name for operator in operators}
-    if not names <= _observed().keys() | {f"aten::{name}" for home in _HOMES for name in vars(home)}:
-        return True
-    modes = _OperatorNames(), _FunctionNames()
+    called = CalledNames()
     try:
-        with modes[0], modes[1], torch.no_grad(), same_random_numbers():
+        with called, torch.no_grad(), same_random_numbers():
             module(*call.args, **call.kwargs)
     except Exception:  # of any kind: models of users are among them
         return True
-    return not names.isdisjoint(modes[0].names | modes[1].names)
+    return called.may_include(operators)
+
+
+class CalledNames:
+    """Records in a ``with`` block the names of functions, of their operators and of the decompositions of these."""
+
+    def __init__(self) -> None:
+        self._modes = _OperatorNames(), _FunctionNames()
+
+    def __enter__(self) -> CalledNames:
+        """Start recording."""
+        for mode in self._modes:
+            mode.__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        """Stop recording."""
+        for mode in reversed(self._modes):
+            mode.__exit__(*error)
+
+    def may_include(self, operators: Collection[OpOverload | OpOverloadPacket]) -> bool:
+        """Return whether an exported program of what was run may have one of the operators, at any level.
+
+        If one of them is in no program of ours, it may be there.
+        """
+        names = {_packet(operator)._qualified_op_name for operator in operators}
+        if not names <= _observed().keys() | {f"aten::{name}" for home in _HOMES for name in vars(home)}:
+            return True
+        return not all(names.isdisjoint(mode.names) for mode in self._modes)
 
 
 def _packet(operator: OpOverload | OpOverloadPacket) -> OpOverloadPacket:

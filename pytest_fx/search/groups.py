@@ -7,11 +7,14 @@ further operator.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
 from torch import nn
+from torch._ops import OpOverload, OpOverloadPacket
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from pytest_fx.forms import FormResult
@@ -20,6 +23,7 @@ from pytest_fx.harness.pass_run import PassRun
 from pytest_fx.harness.snapshot import is_finite, is_strided
 from pytest_fx.harness.structure import leaves
 from pytest_fx.harness.subject import GivenProgram, ProgramSource, in_mode
+from pytest_fx.search.aten_spellings import CalledNames
 
 SIZE = 16
 """The number of programs in a group."""
@@ -81,25 +85,36 @@ def _changed_parts_of(result: FormResult | None, count: int) -> frozenset[int] |
     return frozenset(int(match[1]) for match in matches if match) if matches and all(matches) else None
 
 
-def kind_of(program: ProgramSource, mode: str) -> Kind:
-    """Run a program, and return whether its results are finite, or it cannot be exported since sizes depend on data.
+@dataclass(frozen=True, slots=True)
+class Traits:
+    """What one call of a program shows of it."""
 
-    Programs of different kinds do not share a group: gradients are not compared if a result is not finite, and a
-    single program that cannot be exported spoils its group.
+    kind: Kind
+    """Whether its results are finite, or it cannot be exported since sizes depend on data.
+
+    Programs of different kinds do not share a group: gradients are not compared if a result is not finite, and a single
+    program that cannot be exported spoils its group.
     """
+    lacks_operators: bool
+    """Whether an exported program of it has none of some operators."""
+
+
+def traits_of(program: ProgramSource, mode: str, operators: Collection[OpOverload | OpOverloadPacket] = ()) -> Traits:
+    """Run a program, and return its kind, and whether an exported program of it lacks all of ``operators``, if any."""
     call = program.inputs.copies()
-    operators = _DataDependence()
+    dependence, called = _DataDependence(), CalledNames() if operators else None
     try:
         with torch.no_grad(), same_random_numbers():
             module = in_mode(program.build(), mode)
-            with operators:
+            with called or nullcontext(), dependence:
                 result = module(*call.args, **call.kwargs)
     except Exception:  # of any kind: it is drawn at random
-        return "not finite"
-    if operators.is_seen:
-        return "data-dependent"
+        return Traits("not finite", False)
+    lacks = called is not None and not called.may_include(operators)
+    if dependence.is_seen:
+        return Traits("data-dependent", lacks)
     tensors = [leaf for _, leaf in leaves(result) if isinstance(leaf, torch.Tensor) and is_strided(leaf)]
-    return "finite" if all(map(is_finite, tensors)) else "not finite"
+    return Traits("finite" if all(map(is_finite, tensors)) else "not finite", lacks)
 
 
 class _DataDependence(TorchDispatchMode):

@@ -38,7 +38,7 @@ from pytest_fx.search.drawn_options import (
     written_with_options,
 )
 from pytest_fx.search.exploration import Explored, called_names, trials, variety
-from pytest_fx.search.groups import SIZE, Kind, changed_parts, group_of, kind_of
+from pytest_fx.search.groups import SIZE, Kind, changed_parts, group_of, traits_of
 from pytest_fx.search.growth import growths, starts
 from pytest_fx.search.model_cuts import AROUND, places
 from pytest_fx.search.nearness import cuts, nearest, running, variations
@@ -51,6 +51,8 @@ from pytest_fx.search.tensor_variations import wider
 
 MOST_CUT = 10
 """The number of changed programs that are cut to seeds."""
+MOST_CUT_OF_EXPORTED = 4
+"""The same for a pass that needs an export of each part."""
 MOST_SEEDS = 6
 """The number of seeds that are explored."""
 ENLARGED = (4, 6, 5)
@@ -73,6 +75,8 @@ OTHER_OPTIONS = 4
 """Draws of options on a smaller program, for a pass with such options, if those of the larger one show nothing."""
 MOST_OF_BLOCKS = 24
 """The most places of building blocks that are tried: some passes act in each of them."""
+IN_VAIN = 4
+"""One in so many programs without the operators that a pass names is given to it: others take time in vain."""
 SHORT = 1.0
 """Seconds that a pass may take on a program after it has taken too long on another one."""
 
@@ -150,6 +154,7 @@ class Search:
         self._skipped: set[tuple[str, str]] = set()  # programs that end the process without the pass
         self.group_size = SIZE if isinstance(pass_, FormedPass) else 1
         """The number of programs that the pass is given at a time; more than one if each has to be exported."""
+        self._in_vain = 0  # programs in a row without the operators that the pass names
         self._waiting: dict[tuple[str, Kind], list[_Example]] = {}  # programs for the next groups, by mode and kind
         self._found: _Found | None = None
         self._deferred: _Found | None = None  # of a law that matters less than wrong values
@@ -177,7 +182,12 @@ class Search:
         if key in self._tried or key in self._skipped:
             return False
         if self.group_size > 1 and not if_changed:
-            kind = mode, kind_of(program, mode)
+            traits = traits_of(program, mode, self._operators)
+            self._in_vain = self._in_vain + 1 if traits.lacks_operators else 0
+            if 0 < self._in_vain < IN_VAIN:
+                raise TraceError("the program has none of the operators that the pass names")
+            self._in_vain = 0
+            kind: tuple[str, Kind] = mode, traits.kind
             waiting = self._waiting.setdefault(kind, [])
             waiting.append((program, mode, sample))
             if len(waiting) >= self.group_size or kind[1] == "data-dependent":
@@ -198,7 +208,7 @@ class Search:
         """Check programs, several of one mode and kind at a time, and return for each whether the pass changed it."""
         groups: dict[tuple[Any, ...], list[int]] = {}
         for number, (program, mode, _) in enumerate(examples):
-            kind = kind_of(program, mode) if len(examples) > 1 else "finite"
+            kind = traits_of(program, mode).kind if len(examples) > 1 else "finite"
             alone = number if kind == "data-dependent" else None
             groups.setdefault((mode, kind, alone), []).append(number)
         acted = [False] * len(examples)
@@ -245,7 +255,8 @@ class Search:
         """Apply the pass to several programs as one; None if anything went wrong, maybe for a single one of them."""
         try:
             with _programs_that_raise_rejected():
-                example = self._example(group_of(programs, mode), mode, self._seconds, recording=self.code.recording)
+                group = group_of(programs, mode)
+                example = self._example(group, mode, self._seconds, recording=self.code.recording, only_looks=True)
         except TraceError:
             return None
         reached = self.code.latest_paths
@@ -254,12 +265,20 @@ class Search:
         return None if changed is None else _Group(example, changed, reached)
 
     def _keeps_laws(self, example: PassRun, sample: int) -> bool:
-        """Return whether a group breaks no law, and its numbers could be compared where the pass changed any."""
+        """Return whether a group breaks no law, and its numbers could be compared where the pass changed any.
+
+        They are compared in the working dtype alone: an export in float64 takes as long as all else.
+        """
         if not example.changed:
             return True
         laws = [law for law in self._laws if law.calls <= CHEAP or sample < COSTLY]
+
+        def applicable(run: PassRun) -> list[Law]:
+            run.forget_float64()
+            return self._applicable(laws, sample, run)
+
         try:
-            _, violations = broken_at_levels(partial(self._applicable, laws, sample), example)
+            _, violations = broken_at_levels(applicable, example)
         except TraceError:  # a law captures the program, and one of the group refuses that
             return False
         return not violations and (bool(example.compared) or not self._compares)
@@ -268,6 +287,8 @@ class Search:
         number = self.counts.programs + self.counts.varied + 1
         self.on_program(number, max(self.planned, number))
         example = self._example(program, mode, self._seconds, recording=self.code.recording)
+        if example.form_result is not None and not example.changed:  # it may act on fixed sizes only
+            example = self._example(program, mode, self._seconds, recording=self.code.recording, only_looks=True)
         if program.source:
             self._reached[program.source] = self.code.latest_paths | self._reached.get(program.source, frozenset())
         if example.after is not None:
@@ -414,9 +435,13 @@ class Search:
         pass_: Any = None,
         recording: Callable[[], AbstractContextManager[None]] = nullcontext,
         draw: int = 0,
+        *,
+        only_looks: bool = False,
     ) -> PassRun:
+        """Apply the pass to a program. With ``only_looks`` an exported program has fixed sizes, which takes less."""
         self.announce(program, mode)
         subject = Subject.of(program, mode)
+        subject.has_fixed_sizes = only_looks
         return PassRun(
             subject,
             self._drawn(subject, draw) if pass_ is None else pass_,
@@ -596,7 +621,7 @@ class Search:
         while group := list(itertools.islice(candidates, self.group_size)):
             together = self._group(group, mode) if len(group) > 1 else None
             for number in range(len(group)) if together is None else sorted(together.changed):
-                if self.acts_on(group[number], mode):
+                if together is not None or self.acts_on(group[number], mode):
                     self.check(group[number], mode, 1, if_changed=True)
                     return group[number].source
         return source
@@ -605,7 +630,7 @@ class Search:
         """Return whether the pass changes a program; no law is checked."""
         try:
             with _programs_that_raise_rejected():
-                return self._blame.changed_by_pass(self._example(program, mode, self._seconds))
+                return self._blame.changed_by_pass(self._example(program, mode, self._seconds, only_looks=True))
         except TraceError:
             return False
 
@@ -639,7 +664,7 @@ class Search:
             if program is None:
                 return ()
             with contextlib.suppress(TraceError), _programs_that_raise_rejected():
-                self._example(program, "eval", self._seconds, recording=comparisons.recording)
+                self._example(program, "eval", self._seconds, recording=comparisons.recording, only_looks=True)
             return tuple(comparisons.latest.values())
 
         return growths(
@@ -680,7 +705,8 @@ class Search:
         Each is the place where the pass acts, alone or with one step around it, or the shortest part of that.
         """
         texts: dict[Any, tuple[str, str]] = {}
-        for source in nearest(self._reached_in_changed, MOST_CUT):
+        is_exported = isinstance(self._pass, FormedPass)
+        for source in nearest(self._reached_in_changed, MOST_CUT_OF_EXPORTED if is_exported else MOST_CUT):
             mode = self._changed_modes[source]
             for place in self._places(source, mode) or [source]:
                 for seed in (self._cut(place, mode), place):
@@ -728,7 +754,7 @@ class Search:
         if program is None:
             return []
         with contextlib.suppress(TraceError), _programs_that_raise_rejected():
-            after = self._example(program, mode, self._seconds).after
+            after = self._example(program, mode, self._seconds, only_looks=True).after
             attributes = vars(program.module)
             kinds = ("_modules", "_parameters", "_buffers")
             return [
@@ -740,12 +766,15 @@ class Search:
         return []
 
     def _places(self, source: str, mode: str) -> list[str]:
-        """Return the places of a changed program where the pass acts, each alone and with one step around it."""
-        program = running(source, mode)
+        """Return the places of a changed program where the pass acts, each alone and with one step around it.
+
+        None are known of a program of torch: its nodes are not those of our capture.
+        """
+        program = None if isinstance(self._pass, FormedPass) else running(source, mode)
         if program is None:
             return []
         with contextlib.suppress(TraceError), _programs_that_raise_rejected():
-            example = self._example(program, mode, self._seconds)
+            example = self._example(program, mode, self._seconds, only_looks=True)
             programs = places(example.subject, example, lambda program: self.acts_on(program, mode), ((0,), AROUND))
             return [program.source for program in programs]
         return []

@@ -53,3 +53,11 @@ def test_a_block_that_swallowed_the_error_is_interrupted_again():
 
     with Watchdog() as watchdog, pytest.raises(TookTooLong), watchdog.limit(0.1):
         swallow_and_go_on()
+
+
+def test_a_block_that_only_waited_for_a_processor_is_not_interrupted_at_once():
+    with Watchdog() as watchdog:
+        with watchdog.limit(0.1, computing=True):
+            time.sleep(0.2)  # as on a machine with other work
+        with pytest.raises(TookTooLong), watchdog.limit(0.1, computing=True):
+            never_ends()

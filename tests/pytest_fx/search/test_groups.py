@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import hypothesis
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
 
+from fx.errors import TraceError
 from fx.passes import close
 from pytest_fx import LawViolation, check_pass
 from pytest_fx.harness.evaluation import Arguments
@@ -15,7 +18,7 @@ from pytest_fx.harness.pass_run import PassRun
 from pytest_fx.harness.subject import GivenProgram, Subject
 from pytest_fx.loading import in_form
 from pytest_fx.search.aten_spellings import may_call
-from pytest_fx.search.groups import changed_parts, group_of, kind_of
+from pytest_fx.search.groups import changed_parts, group_of, traits_of
 from pytest_fx.search.references import references_of
 from pytest_fx.search.search import Search
 
@@ -87,8 +90,8 @@ def test_the_changed_programs_of_a_group_are_those_where_the_pass_acts():
 def test_programs_with_results_that_are_not_finite_and_those_that_cannot_be_exported_are_recognized():
     infinite = GivenProgram(Difference, Arguments((torch.full((2,), torch.inf), torch.ones(2))))
     failing = GivenProgram(Difference, Arguments((torch.ones(2), torch.ones(3))))
-    assert [kind_of(program, "eval") for program in PROGRAMS] == ["finite"] * 3
-    assert [kind_of(program, "eval") for program in (infinite, failing)] == ["not finite"] * 2
+    assert [traits_of(program, "eval").kind for program in PROGRAMS] == ["finite"] * 3
+    assert [traits_of(program, "eval").kind for program in (infinite, failing)] == ["not finite"] * 2
     indices, mask = torch.tensor([1, 0]), torch.tensor([True, False])
     calls = {
         lambda self, x: x[indices]: "finite",
@@ -98,19 +101,31 @@ def test_programs_with_results_that_are_not_finite_and_those_that_cannot_be_expo
     }
     for forward, kind in calls.items():
         module = type("Program", (nn.Module,), {"forward": forward})
-        assert kind_of(GivenProgram(module, Arguments((torch.ones(2),))), "eval") == kind
+        assert traits_of(GivenProgram(module, Arguments((torch.ones(2),))), "eval").kind == kind
 
 
 def test_programs_whose_sizes_depend_on_data_share_no_group_with_others(monkeypatch):
     groups = []
-    search = Search(in_form(sum_without_alpha), close, [], set(), 5.0, references_of(in_form(sum_without_alpha)))
+    search = Search(in_form(subtraction_as_sum), close, [], set(), 5.0, references_of(in_form(subtraction_as_sum)))
     monkeypatch.setattr(search, "_check_group", lambda examples, if_changed: groups.append(len(examples)))
-    masked = type("Masked", (nn.Module,), {"forward": lambda self, x: x[x > 0]})
-    for program in (*PROGRAMS, GivenProgram(masked, Arguments((torch.ones(2),)))):
+    masked = type("Masked", (nn.Module,), {"forward": lambda self, x: (x - 1)[x > 0]})
+    for program in (PROGRAMS[0], PROGRAMS[2], GivenProgram(masked, Arguments((torch.ones(2),)))):
         search.check(program, "eval", 0)
     assert groups == [1]
     search.check_waiting()
-    assert groups == [1, 3]
+    assert groups == [1, 2]
+
+
+def test_most_programs_without_the_operators_of_a_pass_are_not_given_to_it(monkeypatch):
+    groups = []
+    search = Search(in_form(subtraction_as_sum), close, [], set(), 5.0, references_of(in_form(subtraction_as_sum)))
+    monkeypatch.setattr(search, "_check_group", lambda examples, if_changed: groups.append(len(examples)))
+    program = GivenProgram(Scaled, Arguments((torch.ones(2, 3),)))
+    for number in range(8):
+        with pytest.raises(TraceError, match="none of the operators") if (number + 1) % 4 else nullcontext():
+            search.check(program, "eval", 0)
+    search.check_waiting()
+    assert groups == [2]
 
 
 def test_a_view_of_a_result_that_is_written_to_belongs_to_the_program_that_makes_it():
@@ -138,7 +153,7 @@ def test_a_program_that_writes_to_its_inputs_leaves_those_of_the_group():
             return x.add_(1)
 
     program = GivenProgram(Writes, Arguments((torch.ones(2),)))
-    assert kind_of(program, "eval") == "finite"
+    assert traits_of(program, "eval").kind == "finite"
     assert torch.equal(program.inputs.args[0], torch.ones(2))
 
 

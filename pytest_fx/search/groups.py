@@ -6,6 +6,8 @@ further operator.
 
 from __future__ import annotations
 
+import itertools
+import math
 import re
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import nullcontext
@@ -30,6 +32,8 @@ SIZE = 16
 Kind = Literal["finite", "not finite", "data-dependent"]
 """The kind of a program. All programs of a group are of one kind."""
 _MASKS = {torch.bool, torch.uint8}
+_SMALL = 1e-30
+"""The least size of a result that errors are compared with."""
 _PART = re.compile(r"(?:^|[._])parts[._](\d+)(?=$|[._])")
 
 
@@ -83,6 +87,37 @@ def _changed_parts_of(result: FormResult | None, count: int) -> frozenset[int] |
         return frozenset(range(count))
     matches = [_PART.search(path) for path in result.changed_at]
     return frozenset(int(match[1]) for match in matches if match) if matches and all(matches) else None
+
+
+def worst_part(example: PassRun, parts: Collection[int]) -> int | None:
+    """Return the one of these programs of a group whose outputs differ most from eager's; None if there are none."""
+    distances = dict.fromkeys(sorted(parts), 0.0)
+    for run in example.at_each_level():
+        eager, actual = run.eager(), run.actual()
+        if eager.error is None and actual.error is None:
+            for part in distances:
+                distances[part] = max(distances[part], _distance(eager.output[part], actual.output[part]))
+    return max(distances, key=distances.__getitem__, default=None)
+
+
+def _distance(expected: Any, actual: Any) -> float:
+    """Return the largest difference of two results, as a part of the largest element; infinite if they differ in kind.
+
+    >>> _distance(torch.tensor([2.0, 4.0]), torch.tensor([2.0, 3.0]))
+    0.25
+    """
+    pairs = [*itertools.zip_longest(*((leaf for _, leaf in leaves(result)) for result in (expected, actual)))]
+    farthest = 0.0
+    for old, new in pairs:
+        if not all(isinstance(leaf, torch.Tensor) and is_strided(leaf) for leaf in (old, new)):
+            continue
+        if old.shape != new.shape or old.dtype != new.dtype:
+            return math.inf
+        if old.numel():
+            wide = old.to(torch.complex128)
+            error = (wide - new.to(torch.complex128)).abs().max() / wide.abs().max().clamp(min=_SMALL)
+            farthest = max(farthest, math.inf if error.isnan() else float(error))
+    return farthest
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from pytest_fx.generation.record import is_raised_by_program
 from pytest_fx.harness.evaluation import Arguments
 from pytest_fx.harness.pass_run import PassRun, leave_alone
 from pytest_fx.harness.subject import GivenProgram, ProgramSource, Subject
-from pytest_fx.laws import Law, broken_at_levels, broken_laws, why_not_asked
+from pytest_fx.laws import Law, broken_at_levels, broken_laws, is_kept_without, why_not_asked
 from pytest_fx.laws.ways_out import with_form, with_ways_out
 from pytest_fx.processes.deadline import Watchdog
 from pytest_fx.search.aten_spellings import may_call
@@ -38,7 +38,7 @@ from pytest_fx.search.drawn_options import (
     written_with_options,
 )
 from pytest_fx.search.exploration import Explored, called_names, trials, variety
-from pytest_fx.search.groups import SIZE, Kind, changed_parts, group_of, traits_of
+from pytest_fx.search.groups import SIZE, Kind, changed_parts, group_of, traits_of, worst_part
 from pytest_fx.search.growth import growths, starts
 from pytest_fx.search.model_cuts import AROUND, places
 from pytest_fx.search.nearness import cuts, nearest, running, variations
@@ -235,8 +235,12 @@ class Search:
             return [self.counts.acted > before]
         group = self._group([program for program, _, _ in examples], examples[0][1])
         if group is None or not self._keeps_laws(group.example, min(sample for _, _, sample in examples)):
-            half = len(examples) // 2
-            return self._check_group(examples[:half], if_changed) + self._check_group(examples[half:], if_changed)
+            first = None if group is None else worst_part(group.example, group.changed)
+            if first is not None:
+                acted_first = self._check_group([examples[first]], if_changed)
+                others = self._check_halves([*examples[:first], *examples[first + 1 :]], if_changed)
+                return others[:first] + acted_first + others[first:]
+            return self._check_halves(examples, if_changed)
         acted = [number in group.changed for number in range(len(examples))]
         alone = acted.index(True) if any(acted) else None
         for number, (program, mode, _) in enumerate(examples):
@@ -250,6 +254,11 @@ class Search:
             if acted[number]:
                 self._changed_modes[program.source] = mode
         return acted
+
+    def _check_halves(self, examples: Sequence[_Example], if_changed: bool) -> list[bool]:
+        half = len(examples) // 2
+        groups = filter(None, (examples[:half], examples[half:]))
+        return [acted for group in groups for acted in self._check_group(group, if_changed)]
 
     def _group(self, programs: Sequence[ProgramSource], mode: str) -> _Group | None:
         """Apply the pass to several programs as one; None if anything went wrong, maybe for a single one of them."""
@@ -272,16 +281,17 @@ class Search:
         if not example.changed:
             return True
         laws = [law for law in self._laws if law.calls <= CHEAP or sample < COSTLY]
-
-        def applicable(run: PassRun) -> list[Law]:
-            run.forget_float64()
-            return self._applicable(laws, sample, run)
-
         try:
-            _, violations = broken_at_levels(applicable, example)
+            for run in example.at_each_level():
+                run.forget_float64()
+                for law in self._applicable(laws, sample, run):
+                    if law.find_violation(run) is not None:
+                        run.with_nothing_changed().forget_float64()
+                        if is_kept_without(law, run):
+                            return False
         except TraceError:  # a law captures the program, and one of the group refuses that
             return False
-        return not violations and (bool(example.compared) or not self._compares)
+        return bool(example.compared) or not self._compares
 
     def _check(self, program: ProgramSource, mode: str, sample: int, if_changed: bool) -> None:
         number = self.counts.programs + self.counts.varied + 1

@@ -18,7 +18,7 @@ from pytest_fx.harness.pass_run import PassRun
 from pytest_fx.harness.subject import GivenProgram, Subject
 from pytest_fx.loading import in_form
 from pytest_fx.search.aten_spellings import may_call
-from pytest_fx.search.groups import changed_parts, group_of, traits_of
+from pytest_fx.search.groups import changed_parts, group_of, traits_of, worst_part
 from pytest_fx.search.references import references_of
 from pytest_fx.search.search import Search
 
@@ -28,6 +28,15 @@ aten = torch.ops.aten
 class Difference(nn.Module):
     def forward(self, x, y, *, scale=2.0):
         return (x - y) * scale
+
+
+class SumWithFactor(nn.Module):
+    def __init__(self, factor):
+        super().__init__()
+        self.factor = factor
+
+    def forward(self, x):
+        return torch.add(x, x, alpha=self.factor)
 
 
 class Scaled(nn.Module):
@@ -85,6 +94,19 @@ def test_the_changed_programs_of_a_group_are_those_where_the_pass_acts():
     subject = Subject.of(group_of(PROGRAMS, "eval"))
     assert changed_parts(PassRun(subject, in_form(subtraction_as_sum)), 3) == {0, 2}
     assert changed_parts(PassRun(subject, in_form(sum_without_alpha)), 3) == frozenset()
+
+
+def test_the_program_that_a_pass_made_most_wrong_is_looked_at_first():
+    programs = [
+        GivenProgram(lambda factor=factor: SumWithFactor(factor), Arguments((torch.ones(3),)))
+        for factor in (2.0, 8.0, 3.0)
+    ]
+    example = PassRun(Subject.of(group_of(programs, "eval")), in_form(sum_without_alpha))
+    changed = changed_parts(example, 3)
+    assert changed == {0, 1, 2}
+    assert worst_part(example, changed) == 1
+    assert worst_part(example, {0, 2}) == 2
+    assert worst_part(example, ()) is None
 
 
 def test_programs_with_results_that_are_not_finite_and_those_that_cannot_be_exported_are_recognized():

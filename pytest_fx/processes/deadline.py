@@ -16,7 +16,7 @@ AGAIN = 2.0
 """Seconds after which the error is raised again in a block that goes on: Python ignores exceptions in callbacks of weak
 references and in destructors."""
 PATIENCE = 4.0
-"""How many times as long a block may take by the clock that has not computed for its time: other programs may run."""
+"""The factor by which a block may exceed its time by the clock if it has computed less: others may run."""
 GRACE = 5.0
 """Seconds after which an interrupted block that goes on counts as stuck."""
 

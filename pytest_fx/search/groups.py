@@ -122,7 +122,7 @@ def _distance(expected: Any, actual: Any) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Traits:
-    """What one call of a program shows of it."""
+    """The findings of one call of a program."""
 
     kind: Kind
     """Whether its results are finite, or it cannot be exported since sizes depend on data.

@@ -121,7 +121,7 @@ def check_pass(
         seed: makes the programs the same in each run: they depend on it and on the pass alone. Some of those of
             ``programs`` have constants that Hypothesis takes from modules of yours.
         settings: Hypothesis's settings; by default those of the profile.
-        seconds: the time that the pass may take on one program.
+        seconds: the seconds of a processor that the pass may take on one program; by the clock, four times as many.
         folder: the folder for the test file of a failure; by default ``.pytest_fx`` in the current folder.
         isolate: true to search in a child process, so that a pass that ends it, hangs in native code or takes too much
             memory breaks a law like any other.
@@ -274,7 +274,7 @@ def check_program(
         laws: names of the laws to check; by default all but those on demand.
         mode: ``"eval"`` or ``"train"``.
         contract: the pass's promise; by default its own contract.
-        seconds: the time that the pass may take.
+        seconds: as for :func:`check_pass`.
         isolate: true to apply it in a child process, with the limits ``timeout`` and ``memory``, like
             :func:`check_pass`.
         timeout: see there.

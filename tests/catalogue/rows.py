@@ -179,7 +179,9 @@ def right(*on: Witness, kind: str = "", **options: Any) -> Callable[[Pass], Pass
     return add
 
 
-def fault(round: int, kind: str = "blind", *laws: str, wrong: str, form: str = "auto") -> Callable[[Pass], Pass]:
+def fault(
+    round: int, kind: str = "blind", *laws: str, wrong: str, form: str = "auto", contract: Contract = close
+) -> Callable[[Pass], Pass]:
     """Enter a wrong pass of a round, whose docstring says what its author would claim of it.
 
     Without ``laws`` they are those of values.
@@ -189,6 +191,7 @@ def fault(round: int, kind: str = "blind", *laws: str, wrong: str, form: str = "
         name, theme, _ = _words(pass_)
         shown_by = laws or LAWS_OF_VALUES
         options: dict[str, Any] = {"modes": BOTH, "programs": EXAMPLES_KEPT, "round": round, "form": form}
+        options["contract"] = contract
         enter(Wrong(name, theme, kind, wrong, pass_, shown_by, None, **options))
         return pass_
 

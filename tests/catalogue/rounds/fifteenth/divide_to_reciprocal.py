@@ -3,12 +3,14 @@
 import operator
 
 from fx import GraphModule, Node
+from fx.passes import exact
 
 from ...rows import fault
 
 
 @fault(
     15,
+    contract=exact,  # what a rounding error decides, such as a floor, is close enough
     wrong="1 / scale is rounded unless the scale is a power of two, and a following floor or round shows it as a whole step.",
 )
 def divide_to_reciprocal(graph_module: GraphModule) -> GraphModule:

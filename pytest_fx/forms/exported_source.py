@@ -18,9 +18,9 @@ from fx.interop.exporting import Call, export_program
 Level = Literal["exported", "decomposed", "inductor", "fixed", "strict"]
 """Stages of an exported program, with a dynamic batch size where possible.
 
-``decomposed`` is after ``run_decompositions()``, and ``inductor`` has Inductor's decompositions. ``fixed`` has the
-sizes of the example, since ``torch.export`` adds nodes for dynamic sizes. Nodes of ``strict``, which is exported with
-``strict=True``, also have ``meta["source_fn_stack"]``.
+``decomposed`` is after ``run_decompositions()``. ``inductor`` has Inductor's decompositions, and no assertions on
+dtypes. ``fixed`` has the sizes of the example, since ``torch.export`` adds nodes for dynamic sizes. Nodes of
+``strict``, which is exported with ``strict=True``, also have ``meta["source_fn_stack"]``.
 """
 
 
@@ -87,7 +87,20 @@ class ExportedSource:
             if level == "decomposed":
                 return self.exported("exported").run_decompositions()
             decompositions: Any = importlib.import_module("torch._inductor.decomposition")
-            return self.exported("exported").run_decompositions(decompositions.select_decomp_table())
+            program = self.exported("exported").run_decompositions(decompositions.select_decomp_table())
+            return _without_metadata_assertions(program)
+
+
+def _without_metadata_assertions(program: ExportedProgram) -> ExportedProgram:
+    """Remove the assertions on dtypes and devices from a program's graph, and return the program.
+
+    ``torch.export`` adds one for each cast. Graphs of ``torch.compile`` have none, and Inductor removes any left. As a
+    second use of a value, they would prevent matches.
+    """
+    for node in program.graph.find_nodes(op="call_function", target=torch.ops.aten._assert_tensor_metadata.default):
+        program.graph.erase_node(node)
+    program.graph_module.recompile()
+    return program
 
 
 def tensors_in(program: Any) -> dict[str, torch.Tensor]:

@@ -187,3 +187,17 @@ def test_a_pass_that_dynamic_sizes_keep_from_acting_gets_the_program_of_fixed_si
 
     assert broken_by(merge, model=lambda: (Slices(), (torch.ones(2, 4),))) == set()
     assert run_of(merge, model=lambda: (Slices(), (torch.ones(2, 4),))).form_result.level == "fixed"
+
+
+def test_programs_of_inductor_have_no_assertions_on_dtypes():
+    class Cast(nn.Module):
+        def forward(self, x):
+            return x.to(torch.float64)
+
+    source = ExportedSource(Cast, ((torch.ones(2, 3),), {}))
+    assertion = aten._assert_tensor_metadata.default
+    counts = [
+        sum(node.target is assertion for node in source.exported(level).graph.nodes)
+        for level in ("exported", "decomposed", "inductor")
+    ]
+    assert counts == [1, 1, 0]

@@ -15,7 +15,7 @@ from fx import passes
 from fx.analysis.dependence import Dependences
 from fx.passes.shape_prop import ShapeProp
 from fx.passes.split_module import split_module
-from fx.passes.verification import verify
+from fx.pipelines.verification import verify
 
 from .paired import LIBRARIES, Contender, Table, parse, sizes
 from .programs import effects_module, pairs_module, parallel_layers, repeated_module

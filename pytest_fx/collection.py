@@ -371,7 +371,7 @@ def _full_name(thing: Any) -> str:
     if isinstance(thing, str):
         return thing
     definition = thing if hasattr(thing, "__qualname__") else type(thing)
-    options = load("fx.passes.pass_options").write_options(thing)
+    options = load("fx.pipelines.pass_options").write_options(thing)
     return f"{definition.__module__}:{definition.__qualname__}{options}"
 
 

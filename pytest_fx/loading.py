@@ -30,10 +30,10 @@ from fx.passes import (
     pass_name,
     register_pass,
 )
-from fx.passes.option_text import PassText, parse_text, refuse
-from fx.passes.pass_options import make_pass
-from fx.passes.pipeline import PassPipeline
-from fx.passes.registered_passes import pass_as_written
+from fx.pipelines.option_text import PassText, parse_text, refuse
+from fx.pipelines.pass_options import make_pass
+from fx.pipelines.pipeline import PassPipeline
+from fx.pipelines.registered_passes import pass_as_written
 from pytest_fx.compilers import compiler_called
 from pytest_fx.errors import CannotLoadError
 from pytest_fx.forms import MODULE, FormedPass, form_called, form_names, recognized

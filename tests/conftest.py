@@ -16,7 +16,7 @@ import pytest
 import torch
 
 import benchmarks.accuracy  # noqa: F401 - a table of --fx-tables that is not in the wheel
-from fx.passes import registered_passes
+from fx.pipelines import registered_passes
 
 pytest_plugins = ["pytester"]
 collect_ignore_glob = ["*conftest.py"]  # they have no doctests, and as modules of tests all have the same name

@@ -17,7 +17,7 @@ from fx.drawing.pass_history import record_passes
 from fx.errors import DrawingError
 from fx.graph_module import GraphModule
 from fx.naming.tables import table_lines
-from fx.passes.registered_passes import list_passes
+from fx.pipelines.registered_passes import list_passes
 from fx.serialization import save
 
 _COSTS = {"operations": ("flops", "FLOP"), "bytes": ("moved", "B")}

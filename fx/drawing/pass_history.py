@@ -25,9 +25,9 @@ from fx.graph_module import GraphModule, expect_program
 from fx.modules.attributes import MISSING, find_attribute
 from fx.naming.printing import format_argument
 from fx.node import Node, map_arg
-from fx.passes.pass_report import PassReport
-from fx.passes.pipeline import PassPipeline
-from fx.passes.registered_passes import Pass
+from fx.pipelines.pass_report import PassReport
+from fx.pipelines.pipeline import PassPipeline
+from fx.pipelines.registered_passes import Pass
 
 _MARKER = "\0"
 """The first character of names added to the origins of nodes while a pass runs; no name of a node begins with it."""
@@ -177,7 +177,7 @@ def record_passes(
 
     Args:
         graph_module: the program, which stays as it is.
-        passes: passes as for :class:`~fx.passes.pipeline.PassPipeline`.
+        passes: passes as for :class:`~fx.pipelines.pipeline.PassPipeline`.
         inputs: example inputs, to find sizes, and as data for passes that take data.
 
     Raises:

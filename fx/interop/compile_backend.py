@@ -10,8 +10,8 @@ import torch.fx
 from fx.graph_module import GraphModule
 from fx.interop.known_inputs import KnownInput, KnownInputs, state_among
 from fx.interop.torch_fx import from_torch, to_torch
-from fx.passes.pipeline import PassPipeline
-from fx.passes.registered_passes import Pass
+from fx.pipelines.pipeline import PassPipeline
+from fx.pipelines.registered_passes import Pass
 
 Backend: TypeAlias = Callable[[torch.fx.GraphModule, Sequence[Any]], Callable[..., Any]]
 """A ``backend`` of ``torch.compile``: it maps a captured program and example inputs to a callable to run instead."""

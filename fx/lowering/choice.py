@@ -21,7 +21,7 @@ from fx.arguments import expect, expect_all, shown
 from fx.errors import LoweringError
 from fx.graph_module import GraphModule
 from fx.lowering.backend import get_backend, list_backends
-from fx.passes.contract import close
+from fx.pipelines.contract import close
 from fx.simulation.devices import this_machine, write_json
 
 AUTO = "auto"

@@ -19,9 +19,9 @@ from fx.lowering.choice import AUTO, Auto
 from fx.lowering.coverage import Coverage
 from fx.lowering.plan import Plan, make_plan
 from fx.lowering.support import Veto
-from fx.passes.contract import Contract, close
 from fx.passes.regions import Region, Spelling
-from fx.passes.registered_passes import register_pass
+from fx.pipelines.contract import Contract, close
+from fx.pipelines.registered_passes import register_pass
 
 _MOST_REASONS = 4
 """The most lines of reasons in a warning."""

@@ -7,15 +7,19 @@ registry, and ``contract`` the promise about the program's numerical results.
 
 from fx.passes.canonicalize import Canonicalize
 from fx.passes.common_subexpressions import EliminateCommonSubexpressions, Repetition
-from fx.passes.contract import Approximate, Close, Contract, Exact, approximate, close, contract_of, exact
 from fx.passes.dead_code import Kept, RemoveDeadCode
 from fx.passes.fold_constants import FoldConstants, Folding
 from fx.passes.fold_into_modules import FoldIntoModules
 from fx.passes.fuse_conv_bn import FuseConvBN, Fusion
 from fx.passes.merge_parallel_layers import MergeParallelLayers, Merging
 from fx.passes.overlap import Overlap, OverlapCommunication
-from fx.passes.pipeline import Culprit, PassPipeline, PassReport, PipelineListener, PipelineResult
-from fx.passes.registered_passes import (
+from fx.passes.remove_checks import RemoveChecks
+from fx.passes.remove_identities import Removal, RemoveIdentities
+from fx.passes.shape_prop import ShapeProp
+from fx.passes.split_module import Split, split_by_nodes
+from fx.pipelines.contract import Approximate, Close, Contract, Exact, approximate, close, contract_of, exact
+from fx.pipelines.pipeline import Culprit, PassPipeline, PassReport, PipelineListener, PipelineResult
+from fx.pipelines.registered_passes import (
     Pass,
     describe_pass,
     get_pass,
@@ -24,12 +28,8 @@ from fx.passes.registered_passes import (
     pass_name,
     register_pass,
 )
-from fx.passes.remove_checks import RemoveChecks
-from fx.passes.remove_identities import Removal, RemoveIdentities
-from fx.passes.rewriting import Edit, RewritingPass
-from fx.passes.shape_prop import ShapeProp
-from fx.passes.split_module import Split, split_by_nodes
-from fx.passes.verification import verify
+from fx.pipelines.rewriting import Edit, RewritingPass
+from fx.pipelines.verification import verify
 
 __all__ = [
     "Approximate",

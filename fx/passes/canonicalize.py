@@ -11,9 +11,9 @@ from torch import nn
 from fx.canonical import Canonicalizer
 from fx.graph_module import GraphModule
 from fx.modules.containers import Container
-from fx.passes.contract import Contract, exact
-from fx.passes.registered_passes import register_pass
-from fx.passes.rewriting import Edit, RewritingPass
+from fx.pipelines.contract import Contract, exact
+from fx.pipelines.registered_passes import register_pass
+from fx.pipelines.rewriting import Edit, RewritingPass
 
 
 @register_pass

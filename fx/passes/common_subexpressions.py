@@ -13,9 +13,9 @@ from fx.analysis.dependence import Dependences
 from fx.container_kinds import key_of
 from fx.graph_module import GraphModule, expect_program
 from fx.node import Node
-from fx.passes.contract import Contract, exact
-from fx.passes.registered_passes import register_pass
-from fx.passes.rewriting import Edit, RewritingPass, rewrites_inside
+from fx.pipelines.contract import Contract, exact
+from fx.pipelines.registered_passes import register_pass
+from fx.pipelines.rewriting import Edit, RewritingPass, rewrites_inside
 from fx.provenance import SourceLocation
 
 _PLAIN = (str, bytes, int, bool, type(None), torch.dtype, torch.device, torch.memory_format, torch.layout)

@@ -9,9 +9,9 @@ from typing import ClassVar
 from fx.analysis.dependence import Dependences
 from fx.graph_module import GraphModule, expect_program
 from fx.node import Node
-from fx.passes.contract import Contract, exact
-from fx.passes.registered_passes import register_pass
-from fx.passes.rewriting import Edit, RewritingPass, rewrites_inside
+from fx.pipelines.contract import Contract, exact
+from fx.pipelines.registered_passes import register_pass
+from fx.pipelines.rewriting import Edit, RewritingPass, rewrites_inside
 from fx.provenance import SourceLocation
 
 

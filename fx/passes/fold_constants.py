@@ -12,9 +12,9 @@ import torch
 from fx.graph_module import GraphModule, expect_program
 from fx.node import Node
 from fx.passes.constants import Constants, own_copy, size_in_bytes
-from fx.passes.contract import Contract, exact
-from fx.passes.registered_passes import register_pass
-from fx.passes.rewriting import Edit, RewritingPass
+from fx.pipelines.contract import Contract, exact
+from fx.pipelines.registered_passes import register_pass
+from fx.pipelines.rewriting import Edit, RewritingPass
 from fx.provenance import SourceLocation, inherit
 
 

@@ -15,10 +15,10 @@ from fx.modules.attributes import fetch_attribute
 from fx.modules.containers import Container
 from fx.node import Node
 from fx.operators.families import find_operator
-from fx.passes.contract import Contract, exact
-from fx.passes.registered_passes import register_pass
-from fx.passes.rewriting import Edit, RewritingPass
 from fx.passes.weighted_layers import TENSORS
+from fx.pipelines.contract import Contract, exact
+from fx.pipelines.registered_passes import register_pass
+from fx.pipelines.rewriting import Edit, RewritingPass
 
 _Settings = dict[str, Any]
 _Tensors = dict[str, Tensor]

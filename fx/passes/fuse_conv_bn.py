@@ -15,11 +15,11 @@ from fx.graph_module import GraphModule, expect_program
 from fx.node import Node
 from fx.operators.facts import Family
 from fx.operators.families import is_one_of
-from fx.passes.contract import Contract, close
 from fx.passes.ranks import Ranks, insert_rank_check
-from fx.passes.registered_passes import register_pass
-from fx.passes.rewriting import Edit, RewritingPass
 from fx.passes.weighted_layers import Layers, WeightedLayer
+from fx.pipelines.contract import Contract, close
+from fx.pipelines.registered_passes import register_pass
+from fx.pipelines.rewriting import Edit, RewritingPass
 from fx.provenance import SourceLocation
 
 _FOLDED_INTO: tuple[Family, ...] = ("linear", "convolution", "transposed convolution")

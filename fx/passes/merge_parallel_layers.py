@@ -18,10 +18,10 @@ from fx.node import Node
 from fx.operators.effects import effect_of, why_impure
 from fx.operators.families import is_one_of
 from fx.operators.tensor_queries import names_of
-from fx.passes.contract import Contract, close
-from fx.passes.registered_passes import register_pass
-from fx.passes.rewriting import Edit, RewritingPass
 from fx.passes.weighted_layers import Layers, WeightedLayer, copy_with
+from fx.pipelines.contract import Contract, close
+from fx.pipelines.registered_passes import register_pass
+from fx.pipelines.rewriting import Edit, RewritingPass
 from fx.provenance import SourceLocation, inherit
 
 _SETTINGS = {"stride": 1, "padding": 0, "dilation": 1, "groups": 1}

@@ -11,9 +11,9 @@ from fx.assertions import CHECKS
 from fx.graph_module import GraphModule
 from fx.node import Node
 from fx.operators.effects import is_impure
-from fx.passes.contract import Contract, exact
-from fx.passes.registered_passes import register_pass
-from fx.passes.rewriting import Edit, RewritingPass, rewrites_inside
+from fx.pipelines.contract import Contract, exact
+from fx.pipelines.registered_passes import register_pass
+from fx.pipelines.rewriting import Edit, RewritingPass, rewrites_inside
 
 
 @register_pass

@@ -18,9 +18,9 @@ from fx.modules.attributes import does_as_its_class, is_own, prefixes, training_
 from fx.modules.containers import Container
 from fx.node import Node
 from fx.operators.families import CASTS, find_in_place, find_operator, operators
-from fx.passes.contract import Contract, exact
-from fx.passes.registered_passes import register_pass
-from fx.passes.rewriting import Edit, RewritingPass
+from fx.pipelines.contract import Contract, exact
+from fx.pipelines.registered_passes import register_pass
+from fx.pipelines.rewriting import Edit, RewritingPass
 from fx.provenance import SourceLocation
 
 _BATCHED_RANKS: dict[Any, int] = {

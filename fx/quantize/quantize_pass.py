@@ -11,8 +11,8 @@ from fx.arguments import expect_calls
 from fx.errors import PassError, QuantizationError
 from fx.graph_module import GraphModule, expect_program
 from fx.interpreter import positional
-from fx.passes.contract import Contract, approximate
-from fx.passes.registered_passes import register_pass
+from fx.pipelines.contract import Contract, approximate
+from fx.pipelines.registered_passes import register_pass
 from fx.quantize.numerics import advise, try_scheme
 from fx.quantize.preparation import updates_statistics
 from fx.quantize.scheme import Choice, ObserverName, QuantizationScheme

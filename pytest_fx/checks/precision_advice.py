@@ -9,7 +9,7 @@ from typing import Any
 
 from fx.errors import PassError
 from fx.passes import Contract
-from fx.passes.option_text import quote
+from fx.pipelines.option_text import quote
 from fx.quantize import QuantizationScheme, Quantize, prepare
 from fx.quantize.preparation import quantized_operations
 from pytest_fx.compilers.lower_precision import LowerPrecision, layers_of

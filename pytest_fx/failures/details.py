@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
-from fx.passes.pipeline import PassPipeline
+from fx.pipelines.pipeline import PassPipeline
 from pytest_fx.failures.failure import Failure
 from pytest_fx.failures.localization import Localization, NodeError
 from pytest_fx.forms import FormedPass

@@ -17,7 +17,7 @@ import torch
 from fx import GraphModule
 from fx.errors import FxError
 from fx.passes import Approximate, Close, Exact, RewritingPass
-from fx.passes.pipeline import PassPipeline
+from fx.pipelines.pipeline import PassPipeline
 from pytest_fx.errors import LawViolation, first_line
 from pytest_fx.failures.converted_localization import locate_in_converted
 from pytest_fx.failures.cut_localization import locate_by_cuts

@@ -25,7 +25,7 @@ from fx.interop.capturing import (
 )
 from fx.interop.exporting import ExportedModel, settings_with_cache
 from fx.interop.pass_library import form_of
-from fx.passes.pipeline import PassPipeline
+from fx.pipelines.pipeline import PassPipeline
 from pytest_fx.harness.evaluation import Arguments
 
 GraphModule = library.GraphModule

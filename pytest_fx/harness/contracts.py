@@ -1,4 +1,4 @@
-"""Checks of outputs against the contract of a pass: exact, close or approximate (:mod:`fx.passes.contract`)."""
+"""Checks of outputs against the contract of a pass: exact, close or approximate (:mod:`fx.pipelines.contract`)."""
 
 from __future__ import annotations
 

@@ -27,9 +27,8 @@ from fx.naming.printing import describe
 from fx.operators.effects import effect_of
 from fx.origins import record_origins
 from fx.passes import Approximate, Contract, Pass, RewritingPass, close, contract_of, exact, pass_name
-from fx.passes.infra.pass_base import program_in
-from fx.passes.pipeline import PassPipeline
-from fx.passes.rewriting import make_edits
+from fx.pipelines.pipeline import PassPipeline, program_in
+from fx.pipelines.rewriting import make_edits
 from fx.provenance import SourceLocation
 from pytest_fx.forms import (
     ATEN,

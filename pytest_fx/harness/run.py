@@ -16,7 +16,7 @@ from torch import nn
 from fx import GraphModule, Interpreter
 from fx.interpreter import positional
 from fx.modules.kept_tensors import KeptTensor
-from fx.passes.verification import find_violation_in
+from fx.pipelines.verification import find_violation_in
 from fx.quantize.state import may_be_written
 from pytest_fx.harness.evaluation import Arguments, default_dtype, places, same_random_numbers, threads
 from pytest_fx.harness.snapshot import is_plain, is_strided, same_tensor, tensors_of

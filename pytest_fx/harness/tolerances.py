@@ -1,6 +1,6 @@
 """Tolerances for correct programs: every number that decides a verdict, with the measurement behind it.
 
-The contract's own, ``rtol``, ``atol`` and ``error_factor``, are in :class:`fx.passes.contract.Close`. The others are
+The contract's own, ``rtol``, ``atol`` and ``error_factor``, are in :class:`fx.pipelines.contract.Close`. The others are
 here, and are the same for all contracts. Measurements on 54 layers and 74 gradients used four networks. They are linear
 layers with GELU; convolutions with batch norms; an encoder layer; twelve linear layers with layer norms and tanh.
 ``make looseness`` measures the effect of the numbers on whole models.

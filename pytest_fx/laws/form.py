@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fx.analysis.verify import Violation
 from fx.naming.printing import describe
-from fx.passes.verification import find_stale_code, find_violation_in
+from fx.pipelines.verification import find_stale_code, find_violation_in
 from pytest_fx.errors import LawViolation
 from pytest_fx.harness.pass_run import MARK, PassRun, inputs_of, may_change
 from pytest_fx.laws.law import broken, failure_class, said

@@ -71,7 +71,7 @@ def dtype(pass_run: PassRun) -> None:
 
 
 def contract(pass_run: PassRun) -> None:
-    """The outputs are as near to eager's as the contract of the pass promises: see :mod:`fx.passes.contract`."""
+    """The outputs are as near to eager's as the contract of the pass promises: see :mod:`fx.pipelines.contract`."""
     if pass_run.program is not None:
         require_kept("contract", pass_run, range(pass_run.input_set_count), _output)
 

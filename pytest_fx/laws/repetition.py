@@ -15,7 +15,7 @@ from torch import nn
 import fx
 from fx import GraphModule
 from fx.errors import SaveError, TraceError
-from fx.passes.infra.pass_base import program_in
+from fx.pipelines.pipeline import program_in
 from pytest_fx.errors import LawViolation
 from pytest_fx.harness.equality import Leaf
 from pytest_fx.harness.pass_run import PassRun

@@ -7,7 +7,7 @@ from types import FunctionType
 from typing import Any
 
 from fx.passes import PassPipeline
-from fx.passes.verification import says_may_change
+from fx.pipelines.verification import says_may_change
 from pytest_fx.errors import LawViolation
 from pytest_fx.forms import FormedPass, unwrapped
 from pytest_fx.harness.pass_run import PassRun

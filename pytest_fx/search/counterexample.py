@@ -14,9 +14,9 @@ from torch._tensor_str import printoptions
 
 from fx.errors import FxError
 from fx.passes import list_passes, pass_name
-from fx.passes.pass_options import write_options
-from fx.passes.pipeline import PassPipeline
-from fx.passes.registered_passes import write_pass
+from fx.pipelines.pass_options import write_options
+from fx.pipelines.pipeline import PassPipeline
+from fx.pipelines.registered_passes import write_pass
 from pytest_fx.forms import FormedPass
 from pytest_fx.harness.equality import Leaf, Mismatch, pair_leaves
 from pytest_fx.harness.pass_run import PassRun

@@ -16,9 +16,9 @@ from typing import Any
 from fx import GraphModule
 from fx.arguments import expect_all
 from fx.errors import PassError
-from fx.passes.pass_options import options_of
-from fx.passes.pipeline import PassPipeline
-from fx.passes.registered_passes import write_pass
+from fx.pipelines.pass_options import options_of
+from fx.pipelines.pipeline import PassPipeline
+from fx.pipelines.registered_passes import write_pass
 from pytest_fx.harness.pass_run import parts_of
 
 

@@ -30,7 +30,7 @@ from fx.arguments import refusal
 from fx.errors import FxError
 from fx.modules.attributes import find_attribute
 from fx.passes import Contract, RemoveDeadCode, contract_of, pass_name
-from fx.passes.rewriting import take_edits
+from fx.pipelines.rewriting import take_edits
 from pytest_fx.errors import LawViolation, NothingJudged
 from pytest_fx.harness.evaluation import threads
 from pytest_fx.harness.pass_run import PassRun, may_change

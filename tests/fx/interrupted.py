@@ -36,7 +36,7 @@ from torch import nn
 import fx
 from fx.capture import patching
 from fx.interop import adapt
-from fx.passes.registered_passes import get_pass
+from fx.pipelines.registered_passes import get_pass
 from pytest_fx import check_pass
 from pytest_fx.harness.process import ProcessState
 

@@ -22,8 +22,8 @@ import fx.lowering
 import fx.matcher
 import fx.node
 import fx.operator_schemas
-import fx.passes.pass_options
 import fx.passes.split_module
+import fx.pipelines.pass_options
 import fx.proxy
 import fx.quantize
 import fx.serialization
@@ -528,7 +528,7 @@ entry("fx.quantize.Override", choice=(fx.quantize.Choice(), ()), node=("x", _TEX
 entry("Quantize.with_data", lambda w, d: fx.quantize.Quantize().with_data(d), d=((), _EMPTY))
 _OF_OPTIONS = {bool: ("true",), int: ("zero", "minus", "huge"), tuple: ("tuple", "list")}
 for _pass in (fx.passes.FuseConvBN, fx.passes.FoldConstants, fx.passes.Canonicalize, fx.passes.RemoveChecks):
-    for _option in fx.passes.pass_options.options_of(_pass):
+    for _option in fx.pipelines.pass_options.options_of(_pass):
         entry(
             f"{_pass.__name__}({_option.name})",
             lambda w, value, kind=_pass, option=_option.name: kind(**{option: value}),
@@ -570,7 +570,9 @@ def test_bad_calls_are_refused_in_one_form_and_change_nothing(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(fx.passes.registered_passes, "_definitions", fx.passes.registered_passes._definitions.copy())
+    monkeypatch.setattr(
+        fx.pipelines.registered_passes, "_definitions", fx.pipelines.registered_passes._definitions.copy()
+    )
     monkeypatch.setattr(effects, "rules", dict(effects.rules))
     attempts = _attempts()
     world, survivors = World(), dict[str, str]()

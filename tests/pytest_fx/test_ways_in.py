@@ -6,7 +6,7 @@ THEIRS = """
 import torch
 import torch.fx
 from torch import nn
-from fx.passes.pipeline import PassPipeline
+from fx.pipelines.pipeline import PassPipeline
 
 class Network(nn.Module):
     def forward(self, x):

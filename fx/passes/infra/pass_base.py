@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 
@@ -17,13 +17,6 @@ class PassResult(NamedTuple):
     """The program, which may be the same object as the input."""
     modified: bool
     """True if the pass changed it."""
-
-
-def program_in(returned: Any) -> Any:
-    """Return the ``graph_module`` of a ``PassResult`` or a similar object, and any other value as it is."""
-    # A module that holds a program under this name may do more than the program.
-    program = None if isinstance(returned, torch.nn.Module) else getattr(returned, "graph_module", None)
-    return program if isinstance(program, GraphModule) else returned
 
 
 class PassBase(ABC):

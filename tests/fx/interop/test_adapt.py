@@ -18,8 +18,8 @@ from fx.code.codegen import CodeGen
 from fx.errors import InteropError
 from fx.interop import AdaptedPass, adapt, to_torch
 from fx.passes import contract_of, exact, pass_name
-from fx.passes.pipeline import PassPipeline
-from fx.passes.verification import find_stale_code
+from fx.pipelines.pipeline import PassPipeline
+from fx.pipelines.verification import find_stale_code
 from pytest_fx.harness.evaluation import Arguments
 from pytest_fx.harness.pass_run import with_data
 

@@ -18,7 +18,7 @@ from fx.graph_module import GraphModule
 from fx.lowering import TensorRT
 from fx.lowering.known_program import Operation
 from fx.lowering.tensorrt.library import find_library
-from fx.passes.contract import Contract, close
+from fx.pipelines.contract import Contract, close
 from pytest_fx.search.pass_check import check_pass
 
 EXAMPLES = 40 if hypothesis.settings().max_examples > 100 else 15  # 100 is Hypothesis's own default

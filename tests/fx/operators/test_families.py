@@ -275,7 +275,7 @@ ADDED = """
     from fx.canonical import canonical_form
     from fx.lowering.onednn.operations import converters
     from fx.lowering.known_program import KnownProgram
-    from fx.passes.interface import Interface
+    from fx.pipelines.interface import Interface
     from fx.passes.ranks import find_ranks
     from fx.quantize import convert, prepare, report
     from pytest_fx.generation.bias import choices_for

@@ -14,7 +14,7 @@ import fx
 import model_zoo
 from fx.errors import PassError
 from fx.passes import FuseConvBN
-from fx.passes.pipeline import PassPipeline
+from fx.pipelines.pipeline import PassPipeline
 
 
 def negations(program: fx.GraphModule) -> int:

@@ -13,7 +13,7 @@ from fx import GraphModule, Tracer, symbolic_trace
 from fx.canonical import canonical_form
 from fx.passes import RemoveChecks
 from fx.passes.canonicalize import Canonicalize
-from fx.passes.rewriting import make_edits
+from fx.pipelines.rewriting import make_edits
 from model_zoo import get_model
 
 

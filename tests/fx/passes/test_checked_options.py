@@ -11,9 +11,9 @@ import pytest
 import fx
 from fx.errors import PassError
 from fx.passes import MergeParallelLayers, get_pass, list_passes, parse_pipeline, register_pass
-from fx.passes.pass_options import options_of
-from fx.passes.rewriting import RewritingPass
 from fx.passes.split_module import Split
+from fx.pipelines.pass_options import options_of
+from fx.pipelines.rewriting import RewritingPass
 
 WRONG = {
     "None": None,

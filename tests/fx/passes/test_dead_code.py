@@ -12,7 +12,7 @@ from torch import nn
 
 import fx
 from fx.passes import RemoveDeadCode
-from fx.passes.rewriting import make_edits
+from fx.pipelines.rewriting import make_edits
 
 
 def names(program: fx.GraphModule) -> list[str]:

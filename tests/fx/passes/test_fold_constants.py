@@ -13,7 +13,7 @@ from torch import nn
 
 import fx
 from fx.passes.fold_constants import FoldConstants
-from fx.passes.rewriting import make_edits
+from fx.pipelines.rewriting import make_edits
 
 
 class State(nn.Module):

@@ -13,7 +13,7 @@ from fx import Graph, GraphModule, symbolic_trace
 from fx.passes import RemoveChecks
 from fx.passes.canonicalize import Canonicalize
 from fx.passes.fold_into_modules import FoldIntoModules
-from fx.passes.rewriting import make_edits
+from fx.pipelines.rewriting import make_edits
 from model_zoo import get_model
 
 

@@ -15,8 +15,8 @@ from torch import Tensor, nn
 import fx
 import model_zoo
 from fx.errors import GraphError
-from fx.passes.interface import Interface, result_is_kept, signature_is_kept, writes_are_kept
-from fx.passes.verification import KEPT, ProgramSnapshot, verify
+from fx.pipelines.interface import Interface, result_is_kept, signature_is_kept, writes_are_kept
+from fx.pipelines.verification import KEPT, ProgramSnapshot, verify
 
 Pair = namedtuple("Pair", "first second")
 

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 import fx
 from fx.errors import PassError
 from fx.passes.merge_parallel_layers import MergeParallelLayers
-from fx.passes.rewriting import make_edits
+from fx.pipelines.rewriting import make_edits
 from model_zoo import get_model, list_models
 
 

@@ -9,9 +9,9 @@ import pytest
 
 from fx.errors import PassError
 from fx.passes import FuseConvBN, RemoveDeadCode, register_pass
-from fx.passes.option_text import parse_text
-from fx.passes.pass_options import options_of
-from fx.passes.registered_passes import describe_pass, get_pass, parse_pipeline, write_pass
+from fx.pipelines.option_text import parse_text
+from fx.pipelines.pass_options import options_of
+from fx.pipelines.registered_passes import describe_pass, get_pass, parse_pipeline, write_pass
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ import fx
 from fx.errors import GraphError, PassError
 from fx.operators.asynchronous import MOST_THREADS, register_async, start_on_thread, wait_for
 from fx.passes import OverlapCommunication, get_pass
-from fx.passes.rewriting import make_edits
+from fx.pipelines.rewriting import make_edits
 
 
 @fx.wrap

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 
 from fx.passes import OverlapCommunication
 from fx.passes.overlap_limits import live_bytes, sizes_of
-from fx.passes.rewriting import make_edits
+from fx.pipelines.rewriting import make_edits
 from tests.fx.passes.simulated_network import CHANNELS, Network, programs, run
 
 LIMITS = st.builds(OverlapCommunication, in_flight=st.integers(1, 4), memory=st.sampled_from((1.0, 1.5, 100.0)))

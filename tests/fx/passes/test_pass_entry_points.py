@@ -9,7 +9,7 @@ import pytest
 
 from fx.errors import PassError
 from fx.passes import get_pass, list_passes
-from fx.passes.registered_passes import describe_pass
+from fx.pipelines.registered_passes import describe_pass
 
 CODE = '''
 """Passes of a package."""

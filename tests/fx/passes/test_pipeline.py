@@ -26,8 +26,8 @@ from fx.passes import (
     get_pass,
     list_passes,
 )
-from fx.passes.contract import Close
-from fx.passes.pipeline import PassPipeline, PassReport, PipelineListener
+from fx.pipelines.contract import Close
+from fx.pipelines.pipeline import PassPipeline, PassReport, PipelineListener
 
 
 def test_passes_run_in_order_and_each_is_reported() -> None:

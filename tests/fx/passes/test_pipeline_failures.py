@@ -14,7 +14,7 @@ from torch import nn
 
 import fx
 from fx.errors import PassError
-from fx.passes.pipeline import PassPipeline
+from fx.pipelines.pipeline import PassPipeline
 
 
 def refused(pass_: Any, program: fx.GraphModule | None = None) -> str:

@@ -18,9 +18,10 @@ from torch import nn
 import fx
 import model_zoo
 from fx.origins import EarlierNode, complete_origins, match_origins, record_origins
-from fx.passes import get_pass, list_passes, registered_passes
-from fx.passes.pass_options import options_of
-from fx.passes.pipeline import PassPipeline
+from fx.passes import get_pass, list_passes
+from fx.pipelines import registered_passes
+from fx.pipelines.pass_options import options_of
+from fx.pipelines.pipeline import PassPipeline
 from fx.provenance import SourceLocation
 
 MODELS = "dlrm_small lstm_classifier_small mlp resnet_tiny transformer_encoder_small two_heads unet_small".split()

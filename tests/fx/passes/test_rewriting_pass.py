@@ -14,7 +14,7 @@ from small_passes import chain, counted
 import fx
 from fx.errors import PassError
 from fx.passes import Edit, RewritingPass
-from fx.passes.rewriting import make_edits
+from fx.pipelines.rewriting import make_edits
 
 
 class NegateEachRelu(RewritingPass):

@@ -18,8 +18,8 @@ from torch import Tensor, nn
 import fx
 from fx.errors import PassError
 from fx.passes import PassPipeline
-from fx.passes.registered_passes import get_pass
 from fx.passes.split_module import Split, split_module
+from fx.pipelines.registered_passes import get_pass
 from model_zoo import get_model, list_models
 
 

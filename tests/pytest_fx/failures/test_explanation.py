@@ -9,7 +9,7 @@ from torch import nn
 
 import fx
 from fx.passes import FuseConvBN, approximate, close, exact
-from fx.passes.pipeline import PassPipeline
+from fx.pipelines.pipeline import PassPipeline
 from pytest_fx.failures.details import LONGEST, format_errors, shortened
 from pytest_fx.failures.explanation import FailureExplanation
 from pytest_fx.failures.failure import Failure

@@ -20,7 +20,7 @@ import model_zoo
 from fx.errors import FxError
 from fx.lowering import Lower
 from fx.passes import list_passes
-from fx.passes.registered_passes import get_pass
+from fx.pipelines.registered_passes import get_pass
 from fx.quantize import Quantize
 from pytest_fx import check_pass
 from pytest_fx.harness.evaluation import Arguments

@@ -21,7 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import fx
 from fx.errors import PassError
 from fx.passes import PassPipeline, approximate, close, exact
-from fx.passes.verification import MAY_CHANGE
+from fx.pipelines.verification import MAY_CHANGE
 from pytest_fx import LawViolation, check_program, laws
 from pytest_fx.errors import CannotLoadError
 from pytest_fx.harness.evaluation import Arguments

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from fx.graph_module import GraphModule
 from fx.naming.tables import table_lines
-from fx.passes.rewriting import Edit
+from fx.pipelines.rewriting import Edit
 
 _HEADER = ("pass", "edits", "nodes", "seconds", "changed")
 
@@ -67,7 +67,7 @@ class PipelineListener:
     An exception raised in a method ends the run. It keeps its type and gets a note about the place where it was raised.
 
     >>> import torch, fx
-    >>> from fx.passes.pipeline import PassPipeline
+    >>> from fx.pipelines.pipeline import PassPipeline
     >>> class Timer(PipelineListener):
     ...     def after_pass(self, report, graph_module):
     ...         print(report.name, report.changed)

@@ -15,15 +15,14 @@ from fx.errors import FxError, PassError, add_note, type_in_words, with_article
 from fx.graph_module import GraphModule, expect_program, is_of_torch
 from fx.naming.printing import describe
 from fx.origins import EarlierNode, complete_origins, match_origins, record_origins
-from fx.passes.bisection import Culprit, Predicate, find_culprit
-from fx.passes.contract import Approximate, Close, Contract, contract_of, exact
-from fx.passes.infra.pass_base import program_in
-from fx.passes.option_text import PassText
-from fx.passes.pass_options import make_pass
-from fx.passes.pass_report import PassReport, PipelineListener, PipelineResult
-from fx.passes.registered_passes import Pass, parse_pipeline, pass_name, write_pass
-from fx.passes.rewriting import Edit, RewritingPass, take_edits
-from fx.passes.verification import (
+from fx.pipelines.bisection import Culprit, Predicate, find_culprit
+from fx.pipelines.contract import Approximate, Close, Contract, contract_of, exact
+from fx.pipelines.option_text import PassText
+from fx.pipelines.pass_options import make_pass
+from fx.pipelines.pass_report import PassReport, PipelineListener, PipelineResult
+from fx.pipelines.registered_passes import Pass, parse_pipeline, pass_name, write_pass
+from fx.pipelines.rewriting import Edit, RewritingPass, take_edits
+from fx.pipelines.verification import (
     KEPT,
     MAY_CHANGE,
     ProgramSnapshot,
@@ -79,7 +78,7 @@ class PassPipeline:
 
         Raises:
             PassError: one of them is not a pass, is not registered, or its text does not follow the grammar of
-                :func:`fx.passes.registered_passes.parse_pipeline`.
+                :func:`fx.pipelines.registered_passes.parse_pipeline`.
         """
         try:
             flat = tuple(_passes_in(passes))
@@ -383,3 +382,10 @@ def _weaker(first: Contract, second: Contract) -> Contract:
         factor = max(first.error_factor, second.error_factor)
         return Close(max(first.rtol, second.rtol), max(first.atol, second.atol), factor)
     return max(first, second, key=lambda contract: (isinstance(contract, Approximate), isinstance(contract, Close)))
+
+
+def program_in(returned: Any) -> Any:
+    """Return the ``graph_module`` of a ``PassResult`` or a similar object, and any other value as it is."""
+    # A module that holds a program under this name may do more than the program.
+    program = None if isinstance(returned, torch.nn.Module) else getattr(returned, "graph_module", None)
+    return program if isinstance(program, GraphModule) else returned

@@ -14,7 +14,7 @@ from fx.errors import PassError, type_in_words
 from fx.graph_module import GraphModule, expect_program
 from fx.modules.attributes import find_attribute
 from fx.origins import EarlierNode, complete_origins, match_origins, record_origins
-from fx.passes.pass_options import check_options
+from fx.pipelines.pass_options import check_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator

@@ -20,9 +20,9 @@ from torch import nn
 
 from fx.arguments import expect, shown
 from fx.errors import PassError, add_note, type_in_words
-from fx.passes.contract import contract_of
-from fx.passes.option_text import PassText, parse_text, refuse
-from fx.passes.pass_options import check_when_made, make_pass, options_of, write_options
+from fx.pipelines.contract import contract_of
+from fx.pipelines.option_text import PassText, parse_text, refuse
+from fx.pipelines.pass_options import check_when_made, make_pass, options_of, write_options
 from fx.registry import Registry
 
 if TYPE_CHECKING:

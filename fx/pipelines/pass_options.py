@@ -20,7 +20,7 @@ from fx.arguments import holds, refusal
 from fx.capture.parameters import annotations_of
 from fx.errors import PassError, with_article
 from fx.naming.printing import type_name
-from fx.passes.option_text import OptionText, PassText, quote, refuse
+from fx.pipelines.option_text import OptionText, PassText, quote, refuse
 
 _REQUIRED = dataclasses.MISSING
 _BOOLEANS = {"true": True, "false": False}

@@ -12,7 +12,7 @@ from fx.errors import GraphError
 from fx.graph import Graph
 from fx.graph_module import GraphModule, expect_program
 from fx.modules.containers import Container
-from fx.passes.interface import Interface, result_is_kept, signature_is_kept, writes_are_kept
+from fx.pipelines.interface import Interface, result_is_kept, signature_is_kept, writes_are_kept
 
 
 def verify(graph_module: GraphModule) -> None:

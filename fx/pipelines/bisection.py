@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from fx.errors import PassError
 from fx.graph_module import GraphModule
-from fx.passes.pass_report import PipelineListener
-from fx.passes.rewriting import Edit
+from fx.pipelines.pass_report import PipelineListener
+from fx.pipelines.rewriting import Edit
 
 Predicate = Callable[[GraphModule], object]
 """A function that returns a true value for a good program; a false value or an exception means a bad one."""
@@ -40,7 +40,7 @@ class Culprit:
 
 
 def find_culprit(run: Run, graph_module: GraphModule, predicate: Predicate) -> Culprit | None:
-    """Implement :meth:`fx.passes.pipeline.PassPipeline.bisect`: return the edit that breaks ``graph_module``, if any.
+    """Return the edit that breaks ``graph_module``, if any: :meth:`fx.passes.PassPipeline.bisect`.
 
     Raises :class:`~fx.errors.PassError` if the program is bad before any edit.
     """

@@ -1,4 +1,4 @@
-"""Passes, which change a program, and analyses, which read it: one file each (paper, section 6).
+"""Passes, which change a program: one file each (paper, section 6). :mod:`fx.pipelines` runs them.
 
 A pass is a callable that takes a :class:`~fx.graph_module.GraphModule`, edits it or makes another one, and returns
 it. Ours are frozen dataclasses: the fields are the options, and the docstring is the help. ``name`` is the name in the

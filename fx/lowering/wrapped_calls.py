@@ -135,7 +135,7 @@ def _changes_nothing(function: Any, signature: inspect.Signature, arguments: Map
     try:
         with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
             record.context.run(call)
-        is_changed = bool(record.find_changes()) or bool(record.drawn())
+        is_changed = bool(record.find_changes())
     except Exception:
         return False
     finally:

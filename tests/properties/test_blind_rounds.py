@@ -107,11 +107,11 @@ def test_the_page_separates_first_tries_from_later_results() -> None:
             Trial(unjudged, "wrong axis", "structure", law="", judged=False, **counts),
             Trial(flagged, "", "", law="", judged=False, **counts),
         ],
-        seed=0,
-        seeds=1,
+        untried=4,
     )
     before, _, after = text.partition(page.SEEN)
     assert "\n".join(section()) in before
+    assert "**4 passes have not been tried yet.**" in after
     assert "**Seen: 1 of 2 wrong passes caught, 0 of 1 right passes flagged.**" in after
     assert [line.split(" | ")[2] for line in after.splitlines() if unjudged in line] == ["**not judged**"]
     assert [line.split(" | ")[-1] for line in after.splitlines() if flagged in line] == ["*nothing judged* |"]

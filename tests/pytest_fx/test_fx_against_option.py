@@ -119,8 +119,8 @@ def lines_of(run, *words):
 
 def test_a_pass_that_is_right_at_both_passes_and_has_a_row_for_each(run_of_all):
     assert lines_of(run_of_all, "test_pass_is_right_where_its_base_is[mine:net-mine:slower] PASSED")
-    assert lines_of(run_of_all, "   slower ", "right", " ms ", "slower", "% to ")
-    assert lines_of(run_of_all, "   slower at base ", "right", " ms ")
+    assert lines_of(run_of_all, "  slower ", "right", " ms ", "slower", "% to ")
+    assert lines_of(run_of_all, "  slower at base ", "right", " ms ")
 
 
 def test_a_pass_that_is_wrong_now_and_was_right_fails_and_says_that_it_was_right(run_of_all):
@@ -128,8 +128,8 @@ def test_a_pass_that_is_wrong_now_and_was_right_fails_and_says_that_it_was_right
     assert lines_of(run_of_all, "test_pass_is_right_where_its_base_is[mine:net-mine:broken] FAILED")
     commit = git(run_of_all[0], "rev-parse", "base")[:9]
     assert lines_of(run_of_all, f"base   at base ({commit}) it is right")
-    assert lines_of(run_of_all, "   broken at base ", "right")
-    assert lines_of(run_of_all, "!  broken ", "wrong: contract")
+    assert lines_of(run_of_all, "  broken at base ", "right")
+    assert lines_of(run_of_all, "!", "  broken ", "wrong: contract")
 
 
 def test_a_pass_that_is_wrong_at_both_is_an_expected_failure(run_of_all):
@@ -140,7 +140,7 @@ def test_a_pass_that_is_wrong_at_both_is_an_expected_failure(run_of_all):
 
 def test_a_pass_that_is_right_now_and_was_wrong_passes_and_is_not_timed(run_of_all):
     assert lines_of(run_of_all, "test_pass_is_right_where_its_base_is[mine:net-mine:fixed] PASSED")
-    assert lines_of(run_of_all, "!  fixed at base ", "wrong: contract")
+    assert lines_of(run_of_all, "!", "  fixed at base ", "wrong: contract")
     assert lines_of(run_of_all, "fixed is not right on mine:net at base, and is not timed")
 
 

@@ -61,8 +61,8 @@ _OPERATIONS = frozenset(
 )
 _CLOSED = sys.stdlib_module_names | {"torch", "fx"}
 """Packages whose functions and classes are not entered, except for :data:`_OPEN`."""
-_OPEN = ("fx.passes.", "torch.fx.passes.", "torch.fx.experimental.")
-"""The modules in these packages that contain passes, which other passes may call."""
+_OPEN = ("fx.passes.", "fx.pipelines.", "torch.fx.passes.", "torch.fx.experimental.")
+"""The packages of passes, which other passes may call, and of their base classes."""
 _NO_OPERATIONS = frozenset(
     "no_grad enable_grad manual_seed is_tensor finfo iinfo equal allclose is_floating_point compile typename "
     "set_grad_enabled inference_mode tensor as_tensor asarray scalar_tensor from_numpy".split()

@@ -6,7 +6,6 @@ further operator.
 
 from __future__ import annotations
 
-import itertools
 import math
 import re
 from collections.abc import Collection, Iterable, Sequence
@@ -20,6 +19,7 @@ from torch._ops import OpOverload, OpOverloadPacket
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from pytest_fx.forms import FormResult
+from pytest_fx.harness.equality import Mismatch, pair_leaves
 from pytest_fx.harness.evaluation import Arguments, same_random_numbers
 from pytest_fx.harness.pass_run import PassRun
 from pytest_fx.harness.snapshot import is_finite, is_strided
@@ -94,30 +94,26 @@ def worst_part(example: PassRun, parts: Collection[int]) -> int | None:
     distances = dict.fromkeys(sorted(parts), 0.0)
     for run in example.at_each_level():
         eager, actual = run.eager(), run.actual()
-        if eager.error is None and actual.error is None:
-            for part in distances:
-                distances[part] = max(distances[part], _distance(eager.output[part], actual.output[part]))
+        if eager.error is not None or actual.error is not None:
+            continue
+        is_whole = isinstance(actual.output, (list, tuple)) and len(actual.output) == len(eager.output)
+        for part in distances:
+            distance = _distance(eager.output[part], actual.output[part]) if is_whole else math.inf
+            distances[part] = max(distances[part], distance)
     return max(distances, key=distances.__getitem__, default=None)
 
 
 def _distance(expected: Any, actual: Any) -> float:
     """Return the largest difference of two results, as a part of the largest element; infinite if they differ in kind.
 
-    >>> _distance(torch.tensor([2.0, 4.0]), torch.tensor([2.0, 3.0]))
-    0.25
+    >>> _distance(torch.tensor([2.0, 4.0]), torch.tensor([2.0, 3.0])), _distance(torch.ones(2), None)
+    (0.25, inf)
     """
-    pairs = [*itertools.zip_longest(*((leaf for _, leaf in leaves(result)) for result in (expected, actual)))]
-    farthest = 0.0
-    for old, new in pairs:
-        if not all(isinstance(leaf, torch.Tensor) and is_strided(leaf) for leaf in (old, new)):
-            continue
-        if old.shape != new.shape or old.dtype != new.dtype:
-            return math.inf
-        if old.numel():
-            wide = old.to(torch.complex128)
-            error = (wide - new.to(torch.complex128)).abs().max() / wide.abs().max().clamp(min=_SMALL)
-            farthest = max(farthest, math.inf if error.isnan() else float(error))
-    return farthest
+    pairs = pair_leaves(expected, actual)
+    if isinstance(pairs, Mismatch):
+        return math.inf
+    sizes = ((leaf, leaf.expected.to(torch.complex128).abs()) for leaf in pairs if leaf.expected.numel())
+    return max((float(leaf.errors.max() / size.max().clamp(min=_SMALL)) for leaf, size in sizes), default=0.0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -265,7 +265,7 @@ class Search:
         try:
             with _programs_that_raise_rejected():
                 group = group_of(programs, mode)
-                example = self._example(group, mode, self._seconds, recording=self.code.recording, only_looks=True)
+                example = self._example(group, mode, self._seconds, recording=self.code.recording, has_fixed_sizes=True)
         except TraceError:
             return None
         reached = self.code.latest_paths
@@ -298,7 +298,7 @@ class Search:
         self.on_program(number, max(self.planned, number))
         example = self._example(program, mode, self._seconds, recording=self.code.recording)
         if example.form_result is not None and not example.changed:  # it may act on fixed sizes only
-            example = self._example(program, mode, self._seconds, recording=self.code.recording, only_looks=True)
+            example = self._example(program, mode, self._seconds, recording=self.code.recording, has_fixed_sizes=True)
         if program.source:
             self._reached[program.source] = self.code.latest_paths | self._reached.get(program.source, frozenset())
         if example.after is not None:
@@ -446,12 +446,12 @@ class Search:
         recording: Callable[[], AbstractContextManager[None]] = nullcontext,
         draw: int = 0,
         *,
-        only_looks: bool = False,
+        has_fixed_sizes: bool = False,
     ) -> PassRun:
-        """Apply the pass to a program. With ``only_looks`` an exported program has fixed sizes, which takes less."""
+        """Apply the pass to a program. An exported one has fixed sizes if asked, which takes less time."""
         self.announce(program, mode)
         subject = Subject.of(program, mode)
-        subject.has_fixed_sizes = only_looks
+        subject.has_fixed_sizes = has_fixed_sizes
         return PassRun(
             subject,
             self._drawn(subject, draw) if pass_ is None else pass_,
@@ -640,7 +640,7 @@ class Search:
         """Return whether the pass changes a program; no law is checked."""
         try:
             with _programs_that_raise_rejected():
-                return self._blame.changed_by_pass(self._example(program, mode, self._seconds, only_looks=True))
+                return self._blame.changed_by_pass(self._example(program, mode, self._seconds, has_fixed_sizes=True))
         except TraceError:
             return False
 
@@ -674,7 +674,7 @@ class Search:
             if program is None:
                 return ()
             with contextlib.suppress(TraceError), _programs_that_raise_rejected():
-                self._example(program, "eval", self._seconds, recording=comparisons.recording, only_looks=True)
+                self._example(program, "eval", self._seconds, recording=comparisons.recording, has_fixed_sizes=True)
             return tuple(comparisons.latest.values())
 
         return growths(
@@ -764,7 +764,7 @@ class Search:
         if program is None:
             return []
         with contextlib.suppress(TraceError), _programs_that_raise_rejected():
-            after = self._example(program, mode, self._seconds, only_looks=True).after
+            after = self._example(program, mode, self._seconds, has_fixed_sizes=True).after
             attributes = vars(program.module)
             kinds = ("_modules", "_parameters", "_buffers")
             return [
@@ -784,7 +784,7 @@ class Search:
         if program is None:
             return []
         with contextlib.suppress(TraceError), _programs_that_raise_rejected():
-            example = self._example(program, mode, self._seconds, only_looks=True)
+            example = self._example(program, mode, self._seconds, has_fixed_sizes=True)
             programs = places(example.subject, example, lambda program: self.acts_on(program, mode), ((0,), AROUND))
             return [program.source for program in programs]
         return []

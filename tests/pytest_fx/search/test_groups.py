@@ -109,6 +109,20 @@ def test_the_program_that_a_pass_made_most_wrong_is_looked_at_first():
     assert worst_part(example, ()) is None
 
 
+def test_programs_of_a_group_whose_results_are_not_all_there_count_as_equally_wrong():
+    def without_last_result(exported: torch.export.ExportedProgram) -> torch.nn.Module:
+        program = exported.module()
+
+        class Shortened(nn.Module):
+            def forward(self, *inputs):
+                return program(*inputs)[:-1]
+
+        return Shortened()
+
+    example = PassRun(Subject.of(group_of(PROGRAMS, "eval")), in_form(without_last_result, "exported-program"))
+    assert worst_part(example, {1, 2}) == 1
+
+
 def test_programs_with_results_that_are_not_finite_and_those_that_cannot_be_exported_are_recognized():
     infinite = GivenProgram(Difference, Arguments((torch.full((2,), torch.inf), torch.ones(2))))
     failing = GivenProgram(Difference, Arguments((torch.ones(2), torch.ones(3))))

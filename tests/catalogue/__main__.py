@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import random
 import sys
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -46,7 +47,7 @@ def table(trials: list[Trial], untried: int) -> str:
         "for each of its seeds. Passes of the rounds are among them, with the defaults of `pytest --fx-check`:",
         f"{EXAMPLES_KEPT} programs, both modes, and not judged where they change too few.",
         "",
-        *([f"**{untried} passes have not been tried yet.**", ""] if untried else []),
+        *([f"**{untried} passes, chosen at random, have not been tried.**", ""] if untried else []),
         f"**Seen: {sum(trial.caught for trial in wrong)} of {len(wrong)} wrong passes caught, "
         f"{len(flagged)} of {len({trial.name for trial in right})} right passes flagged.**",
         "",
@@ -119,6 +120,7 @@ def main() -> int:
     new: list[Trial] = []
     with pool:
         keys = [] if options.table else [(row.name, seed) for row, seed in jobs if (row.name, seed) not in to_skip]
+        random.Random(0).shuffle(keys)  # so that a run that is cut has tried a sample of all passes
         running = [pool.submit(try_named, *key) for key in keys]
         for future in as_completed(running):
             trial = replace(future.result(), commit=commit)

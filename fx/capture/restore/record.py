@@ -18,7 +18,7 @@ import torch
 
 from fx.capture.patching import Trace
 from fx.capture.restore import reach
-from fx.capture.restore.leftovers import clean, is_left
+from fx.capture.restore.leftovers import clean, is_left, take_out
 from fx.capture.restore.places import (
     ABSENT,
     CACHE,
@@ -133,7 +133,7 @@ class ModuleAttributes:
             ChangedAttribute(module, name, where in ("_parameters", "_buffers"), now, saved)
             for module, dictionaries in self._now.items()
             for where, now, saved in zip(_HELD_IN, dictionaries, self._saved[module], strict=True)
-            for name in {**saved, **now}
+            for name in list({**saved, **now})  # as a trace that ends takes its values out of any dictionary
             if is_meant(now.get(name, ABSENT), saved.get(name, ABSENT))
         ]
 
@@ -353,8 +353,13 @@ class Record:
             if change.is_state and isinstance(value, Proxy) and not _is_written_in_place(change.name, value):
                 lost = value
             change.put_back()
+        parts = itertools.chain.from_iterable(pair for _, _, saved in self._saved for pair in saved)
+        # of traces that were running in other threads when the state was saved
+        of_others = [part for part in parts if issubclass(type(part), Proxy)]
         for _, place, saved in self._saved:
             place.restore(saved)
+        if ended := [value for value in of_others if _has_ended(value)]:
+            take_out(ended)
         iterators = [place.holder for _, place, _ in self._saved if place.kind is PROGRESS]
         generators = [iterator for iterator in iterators if isinstance(iterator, GeneratorType)]
         self.stuck = [iterator for iterator in generators if any(map(is_left, gc.get_referents(iterator)))]
@@ -408,6 +413,12 @@ def forget_traced_values() -> None:
     """Take the traced values of ended traces out of modules."""
     for record in list(_unrestored.values()):
         record.forget_traced_values()
+
+
+def _has_ended(value: Proxy) -> bool:
+    """Return whether the trace that made a value has ended."""
+    trace = value.tracer._state.trace
+    return trace is None or not trace.is_running()
 
 
 def _is_written_in_place(name: str, value: Proxy) -> bool:

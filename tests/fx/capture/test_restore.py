@@ -302,7 +302,6 @@ def test_a_capture_that_is_refused_holds_no_tuple_that_another_thread_is_making(
     assert not errors
 
 
-@pytest.mark.thorough  # rarely, one capture puts back what another one that has ended since had in a shared container
 def test_captures_that_are_refused_in_one_thread_leave_those_of_another_alone() -> None:
     by_flag: dict[bool, Any] = {}
 

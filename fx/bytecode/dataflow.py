@@ -83,6 +83,11 @@ TEXTS = frozenset({"tuple", "list", "converted", "joined", "format", "binary"})
 _MAKE_NOTHING = frozenset({"drop", "raise", "return", "yield", "store", "append", "converted"})
 """Kinds of uses that do not compute a value."""
 
+_SHOWING = frozenset("store binary attribute element sliced slice compare drop raise format".split())
+"""Kinds of uses that call a method of the operand's class, if they do more than store or drop it."""
+_CALLS_METHOD = frozenset({"UNARY_NEGATIVE", "UNARY_INVERT", "GET_ITER", "UNPACK_SEQUENCE", "UNPACK_EX"})
+"""Instructions of other kinds that do."""
+
 
 class CodeCall(NamedTuple):
     """A call, as byte code shows it."""
@@ -157,8 +162,22 @@ class Dataflow(Flow):
 
     def loads(self, name: str) -> list[int]:
         """Return the instructions that load a variable, also if inner functions see it."""
-        loading = enumerate(self.steps)
-        return [i for i, step in loading if step.name.startswith(("LOAD_FAST", "LOAD_DEREF")) and step.value == name]
+        is_cell = name in self.code.co_cellvars  # Python 3.13 loads the cell itself fast
+        loads = ("LOAD_DEREF",) if is_cell else ("LOAD_FAST", "LOAD_DEREF")
+        return [i for i, step in enumerate(self.steps) if step.name.startswith(loads) and step.value == name]
+
+    def variables_with(self, name: str) -> set[str]:
+        """Return ``name``, and the variables that its value is stored in."""
+        variables = [name]
+        for variable in variables:
+            uses = [use for index in self.loads(variable) for use in self.takers(index)]
+            stored = {str(self.steps[use].value) for use in uses if self.kind(use) == "store"}
+            variables += sorted(stored.difference(variables))
+        return set(variables)
+
+    def shows(self, index: int) -> bool:
+        """Return whether an instruction only stores its operand in a variable, or calls a method of its class."""
+        return self.kind(index) in _SHOWING or self.steps[index].name in _CALLS_METHOD
 
     def asks_truth(self, index: int) -> bool:
         """Return whether an instruction tests the truth of its operand."""
@@ -170,9 +189,10 @@ class Dataflow(Flow):
         return any(self.asks_truth(taker) or asks_identity(self.steps[taker]) for taker in self.takers(index))
 
     def compares_elements(self, index: int) -> bool:
-        """Return whether an expression iterates over a value, and tests identity or truth of its elements."""
-        iterators = [use for use in self.takers(index) if self.steps[use].name == "GET_ITER"]
-        for taking in (taker for iterator in iterators for taker in self.takers(iterator)):
+        """Return whether a loop or comprehension over a value tests identity or truth of its elements."""
+        iterators = {use for use in self.takers(index) if self.steps[use].name == "GET_ITER"}
+        loops = [i for i, step in enumerate(self.steps) if step.name == "FOR_ITER" and iterators & self.operand(i, 1)]
+        for taking in (*loops, *(taker for iterator in iterators for taker in self.takers(iterator))):
             call = self.call(taking)
             inner = self.code_of(call.callee) if call is not None else None
             flow = self if inner is None else dataflow(inner)
@@ -429,9 +449,14 @@ def known_dataflow(code: CodeType) -> Dataflow:
     return flow
 
 
+def named_parameters(code: CodeType) -> int:
+    """Return the number of a function's parameters without ``*args`` and ``**kwargs``."""
+    return code.co_argcount + code.co_kwonlyargcount
+
+
 def parameters_given(code: CodeType, call: CodeCall, maker: int, bound: bool) -> Iterator[str]:
     """Yield the parameters that get a caller's value; an empty name for ``**kwargs``, and the name of ``*args``."""
-    named = code.co_argcount + code.co_kwonlyargcount
+    named = named_parameters(code)
     starred = code.co_varnames[named] if code.co_flags & inspect.CO_VARARGS else ""
     for place, makers in enumerate(call.positional, int(bound)):
         if maker in makers:

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import builtins
 import copy
 import functools
 import inspect
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from types import CellType, FunctionType, MethodType
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from types import CellType, CodeType, FunctionType, MethodType
+from typing import Any, NamedTuple
 
 import torch
 
-from fx.bytecode.dataflow import TEXTS, Dataflow, dataflow, parameters_given
+from fx.bytecode.dataflow import TEXTS, CodeCall, Dataflow, dataflow, named_parameters, parameters_given
 from fx.bytecode.dialects import nested
 from fx.bytecode.mentions import identities, keywords_asked_for, keywords_used
-from fx.bytecode.values import Method, Names, callee_of, value_of
+from fx.bytecode.values import Method, Names, value_of
+from fx.bytecode.values import behind as original
 from fx.capture.restore.places import contents_of
 from fx.errors import TraceError
 from fx.frames import is_users_file
@@ -52,53 +54,121 @@ def evaluated_annotations(function: Any) -> dict[str, Any]:
         return annotations_of(function)
 
 
-def asked_for(function: Any, names: Iterable[str], owner: Any = None, depth: int = 0) -> dict[str, SourceLocation]:
-    """Return the parameters that a function compares with ``None`` or tests for their truth, each with the line.
+class Question(NamedTuple):
+    """A use of an input, by which the program may ask for its identity or truth."""
+
+    kind: str
+    """``"none"`` (compared with ``None``), ``"identity"`` (with others), ``"truth"``, or ``"unknown"``: byte code does
+    not show what becomes of the input."""
+    where: SourceLocation
+    """The line."""
+
+
+def asked_for(function: Any, names: Iterable[str], owner: Any = None, depth: int = 0) -> dict[str, Question]:
+    """Return the parameters that a function may compare by identity or test for their truth, each with one line.
 
     Functions and modules that it passes them to are searched too, as far as its byte code shows which these are. A
     method has its module as ``owner``. ``depth`` is the number of functions around it.
     """
-    code = inspect.unwrap(function).__code__
-    wanted = dict.fromkeys(names)
-    lines: dict[str, SourceLocation] = {}
-    for inner in nested(code):
-        for test in identities(inner):
-            for name in wanted.keys() & (test.left | test.right) if test.with_none else ():
-                if inner is code or name in inner.co_freevars:
-                    lines.setdefault(str(name), SourceLocation(inner, test.offset))
-    flow = dataflow(code)
-    if flow is None:
-        return lines
-    constants = Names.of_function(inspect.unwrap(function))
+    behind = inspect.unwrap(function)
+    if behind.__code__.co_filename in GENERATED_FILES:
+        return {}  # a graph asks by recorded operations only
+    constants = Names.of_function(behind)
     if owner is not None:
-        constants = Names({**constants.local, code.co_varnames[0]: owner}, constants.namespace)
-    for name in wanted:
-        for index in flow.loads(name):
-            for use, _ in flow.uses.get(index, ()):
-                if (where := _asked(flow, index, use, constants, depth)) is not None:
-                    lines.setdefault(name, where)
-    return lines
+        constants = Names({**constants.local, behind.__code__.co_varnames[0]: owner}, constants.namespace)
+    likeliest: dict[str, Question] = {}
+    for name in names:
+        questions = list(_questions(behind.__code__, name, constants, depth))
+        if questions:
+            likeliest[name] = min(questions, key=lambda question: _KINDS_ASKED.index(question.kind))
+    return likeliest
 
 
-def _asked(flow: Dataflow, index: int, use: int, known: Names, depth: int) -> SourceLocation | None:
-    """Return the line where a parameter is tested that one instruction loads and another uses; else None."""
+_KINDS_ASKED = ("identity", "none", "truth", "unknown")
+
+
+def _questions(code: CodeType, name: str, known: Names, depth: int) -> Iterator[Question]:
+    """Yield the questions about a variable of a function, also of the functions in it."""
+    visible = {name}
+    """The variables with its value that inner functions see."""
+    for inner in nested(code):  # the function itself is the first
+        flow = dataflow(inner)
+        known_here = visible if inner is code else visible.intersection(inner.co_freevars)
+        if flow is None:
+            yield from (Question("unknown", SourceLocation(inner, 0)) for _ in known_here)
+            continue
+        variables = {variable for known_name in known_here for variable in flow.variables_with(known_name)}
+        visible |= variables.intersection(inner.co_cellvars)
+        for test in identities(inner):
+            # of two variables, computed values are checked where they are computed
+            if not variables.isdisjoint(test.left | test.right) and not (test.left and test.right):
+                yield Question("none" if test.with_none else "identity", SourceLocation(inner, test.offset))
+        is_returned = inner is code and depth == 0
+        for index in (index for variable in variables for index in flow.loads(variable)):
+            for use in flow.takers(index):
+                if not (is_returned and flow.kind(use) == "return"):
+                    yield from _questions_of_use(flow, index, use, known, depth)
+        if any(id(known.namespace.get(each, vars(builtins).get(each))) in _READ_VARIABLES for each in inner.co_names):
+            yield Question("unknown", SourceLocation(inner, 0))
+
+
+_READ_VARIABLES = frozenset(map(id, (locals, vars, eval, exec)))
+"""The identities of functions that read variables without naming them."""
+
+
+def _questions_of_use(flow: Dataflow, index: int, use: int, known: Names, depth: int) -> Iterator[Question]:
+    """Yield the questions about a variable that one instruction loads and another uses."""
     where = SourceLocation(flow.code, flow.steps[use].offset)
-    if flow.asks_truth(use) or (flow.kind(use) in TEXTS and flow.compares_elements(use)):
-        return where
     call = flow.call(use)
-    if call is None:
-        return None
-    if callee_of(flow, call, known) in (isinstance, bool):
-        return where if any(index in argument for argument in call.positional[:1]) else None
+    if flow.asks_truth(use):
+        yield Question("truth", where)
+    elif flow.kind(use) in TEXTS and flow.compares_elements(use):
+        yield Question("none", where)
+    elif call is not None:
+        yield from _questions_of_call(flow, index, call, known, depth, where)
+    elif not flow.shows(use):
+        yield Question("unknown", where)
+
+
+def _questions_of_call(
+    flow: Dataflow, index: int, call: CodeCall, known: Names, depth: int, where: SourceLocation
+) -> Iterator[Question]:
     try:
-        called, owner = _called(value_of(flow, call.callee, known))
+        value = value_of(flow, call.callee, known)
     except LookupError:
-        return None
-    if called is None or call.is_spread or depth >= _DEEPEST:
-        return None
-    parameters = parameters_given(inspect.unwrap(called).__code__, call, index, owner is not None)
-    tests = asked_for(called, filter(None, parameters), owner, depth + 1)
-    return next(iter(tests.values()), None)
+        value = None
+    if original(value) is isinstance or original(value) is bool:
+        if any(index in argument for argument in call.positional[:1]):
+            yield Question("truth", where)
+        return
+    called, owner = _called(value)
+    if called is None:
+        if not _is_recorded(value):
+            yield Question("unknown", where)
+        return
+    code = inspect.unwrap(called).__code__
+    parameters = list(parameters_given(code, call, index, owner is not None))
+    if call.is_spread or depth >= _DEEPEST or not set(parameters) <= set(code.co_varnames[: named_parameters(code)]):
+        yield Question("unknown", where)
+    else:
+        yield from asked_for(called, parameters, owner, depth + 1).values()
+
+
+def _is_recorded(value: Any) -> bool:
+    """Return whether a function or module is torch's, so that a call with traced values is recorded whole."""
+    if isinstance(value, torch.nn.Module):
+        return all(type(module).__module__.startswith("torch.") for module in value.modules())
+    function = value.function if isinstance(value, Method) else value
+    return callable(function) and (getattr(function, "__module__", None) or "").partition(".")[0] == "torch"
+
+
+def around(function: Any, root: Any) -> SourceLocation | None:
+    """Return the place of a hook of the root, or of a decorator that the user wrote: code that gets inputs, too."""
+    hooks = () if root is None else (*root._forward_pre_hooks.values(), *root._forward_hooks.values())
+    while hasattr(function, "__wrapped__"):
+        hooks, function = (*hooks, function), function.__wrapped__
+    codes = (getattr(hook, "__code__", None) for hook in hooks)
+    return next((SourceLocation(code, 0) for code in codes if code and is_users_file(code.co_filename)), None)
 
 
 def asked_keywords(function: Any, name: str) -> SourceLocation | None:
@@ -112,7 +182,7 @@ def _called(value: Any) -> tuple[Any, Any]:
     """Return the user's function that a call runs, and the object that its first parameter is bound to."""
     function, owner = value, None
     if isinstance(value, torch.nn.Module):
-        function, owner = type(value).forward, value
+        function, owner = inspect.getattr_static(type(value), "forward"), value
     elif isinstance(value, MethodType):
         function, owner = value.__func__, value.__self__
     elif isinstance(value, Method):

@@ -190,6 +190,17 @@ def _may_be_none(node: Node, root: torch.nn.Module) -> bool:
     return node.op == "call_function" and not is_of_torch(target) and target.__module__ not in _OF_PYTHON
 
 
+def fails_for_none(node: Node, operand: object) -> bool:
+    """Return whether a node raises an error where this operand of it is ``None``: a method of it, or an operator."""
+    target: Any = node.target
+    if node.op == "call_method" or target is getattr:
+        return node.args[:1] == (operand,)
+    return node.op == "call_function" and target.__module__ == "_operator" and target not in _FOR_NONE_TOO
+
+
+_FOR_NONE_TOO = frozenset({operator.eq, operator.ne, operator.is_, operator.is_not, operator.not_, operator.truth})
+
+
 def is_of_torch(function: Any) -> bool:
     """Return whether a function's module says that it is torch's; torch holds replacements while a trace runs."""
     module = getattr(function, "__module__", None)

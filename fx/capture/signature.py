@@ -15,7 +15,9 @@ from torch.utils import _pytree as pytree
 from fx.arguments import expect, shown
 from fx.assertions import assert_is_none, check_given, check_not_given, check_value
 from fx.capture.parameters import (
+    Question,
     annotations_of,
+    around,
     asked_for,
     asked_keywords,
     asking_decorator,
@@ -26,7 +28,7 @@ from fx.capture.parameters import (
 from fx.code.pytree_codegen import PyTreeCodeGen, PyTreeInfo
 from fx.errors import TraceError
 from fx.node import KEYWORD_ONLY, base_types
-from fx.provenance import SourceLocation, defined_at
+from fx.provenance import defined_at
 from fx.proxy import Proxy, TracerBase
 
 ConcreteArgs = dict[str, Any] | tuple[Any, ...] | None
@@ -98,8 +100,8 @@ class Signature:
         self.names = names
         self.optional = [name for name in names if self.defaults.get(name, code) is None]
         self._flags = [name for name in names if type(self.defaults.get(name)) is bool]
-        self._asked_for: dict[str, SourceLocation] = {}
-        """The optional inputs that the function compares with ``None``, each with the line that does."""
+        self._asked_for: dict[str, Question] = {}
+        """The inputs whose identity or truth the function may ask for, each with the line."""
         self._checks: list[tuple[Any, ...]] = []
         """The input checks of the program: for each, the checking function, the inputs and the message."""
         self._whole: set[str] = set()
@@ -115,12 +117,13 @@ class Signature:
         state: Any = tracer._state
         guide = state.guide
         root: list[Any] = [tracer.root] if self.is_module else []  # type: ignore[attr-defined]
-        if self.optional:
-            self._asked_for = asked_for(self.called, self.optional, root[0] if root else None)
+        self._asked_for = self._questions(root[0] if root else None, state.modules)
         inputs = {name: self._placeholder(tracer, name, concrete) for name in (*self.names, *self.starred)}
         # Checks follow all inputs, which come first in a graph.
-        for check, *values in self._checks:
-            tracer.create_proxy("call_function", check, tuple(values), {})
+        for check, input_, *values in self._checks:
+            node = tracer.create_proxy("call_function", check, (input_, *values), {}).node
+            if input_.node.target not in self.defaults:
+                state.checks_of_inputs.append(node)
         for name, proxy in inputs.items():
             if guide is not None and name in self._whole:
                 inputs[name] = guide.placed(name, proxy, defined_at(self.code))
@@ -148,6 +151,25 @@ class Signature:
 
         flattened.__annotations__ = {}  # this function does not return the result of the program
         return flattened, flat
+
+    def _questions(self, root: Any, modules: Any) -> dict[str, Question]:
+        """Return the questions about the inputs; of those without a default, only comparisons with constants.
+
+        A hook or decorator may ask for anything. Questions about the truth of a flag are answered while the code runs.
+        """
+        compares_with_truth = modules is not None and modules.facts.compares_with_truth
+        kinds: dict[str, set[str]] = {}
+        for name in self.names:
+            if name not in self.defaults:
+                kinds[name] = {"none", "identity"} if compares_with_truth else {"none"}
+            elif name not in self._flags and type(self.defaults[name]) not in _BY_VALUE:
+                kinds[name] = {"none", "identity", "truth", "unknown"}
+            elif name in self._flags and compares_with_truth:
+                kinds[name] = {"identity", "unknown"}
+        questions = asked_for(self.called, kinds, root)
+        if (place := around(self.function, root)) is not None:
+            questions = {**{name: Question("unknown", place) for name in kinds}, **questions}
+        return {name: question for name, question in questions.items() if question.kind in kinds[name]}
 
     def _marked(self, tracer: TracerBase, args: list[Any]) -> list[Any]:
         """Mark the nodes of keyword-only inputs, and return ``args``."""
@@ -198,18 +220,37 @@ class Signature:
             self._checks.append((check_not_given, proxy, message))
             return _NoKeywords()
         # Without example inputs the program has one answer to `if mask is None:`, and checks it when it runs.
-        if name not in concrete and name in self._asked_for and guide is None:
-            return self._optional(tracer, name, is_given=not state.leave_out())
-        is_given = guide is not None and name not in concrete and guide.examples.get(name, name) is not None
+        question = self._asked_for.get(name)
         is_marked = type(concrete.get(name)) is PHBase
+        if question is not None and default and name not in concrete and guide is None:
+            if name in state.needs.unchecked:
+                return self._input(tracer, name, *default)
+            if default == (None,):  # others are members of an enum and the like, which no traced value replaces
+                if state.needs.optional_inputs:
+                    return self._given(tracer, name)
+                state.left_out[name] = question.kind
+            return self._fixed(tracer, name, *default)
+        if question is not None and (is_marked or name not in concrete):
+            example = None if guide is None else guide.examples.get(name, *default)
+            if not (example is None or type(example) in _BY_VALUE):
+                return self._fixed(tracer, name, example)
+            if question.kind == "identity":
+                raise TraceError(
+                    f"cannot compare the input {name!r} by identity",
+                    where=question.where,
+                    why="a traced value stands for it, which is never the same object",
+                    remedy=f"compare with ==, or fix the argument with concrete_args={{{name!r}: …}}",
+                )
+        is_given = guide is not None and name not in concrete and guide.examples.get(name, name) is not None
         if name in self._flags and is_marked:  # to stay free, and not be fixed at its default
             return self._input(tracer, name, *default)
         if name in self.optional and (is_given or is_marked):
             self._whole.add(name)
-            return self._optional(tracer, name, is_given=True)
+            return self._given(tracer, name)
         if name not in concrete:
             self._whole.add(name)
-            proxy = self._input(tracer, name, *default)
+            is_compared = question is not None and not default
+            proxy = self._given(tracer, name) if is_compared else self._input(tracer, name, *default)
             if name in self._flags and guide is None:
                 tracer._state.flag_defaults.add(proxy.node)
             return proxy
@@ -231,20 +272,28 @@ class Signature:
 
         return pytree.tree_map(specialize, concrete[name])
 
-    def _optional(self, tracer: TracerBase, name: str, is_given: bool) -> Proxy | None:
-        """Return the placeholder of an optional input, or None for an input that is left out.
+    def _given(self, tracer: TracerBase, name: str) -> Proxy:
+        """Return the placeholder of an input, and check that it is given if the program asks for its identity."""
+        default = (self.defaults[name],) if name in self.defaults else ()
+        proxy = self._input(tracer, name, *default)
+        if name in self._asked_for:
+            self._checks.append((check_given, proxy, self._message(name, "given", None, "without")))
+        return proxy
 
-        If the program compares the input with None, it also checks at run time that the answer is the same.
-        """
-        proxy = self._input(tracer, name, None)
-        if (where := self._asked_for.get(name)) is not None:
-            check, state, mark, other = _WITH if is_given else _WITHOUT
-            message = (
-                f"the program was captured where {name} is {state} "
-                f"(concrete_args={{{name!r}: {mark}}} captures it {other}): {where}"
-            )
-            self._checks.append((check, proxy, message))
-        return proxy if is_given else None
+    def _fixed(self, tracer: TracerBase, name: str, value: Any) -> Any:
+        """Return the value that an input has during the capture, and check that it has it in each call."""
+        proxy = self._input(tracer, name, *((self.defaults[name],) if name in self.defaults else ()))
+        if value is None:
+            self._checks.append((check_not_given, proxy, self._message(name, "not given", "fx.PH", "with")))
+        else:
+            self._checks.append((check_value, proxy, value, self._message(name, repr(value), "…", "with another")))
+        return value
+
+    def _message(self, name: str, state: str, mark: object, other: str) -> str:
+        return (
+            f"the program was captured where {name} is {state} "
+            f"(concrete_args={{{name!r}: {mark}}} captures it {other}): {self._asked_for[name].where}"
+        )
 
     def _left_as_default(self, tracer: TracerBase, name: str) -> Any:
         """Record an input that a decorator has to see left out, and return the marker for it."""
@@ -311,8 +360,8 @@ class Signature:
         return program
 
 
-_WITH = (check_given, "given", None, "without")
-_WITHOUT = (check_not_given, "not given", "fx.PH", "with")
+_BY_VALUE = frozenset({int, float, complex, str, bytes, tuple, list, dict, set, frozenset, slice, torch.Tensor})
+"""Classes of defaults whose identity means nothing."""
 _CALLS = "_fx_calls"
 """The attribute under which a function made by :func:`function_calling` holds the Python function that it calls."""
 

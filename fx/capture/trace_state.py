@@ -21,7 +21,7 @@ from fx.capture.real_tensors import RealTensors
 from fx.capture.recorded_calls import RecordedCalls
 from fx.capture.restore.earlier_calls import AssignedAttributes
 from fx.capture.restore.record import Record
-from fx.capture.shared_values import expect_known, is_of_torch, tests_of, write_where_it_shows
+from fx.capture.shared_values import expect_known, fails_for_none, is_of_torch, tests_of, write_where_it_shows
 from fx.capture.training_flag import TrainingFlags
 from fx.checks.questions import check_once
 from fx.checks.traced_values import kind_of, outside_fx
@@ -45,6 +45,8 @@ class Needs:
     """The methods of tensors that were called."""
     optional_inputs: bool = False
     """True to give the optional inputs that the program tests, instead of leaving them out."""
+    unchecked: frozenset[str] = frozenset()
+    """The inputs to give without a check, to see whether the program is another one without them."""
     how: str = ""
     """The difference from the first run, in words."""
     why: str | None = None
@@ -115,8 +117,6 @@ class TraceState(RecordingState):
     """The tensors in attributes of modules, with their paths, by identity."""
     parameter_paths: dict[int, str] | None = None
     """The paths of parameters, by identity."""
-    leaves_out: bool = False
-    """True if an optional input was left out."""
     is_verified: bool = False
     """True if the program was run again to verify that it does the same."""
     has_raised: bool = False
@@ -134,6 +134,10 @@ class TraceState(RecordingState):
         self.spread_shapes, self.indexed = [], []
         self.called_in: dict[int, dict[str, Any]] = {}
         """The globals of code that was refused because it calls Python's classes, by identity."""
+        self.left_out: dict[str, str] = {}
+        """The inputs that were left out, each with the kind of the question about it."""
+        self.checks_of_inputs: list[Node] = []
+        """The checks that inputs without a default are given."""
         self.assigned = AssignedAttributes()
         """The attributes of modules that the traced code assigns."""
         self.parameter_proxies: dict[str, Any] = {}
@@ -164,16 +168,21 @@ class TraceState(RecordingState):
         if isinstance(error, TraceError):
             method = called_method(error.__cause__)
             if method is None and not self.called_in:
-                return None
+                return self._with_optional_inputs(error) if "unknown" in self.left_out.values() else None
             how, methods = "with calls of Python's classes recorded", frozenset({method} if method else ())
             return Needs(True, tuple(self.called_in.values()), methods, how=how, why=_why(error, how))
-        how = "with its optional inputs"
-        return Needs(True, optional_inputs=True, how=how, why=_why(error, how)) if self.leaves_out else None
+        return self._with_optional_inputs(error) if self.left_out else None
 
-    def leave_out(self) -> bool:
-        """Return whether the program is captured without an optional input that it tests, and note that."""
-        self.leaves_out = not self.needs.optional_inputs
-        return self.leaves_out
+    def _with_optional_inputs(self, error: Exception) -> Needs:
+        how = "with its optional inputs"
+        return Needs(True, optional_inputs=True, how=how, why=_why(error, how))
+
+    def needs_to_compare(self) -> Needs | None:
+        """Return the changes of a run that shows whether inputs matter of which byte code does not show it."""
+        unknown = frozenset(name for name, kind in self.left_out.items() if kind == "unknown")
+        if not unknown or self.needs is not NO_NEEDS or self.is_verified:
+            return None
+        return Needs(unchecked=unknown, how="with its optional inputs", why=f"to compare it with {', '.join(unknown)}")
 
     # Queries of the traced code (``fx.checks.questions``).
 
@@ -315,7 +324,10 @@ class TraceState(RecordingState):
     # Nodes.
 
     def simplify(self) -> None:
-        """Remove unused nodes, and write in place where that is visible."""
+        """Remove unused nodes and checks of inputs that fail anyway, and write in place where that is visible."""
+        for check in self.checks_of_inputs:
+            if any(fails_for_none(user, check.args[0]) for user in check.all_input_nodes[0].users):
+                self.tracer.graph.erase_node(check)
         if self.real is not None:
             self.real.drop_unused()
         if self.guide is not None:

@@ -7,6 +7,7 @@ import inspect
 import math
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from types import FunctionType, ModuleType
 from typing import Any
 
@@ -30,6 +31,7 @@ from fx.capture.restore.earlier_calls import (
     expect_leaves_kept,
     expect_nothing_drawn,
     expect_parameters_kept,
+    same_but_for,
     same_program,
 )
 from fx.capture.restore.record import Change, Record, expect_none_stuck, forget_traced_values
@@ -44,7 +46,7 @@ from fx.capture.signature import (
     function_calling,
     not_traceable,
 )
-from fx.capture.trace_state import TraceState
+from fx.capture.trace_state import NO_NEEDS, TraceState
 from fx.capture.training_flag import TrainingFlags
 from fx.checks.traced_values import caller_location
 from fx.code.sources import not_compiled
@@ -268,7 +270,8 @@ class Tracer(RootTracer):
         """Run ``root`` on proxies and return the recorded graph. ``root`` itself is left unchanged.
 
         It runs a second time if it calls a Python class (``int(x.shape[0])``) or a method of a concrete tensor with a
-        traced value, or if it needs an optional input. It is never run a third time.
+        traced value, or if it needs an optional input. So it does if its byte code does not show whether an optional
+        input makes a difference. It is never run a third time.
 
         Args:
             root: a module, or a Python function.
@@ -286,11 +289,14 @@ class Tracer(RootTracer):
         fake_mode = None if example_inputs is None else fake_mode_for(example_inputs)
         first = self._state_class(self, examples=example_inputs, fake_mode=fake_mode)
         try:
-            return self._trace(root, concrete_args, first)
+            graph = self._trace(root, concrete_args, first)
         except Exception as error:
             if (needs := first.needs_after(error)) is None:
                 raise
             refused = error
+        else:
+            needs = first.needs_to_compare()
+            return graph if needs is None else self._compared(graph, root, concrete_args, first.again(needs))
         try:
             return self._trace(root, concrete_args, first.again(needs))
         except Exception as error:
@@ -308,6 +314,16 @@ class Tracer(RootTracer):
         proxy = _new(Proxy)  # without the checks of arguments that users pass
         proxy.node, proxy.tracer = node, self
         return proxy
+
+    def _compared(self, left_out: Graph, root: Root, concrete_args: ConcreteArgs, state: TraceState) -> Graph:
+        """Run the program with inputs that were left out, and return that graph if they make no other difference."""
+        before = dict(vars(self))
+        with suppress(Exception):
+            graph = self._trace(root, concrete_args, state)
+            if same_but_for(state.needs.unchecked, left_out, graph):
+                return graph
+        vars(self).update(before)
+        return left_out
 
     def _trace(self, root: Root, concrete_args: ConcreteArgs, state: TraceState) -> Graph:
         """Run ``root`` once, and again if it has changed a value that it may have read before."""
@@ -369,7 +385,7 @@ class Tracer(RootTracer):
             TraceError: it does not, or has been run twice already.
         """
         first, cause = self.graph, None
-        if state.needs.calls:
+        if state.needs is not NO_NEEDS:  # this is the second run
             raise dependence_on_earlier_call(changes, self.submodule_paths or (), state.needs.how)
         state.is_verified = True
         try:

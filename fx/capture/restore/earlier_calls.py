@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from itertools import chain
-from types import CodeType, FunctionType
+from types import CodeType, FunctionType, MappingProxyType
 from typing import Any
 
 import torch
@@ -38,12 +38,34 @@ def same_program(first: Graph, second: Graph) -> bool:
     return all(_same_constant(value, second.constants[name]) for name, value in first.constants.items())
 
 
-def _same_node(first: Node, second: Node) -> bool:
+def same_but_for(names: Collection[str], left_out: Graph, given: Graph) -> bool:
+    """Return whether two graphs of one tracer are the same, where these inputs have their defaults.
+
+    Args:
+        names: the inputs.
+        left_out: the graph of a run with their defaults, whose checks of the inputs are not compared.
+        given: the graph of a run with traced values for them.
+    """
+    inputs = {node: node.args[0] for node in given.nodes if node.op == "placeholder" and node.target in names}
+    checked = [node for node in left_out.nodes if node.op == "placeholder" and node.target in names]
+    checks = {user for node in checked for user in node.users}
+    first = [node for node in left_out.nodes if node not in checks]
+    return (
+        len(first) == len(given.nodes)
+        and left_out.constants.keys() == given.constants.keys()
+        and all(_same_node(node, other, inputs) for node, other in zip(first, given.nodes, strict=True))
+        and all(_same_constant(value, given.constants[name]) for name, value in left_out.constants.items())
+    )
+
+
+def _same_node(first: Node, second: Node, values: Mapping[Node, Any] = MappingProxyType({})) -> bool:
     if (first.op, first.name) != (second.op, second.name) or (
         first.target is not second.target and first.target != second.target
     ):
         return False
-    described = [repr(map_arg((node.args, node.kwargs), lambda used: used.name)) for node in (first, second)]
+    described = [
+        repr(map_arg((node.args, node.kwargs), lambda used: values.get(used, used.name))) for node in (first, second)
+    ]
     return described[0] == described[1]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import inspect
 import os
 from typing import Any
@@ -31,7 +32,7 @@ def test_a_program_is_that_without_its_optional_input_and_refuses_to_run_with_on
         traced(torch.ones(2), torch.zeros(2))
     assert str(info.value).splitlines() == [
         "the program was captured where mask is not given (concrete_args={'mask': fx.PH} captures it with): "
-        f"{HERE}:19, in masked:  if mask is not None:",
+        f"{HERE}:20, in masked:  if mask is not None:",
         "  value  it is of <class 'torch.Tensor'> now",
         "  why    the program was specialized to it, once, while it was captured",
         "  try    leave it out, or capture the program with it (concrete_args)",
@@ -55,7 +56,7 @@ def test_the_suggested_remedy_captures_the_program_with_its_optional_input() -> 
         traced(torch.ones(2))
     assert str(info.value).splitlines() == [
         "the program was captured where mask is given (concrete_args={'mask': None} captures it without): "
-        f"{HERE}:19, in masked:  if mask is not None:",
+        f"{HERE}:20, in masked:  if mask is not None:",
         "  value  it is None",
         "  why    the program was specialized to it, once, while it was captured",
         "  try    pass it, or capture the program without it (concrete_args)",
@@ -262,32 +263,129 @@ def test_an_input_is_followed_into_methods_of_every_kind(root):
     assert torch.equal(fx.symbolic_trace(root)(x), x)
 
 
+WAYS_TO_ASK = """
+x * 2 if any(part is not None for part in (mask,)) else x * 3
+x * 2 if any([part for part in (mask, None) if part]) else x * 3
+x * 2 if mask else x * 3
+x * 2 if not mask else x * 3
+x * 2 if isinstance(mask, torch.Tensor) else x * 3
+x * 2 if (lambda: mask is not None)() else x * 3
+x * 2 if helper(1, given=mask) else x * 3
+x * 2 if (other := mask) is not None else x * 3
+x * 2 if (mask, 1)[0] is not None else x * 3
+x * 2 if dict(part=mask).get("part") is not None else x * 3
+x * 2 if Box(mask).part is not None else x * 3
+x * 2 if Box(mask).is_empty() else x * 3
+x * 2 if same(mask) is not None else x * 3
+x * 2 if starred(mask) else x * 3
+x * 2 if named(part=mask) else x * 3
+x * 2 if list(map(lambda part: part is None, (mask,)))[0] else x * 3
+x * 2 if next(iter((mask,))) is None else x * 3
+x * 2 if locals()["mask"] is None else x * 3
+x * len([*filter(lambda part: part is None, (mask, 1))])
+x * len({name: part for name, part in {"a": mask}.items() if part is not None})
+x * [mask, None].count(None)
+x * sum(part is not None for part in (x, mask))
+x * 2 if type(mask) is type(None) else x * 3
+"""
+
+STATEMENTS_THAT_ASK = {
+    "alias": "other = mask; return x * 2 if other is not None else x * 3",
+    "unpacked": "other, one = mask, 1; return x * 2 if other is not None else x * 3",
+    "starred": "first, *rest = x, mask; return x * 2 if rest[0] is not None else x * 3",
+    "stored": "parts = {}; parts['mask'] = mask; return x * 2 if parts['mask'] is not None else x * 3",
+    "attribute": "box = Box(None); box.part = mask; return x * 2 if box.part is not None else x * 3",
+    "loop": "for part in (mask, None):\n        if part is not None: x = x * 2\n    return x",
+    "zip": "for one, part in zip((1,), (mask,)):\n        if part is not None: x = x * 2\n    return x",
+    "closure": "other = mask\n    def ask(): return other is None\n    return x * 2 if ask() else x * 3",
+    "generator": "def parts(): yield mask\n    return x * 2 if [*parts()][0] is None else x * 3",
+    "match": "match mask:\n        case None: return x * 3\n    return x * 2",
+    **{text: f"return {text}" for text in WAYS_TO_ASK.strip().splitlines()},
+}
+
+HELPERS = """
+class Box:
+    def __init__(self, part): self.part = part
+    def is_empty(self): return self.part is None
+
+def helper(x, given): return given is not None
+def same(part): return part
+def starred(*parts): return parts[0] is None
+def named(**parts): return parts["part"] is None
+"""
+
+
+@pytest.mark.parametrize("given", [None, "example", "no example"])
+@pytest.mark.parametrize("body", STATEMENTS_THAT_ASK.values(), ids=STATEMENTS_THAT_ASK)
+def test_however_an_input_is_tested_the_program_is_right_or_refuses(body: str, given: str | None) -> None:
+    namespace: dict[str, Any] = {"torch": torch}
+    exec(f"{HELPERS}\ndef program(x, mask=None):\n    {body}", namespace)  # without source
+    program, x = namespace["program"], torch.ones(1)
+    examples = {None: None, "example": (x, x), "no example": (x,)}[given]
+    try:
+        traced = fx.symbolic_trace(program, example_inputs=examples)
+    except fx.TraceError:
+        assert given is not None  # the truth of a tensor
+        return
+    captured, other = [(x,), (x, x)][:: -1 if given == "example" else 1]
+    assert traced(*captured).item() == program(*captured).item()
+    with pytest.raises(GuardError, match=r"mask (is|was|is not) (given|None)"):
+        traced(*other)
+
+
 @pytest.mark.parametrize(
-    "asked",
+    "body",
     [
-        "any(part is not None for part in (mask,))",
-        "any([part for part in (mask, None) if part])",
-        "mask",
-        "not mask",
-        "isinstance(mask, torch.Tensor)",
-        "(lambda: mask is not None)()",
-        "helper(1, given=mask)",
+        "other = mask; return x if other is None else x + other",
+        "kwargs = {'bias': mask}; return torch.nn.functional.linear(x, x, **kwargs)",
+        "return x + torch.nn.functional.linear(x, x, *(mask,))",
+        "return x, [mask]",
     ],
 )
-def test_an_input_that_is_tested_is_optional_without_source_too(asked: str) -> None:
+def test_an_input_that_makes_no_difference_is_given_or_not(body: str) -> None:
     namespace: dict[str, Any] = {"torch": torch}
-    text = f"""
-def helper(x, given):
-    return given is not None
-
-def program(x, mask=None):
-    return x * 2 if {asked} else x * 3
-"""
-    exec(text, namespace)
+    exec(f"def program(x, mask=None):\n    {body}", namespace)
+    x = torch.ones(1, 1)
     traced = fx.symbolic_trace(namespace["program"])
-    assert traced(torch.ones(1)).item() == namespace["program"](torch.ones(1)).item()
-    with pytest.raises(GuardError, match="mask is not given"):
-        traced(torch.ones(1), torch.ones(1))
+    assert str(traced(x)) == str(namespace["program"](x))
+    if "is None" not in body:
+        assert str(traced(x, x)) == str(namespace["program"](x, x))
+
+
+class Way(enum.Enum):
+    FIRST, SECOND = 1, 2
+
+
+@pytest.mark.parametrize(
+    "default, other, body",
+    [
+        (True, False, "return x * 2 if how is True else x * 3"),
+        (False, True, "flag = how; return x * 2 if flag is not False else x * 3"),
+        (Way.FIRST, Way.SECOND, "return x * 2 if how is Way.FIRST else x * 3"),
+        (Way.SECOND, Way.FIRST, "return x * 2 if (how, 1)[0] is Way.FIRST else x * 3"),
+        (torch.float32, torch.float64, "return x * 2 if how is torch.float32 else x * 3"),
+        (..., None, "return x * 2 if how is ... else x * 3"),
+        (torch.relu, torch.neg, "return x * 2 if how is torch.relu else x * 3"),
+    ],
+)
+def test_an_input_that_is_compared_by_identity_is_checked(default: Any, other: Any, body: str) -> None:
+    namespace: dict[str, Any] = {"torch": torch, "Way": Way, "default": default}
+    exec(f"def program(x, how=default):\n    {body}", namespace)
+    program, x = namespace["program"], torch.ones(1)
+    for traced in (fx.symbolic_trace(program), fx.symbolic_trace(program, example_inputs=(x,))):
+        assert traced(x).item() == program(x).item()
+        with pytest.raises(GuardError, match="captured where how is"):
+            traced(x, other)
+
+
+def test_an_input_without_a_default_that_is_compared_is_checked_or_refused() -> None:
+    x = torch.ones(1)
+    traced = fx.symbolic_trace(lambda x, mask: x if mask is None else x * 2)
+    assert traced(x, x).equal(x * 2)
+    with pytest.raises(GuardError, match="mask is given"):
+        traced(x, None)
+    with pytest.raises(fx.TraceError, match="cannot compare the input 'flag' by identity"):
+        fx.symbolic_trace(lambda x, flag: x if flag is True else x * 2)
 
 
 PART = {"a": fx.PH, "b": [fx.PH]}

@@ -54,7 +54,7 @@ def evaluated_annotations(function: Any) -> dict[str, Any]:
         return annotations_of(function)
 
 
-class Question(NamedTuple):
+class InputQuestion(NamedTuple):
     """A use of an input, by which the program may ask for its identity or truth."""
 
     kind: str
@@ -64,7 +64,7 @@ class Question(NamedTuple):
     """The line."""
 
 
-def asked_for(function: Any, names: Iterable[str], owner: Any = None, depth: int = 0) -> dict[str, Question]:
+def asked_for(function: Any, names: Iterable[str], owner: Any = None, depth: int = 0) -> dict[str, InputQuestion]:
     """Return the parameters that a function may compare by identity or test for their truth, each with one line.
 
     Functions and modules that it passes them to are searched too, as far as its byte code shows which these are. A
@@ -76,7 +76,7 @@ def asked_for(function: Any, names: Iterable[str], owner: Any = None, depth: int
     constants = Names.of_function(behind)
     if owner is not None:
         constants = Names({**constants.local, behind.__code__.co_varnames[0]: owner}, constants.namespace)
-    likeliest: dict[str, Question] = {}
+    likeliest: dict[str, InputQuestion] = {}
     for name in names:
         questions = list(_questions(behind.__code__, name, constants, depth))
         if questions:
@@ -87,7 +87,7 @@ def asked_for(function: Any, names: Iterable[str], owner: Any = None, depth: int
 _KINDS_ASKED = ("identity", "none", "truth", "unknown")
 
 
-def _questions(code: CodeType, name: str, known: Names, depth: int) -> Iterator[Question]:
+def _questions(code: CodeType, name: str, known: Names, depth: int) -> Iterator[InputQuestion]:
     """Yield the questions about a variable of a function, also of the functions in it."""
     visible = {name}
     """The variables with its value that inner functions see."""
@@ -95,61 +95,61 @@ def _questions(code: CodeType, name: str, known: Names, depth: int) -> Iterator[
         flow = dataflow(inner)
         known_here = visible if inner is code else visible.intersection(inner.co_freevars)
         if flow is None:
-            yield from (Question("unknown", SourceLocation(inner, 0)) for _ in known_here)
+            yield from (InputQuestion("unknown", SourceLocation(inner, 0)) for _ in known_here)
             continue
         variables = {variable for known_name in known_here for variable in flow.variables_with(known_name)}
         visible |= variables.intersection(inner.co_cellvars)
         for test in identities(inner):
             # of two variables, computed values are checked where they are computed
             if not variables.isdisjoint(test.left | test.right) and not (test.left and test.right):
-                yield Question("none" if test.with_none else "identity", SourceLocation(inner, test.offset))
+                yield InputQuestion("none" if test.with_none else "identity", SourceLocation(inner, test.offset))
         is_returned = inner is code and depth == 0
         for index in (index for variable in variables for index in flow.loads(variable)):
             for use in flow.takers(index):
                 if not (is_returned and flow.kind(use) == "return"):
                     yield from _questions_of_use(flow, index, use, known, depth)
         if any(id(known.namespace.get(each, vars(builtins).get(each))) in _READ_VARIABLES for each in inner.co_names):
-            yield Question("unknown", SourceLocation(inner, 0))
+            yield InputQuestion("unknown", SourceLocation(inner, 0))
 
 
 _READ_VARIABLES = frozenset(map(id, (locals, vars, eval, exec)))
 """The identities of functions that read variables without naming them."""
 
 
-def _questions_of_use(flow: Dataflow, index: int, use: int, known: Names, depth: int) -> Iterator[Question]:
+def _questions_of_use(flow: Dataflow, index: int, use: int, known: Names, depth: int) -> Iterator[InputQuestion]:
     """Yield the questions about a variable that one instruction loads and another uses."""
     where = SourceLocation(flow.code, flow.steps[use].offset)
     call = flow.call(use)
     if flow.asks_truth(use):
-        yield Question("truth", where)
+        yield InputQuestion("truth", where)
     elif flow.kind(use) in TEXTS and flow.compares_elements(use):
-        yield Question("none", where)
+        yield InputQuestion("none", where)
     elif call is not None:
         yield from _questions_of_call(flow, index, call, known, depth, where)
     elif not flow.shows(use):
-        yield Question("unknown", where)
+        yield InputQuestion("unknown", where)
 
 
 def _questions_of_call(
     flow: Dataflow, index: int, call: CodeCall, known: Names, depth: int, where: SourceLocation
-) -> Iterator[Question]:
+) -> Iterator[InputQuestion]:
     try:
         value = value_of(flow, call.callee, known)
     except LookupError:
         value = None
     if original(value) is isinstance or original(value) is bool:
         if any(index in argument for argument in call.positional[:1]):
-            yield Question("truth", where)
+            yield InputQuestion("truth", where)
         return
     called, owner = _called(value)
     if called is None:
         if not _is_recorded(value):
-            yield Question("unknown", where)
+            yield InputQuestion("unknown", where)
         return
     code = inspect.unwrap(called).__code__
     parameters = list(parameters_given(code, call, index, owner is not None))
     if call.is_spread or depth >= _DEEPEST or not set(parameters) <= set(code.co_varnames[: named_parameters(code)]):
-        yield Question("unknown", where)
+        yield InputQuestion("unknown", where)
     else:
         yield from asked_for(called, parameters, owner, depth + 1).values()
 

@@ -15,7 +15,7 @@ from torch.utils import _pytree as pytree
 from fx.arguments import expect, shown
 from fx.assertions import assert_is_none, check_given, check_not_given, check_value
 from fx.capture.parameters import (
-    Question,
+    InputQuestion,
     annotations_of,
     around,
     asked_for,
@@ -100,7 +100,7 @@ class Signature:
         self.names = names
         self.optional = [name for name in names if self.defaults.get(name, code) is None]
         self._flags = [name for name in names if type(self.defaults.get(name)) is bool]
-        self._asked_for: dict[str, Question] = {}
+        self._asked_for: dict[str, InputQuestion] = {}
         """The inputs whose identity or truth the function may ask for, each with the line."""
         self._checks: list[tuple[Any, ...]] = []
         """The input checks of the program: for each, the checking function, the inputs and the message."""
@@ -152,7 +152,7 @@ class Signature:
         flattened.__annotations__ = {}  # this function does not return the result of the program
         return flattened, flat
 
-    def _questions(self, root: Any, modules: Any) -> dict[str, Question]:
+    def _questions(self, root: Any, modules: Any) -> dict[str, InputQuestion]:
         """Return the questions about the inputs; of those without a default, only comparisons with constants.
 
         A hook or decorator may ask for anything. Questions about the truth of a flag are answered while the code runs.
@@ -168,7 +168,7 @@ class Signature:
                 kinds[name] = {"identity", "unknown"}
         questions = asked_for(self.called, kinds, root)
         if (place := around(self.function, root)) is not None:
-            questions = {**{name: Question("unknown", place) for name in kinds}, **questions}
+            questions = {**{name: InputQuestion("unknown", place) for name in kinds}, **questions}
         return {name: question for name, question in questions.items() if question.kind in kinds[name]}
 
     def _marked(self, tracer: TracerBase, args: list[Any]) -> list[Any]:

@@ -48,6 +48,7 @@ from fx.quantize.observers import (
 from fx.quantize.pages import KeptMemory
 from fx.quantize.preparation import prepare
 from fx.quantize.products import matmul
+from fx.quantize.pt2e import pt2e
 from fx.quantize.quantization_report import QuantizationReport, Remainder, report
 from fx.quantize.quantize_pass import Quantize
 from fx.quantize.recurrence import recurrent
@@ -105,6 +106,7 @@ __all__ = [
     "noise",
     "prepare",
     "prepare_qat",
+    "pt2e",
     "quantize",
     "quantize_channels",
     "recurrent",

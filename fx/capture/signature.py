@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import enum
 import functools
 import inspect
 import warnings
 from collections.abc import Callable, Mapping
-from types import CodeType, FunctionType, MethodType, NoneType
+from types import BuiltinFunctionType, CodeType, EllipsisType, FunctionType, MethodType, NoneType
 from typing import Any
 
 import torch
@@ -162,7 +163,7 @@ class Signature:
         for name in self.names:
             if name not in self.defaults:
                 kinds[name] = {"none", "identity"} if compares_with_truth else {"none"}
-            elif name not in self._flags and type(self.defaults[name]) not in _BY_VALUE:
+            elif name in self.optional or (name not in self._flags and isinstance(self.defaults[name], _SINGLE)):
                 kinds[name] = {"none", "identity", "truth", "unknown"}
             elif name in self._flags and compares_with_truth:
                 kinds[name] = {"identity", "unknown"}
@@ -232,7 +233,7 @@ class Signature:
             return self._fixed(tracer, name, *default)
         if question is not None and (is_marked or name not in concrete):
             example = None if guide is None else guide.examples.get(name, *default)
-            if not (example is None or type(example) in _BY_VALUE):
+            if isinstance(example, _SINGLE):
                 return self._fixed(tracer, name, example)
             if question.kind == "identity":
                 raise TraceError(
@@ -360,8 +361,18 @@ class Signature:
         return program
 
 
-_BY_VALUE = frozenset({int, float, complex, str, bytes, tuple, list, dict, set, frozenset, slice, torch.Tensor})
-"""Classes of defaults whose identity means nothing."""
+_SINGLE = (
+    bool,
+    enum.Enum,
+    type,
+    FunctionType,
+    BuiltinFunctionType,
+    EllipsisType,
+    torch.dtype,
+    torch.layout,
+    torch.memory_format,
+)
+"""Classes of values that programs compare by identity, besides ``None``."""
 _CALLS = "_fx_calls"
 """The attribute under which a function made by :func:`function_calling` holds the Python function that it calls."""
 

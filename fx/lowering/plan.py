@@ -30,7 +30,9 @@ from fx.passes import functional_form
 from fx.passes.partition import find_regions
 from fx.passes.regions import Region, Regions
 from fx.passes.tensor_metadata import bytes_recorded
+from fx.quantize.attention import add_attention_mask, attention_mask
 
+_OF_MASKS = (attention_mask, add_attention_mask)
 _NOT_DIVIDED = ("placeholder", "get_attr", "output")
 _CALLS = ("call_function", "call_method", "call_module")
 _METHODS = (types.MethodDescriptorType, types.WrapperDescriptorType)
@@ -75,7 +77,8 @@ def make_plan(
     form = canonical_form(backend.prepare(own))
     program, graph = form.graph_module, form.graph_module.graph
     if backend.inlines_functions and example_inputs is not None:
-        inline_wrapped_calls(program, example_inputs)
+        opened = [function for function in _OF_MASKS if backend.converters.find(function) is None]
+        inline_wrapped_calls(program, example_inputs, opened)
     changed = make_functional(program)
     notes = [] if (why := backend.why_unavailable()) is None else [why]
     flops: dict[Node, int] | None = None

@@ -9,7 +9,7 @@ import contextlib
 import inspect
 import io
 import operator
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from types import FunctionType
 from typing import Any
 
@@ -35,7 +35,7 @@ _DEEPEST = 4
 """The most functions around one another that are replaced."""
 
 
-def inline_wrapped_calls(program: GraphModule, example_inputs: Sequence[Any]) -> None:
+def inline_wrapped_calls(program: GraphModule, example_inputs: Sequence[Any], opened: Collection[Any] = ()) -> None:
     """Replace calls of functions by the operations that they consist of, in a canonical program.
 
     A function stays if its capture fails, if it draws numbers, prints, or changes anything besides its result. What it
@@ -44,10 +44,11 @@ def inline_wrapped_calls(program: GraphModule, example_inputs: Sequence[Any]) ->
     Args:
         program: the program, which is edited.
         example_inputs: a value for each input.
+        opened: more functions to take apart, which are ours.
     """
     captured: dict[Hashable, Graph | None] = {}
     for _ in range(_DEEPEST):
-        calls = [node for node in program.graph.nodes if _is_unknown(node)]
+        calls = [node for node in program.graph.nodes if node.target in opened or _is_unknown(node)]
         if not calls:
             return
         mode = FakeTensorMode(allow_non_fake_inputs=True)
@@ -80,7 +81,8 @@ def _inline(program: GraphModule, node: Node, mode: FakeTensorMode, captured: di
     facts = tuple((name, example.shape, example.dtype) for name, example in examples.items() if example is not None)
     key = node.target, facts, repr(constants)
     if key not in captured:
-        captured[key] = _capture(node.target, signature, {**examples, **constants}, constants, mode)
+        function = node.target if _is_unknown(node) else inspect.unwrap(node.target)  # type: ignore[arg-type]
+        captured[key] = _capture(function, signature, {**examples, **constants}, constants, mode)
     part = captured[key]
     if part is not None:
         _insert(node, part, inputs)

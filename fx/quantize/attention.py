@@ -30,18 +30,18 @@ def attention_mask(
     >>> attention_mask(torch.zeros(1, 1, 2), key_padding_mask=torch.tensor([False, True]))
     tensor([[[0., -inf]]])
     """
-    if attn_mask is not None and attn_mask.dim() > 2:
-        attn_mask = attn_mask.reshape(*query.shape[:-2], *attn_mask.shape[-2:])
+    masks: list[Tensor] = []
+    if attn_mask is not None:
+        summand = _as_float(attn_mask, query.dtype)
+        is_whole = summand.dim() <= 2
+        masks.append(summand if is_whole else summand.reshape(*query.shape[:-2], *summand.shape[-2:]))
     if key_padding_mask is not None:
-        key_padding_mask = key_padding_mask.unsqueeze(-2).unsqueeze(-2)
-    masks = [_as_float(mask, query.dtype) for mask in (attn_mask, key_padding_mask) if mask is not None]
+        masks.append(_as_float(key_padding_mask, query.dtype).unsqueeze(-2).unsqueeze(-2))
     return None if not masks else masks[0] if len(masks) == 1 else masks[0] + masks[1]
 
 
 def _as_float(mask: Tensor, dtype: torch.dtype) -> Tensor:
-    if mask.dtype is not torch.bool:
-        return mask
-    return torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill_(mask, -math.inf)
+    return mask if mask.dtype != torch.bool else mask.to(dtype).masked_fill(mask, -math.inf)
 
 
 @operation

@@ -18,9 +18,8 @@ from fx.lowering.known_program import Operation
 from fx.lowering.onnxruntime.operations import converters
 from fx.lowering.onnxruntime.session import OnnxRuntimeRegion
 from fx.lowering.openvino import OpenVINO
+from fx.lowering.preparation import prepare_for_engine
 from fx.node import Node
-from fx.passes.fold_constants import FoldConstants
-from fx.passes.fuse_conv_bn import FuseConvBN
 
 __all__ = ["OnnxRuntimeBackend", "OnnxRuntimeRegion"]
 
@@ -37,6 +36,7 @@ class OnnxRuntimeBackend(Backend):
     name: ClassVar[str] = "onnxruntime"
     converters: ClassVar[Converters] = converters
     keeps_non_finite: ClassVar[bool] = False
+    inlines_functions: ClassVar[bool] = True
     min_size: ClassVar[int] = 5  # as for OpenVINO, a call of a session takes as long as several small operations
 
     def why_unavailable(self) -> str | None:
@@ -57,8 +57,8 @@ class OnnxRuntimeBackend(Backend):
         _engines.study(program, example_inputs)
 
     def prepare(self, graph_module: GraphModule) -> GraphModule:
-        """Fold batch norms, and values computed from buffers alone, since a session holds buffers as constants."""
-        return FuseConvBN()(FoldConstants()(graph_module))
+        """Take attention apart, fold batch norms, and fold values computed from buffers."""
+        return prepare_for_engine(graph_module)
 
     def build(self, region: GraphModule) -> OnnxRuntimeRegion:
         """Return a module with the session for the example inputs, which builds others for other inputs on demand."""

@@ -18,10 +18,9 @@ from fx.lowering.known_program import Operation
 from fx.lowering.openvino.module import OpenVINORegion
 from fx.lowering.openvino.operations import converters
 from fx.lowering.openvino.package import why_missing
+from fx.lowering.preparation import prepare_for_engine
 from fx.lowering.support import has_own_memory
 from fx.node import Node
-from fx.passes.fold_constants import FoldConstants
-from fx.passes.fuse_conv_bn import FuseConvBN
 from fx.passes.tensor_metadata import TensorMetadata
 
 __all__ = ["OpenVINO", "OpenVINORegion"]
@@ -41,6 +40,7 @@ class OpenVINO(Backend):
     name: ClassVar[str] = "openvino"
     converters: ClassVar[Converters] = converters
     keeps_non_finite: ClassVar[bool] = False
+    inlines_functions: ClassVar[bool] = True
     min_size: ClassVar[int] = 5  # a call of an engine takes as long as five small operations in eager Python
 
     def __init__(self, precision: Literal["float32", "bfloat16"] = "float32") -> None:
@@ -83,8 +83,8 @@ class OpenVINO(Backend):
                 node.meta["example_value"] = value
 
     def prepare(self, graph_module: GraphModule) -> GraphModule:
-        """Fold batch norms, and values computed from buffers alone, since an engine holds buffers as constants."""
-        return FuseConvBN()(FoldConstants()(graph_module))
+        """Take attention apart, fold batch norms, and fold values computed from buffers."""
+        return prepare_for_engine(graph_module)
 
     def build(self, region: GraphModule) -> OpenVINORegion:
         """Return a module with the engine for the example inputs, which builds engines for other inputs on demand."""

@@ -26,6 +26,7 @@ from fx.graph_module import GraphModule
 from fx.lowering.backend import Backend, register_backend
 from fx.lowering.converters import Converters, build_region
 from fx.lowering.known_program import Operation
+from fx.lowering.preparation import prepare_for_engine
 from fx.lowering.support import has_own_memory
 from fx.lowering.tensorrt import activations, arrangement, attention, indexing, quantization, selection, statistics
 from fx.lowering.tensorrt import elementwise as arithmetic
@@ -40,11 +41,7 @@ from fx.lowering.tensorrt.network import TensorRTNetwork
 from fx.lowering.tensorrt.predicates import STORED, converters
 from fx.lowering.tensorrt.ranges import Ranges, record_ranges
 from fx.node import Node
-from fx.passes.fold_constants import FoldConstants
-from fx.passes.fuse_conv_bn import FuseConvBN
 from fx.passes.tensor_metadata import TensorMetadata
-from fx.quantize.decomposition import decompose
-from fx.quantize.expansion import Expansion
 
 __all__ = [
     "EmulatedEngine",
@@ -64,12 +61,6 @@ __all__ = [
 ]  # fmt: skip
 
 _PRECISIONS = {None: None, "float16": torch.float16, "bfloat16": torch.bfloat16}
-
-
-def _is_attention_in_evaluation(call: Expansion) -> bool:
-    """Return whether a call is of attention that drops nothing; recurrent layers stay as they are."""
-    module = call.module
-    return module is None or not (module.training or isinstance(module, (nn.RNNBase, nn.RNNCellBase)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,8 +149,7 @@ class TensorRT(Backend):
 
     def prepare(self, graph_module: GraphModule) -> GraphModule:
         """Take attention apart, fold batch norms, and fold values computed from buffers, which an engine holds."""
-        decompose(graph_module, takes=_is_attention_in_evaluation)
-        return FuseConvBN()(FoldConstants()(graph_module))
+        return prepare_for_engine(graph_module)
 
     def can_cross(self, node: Node) -> bool:
         """Return True for tensors, except for 8-bit integers, which engines store in their own way."""

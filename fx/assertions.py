@@ -73,9 +73,16 @@ def check_value(value: Any, expected: Any, message: str) -> None:
         return
     if has_torch_function((value,)):
         handle_torch_function(check_value, (value,), value, expected, message)
-    elif value != expected:
+    elif not _is_equal(value, expected):
         remedy = "capture the program again as it is now, or make the module that decides it a leaf"
         raise _changed(message, f"it is {value!r} now", remedy)
+
+
+def _is_equal(value: Any, expected: Any) -> bool:
+    """Return whether two values are equal; a flag equals no number, and a tensor no other value."""
+    if isinstance(value, bool) != isinstance(expected, bool) or isinstance(value, torch.Tensor):
+        return False
+    return bool(value == expected)
 
 
 def check_given(value: Any, message: str) -> None:
@@ -101,6 +108,20 @@ def check_not_given(value: Any, message: str) -> None:
     elif value is not None and not (type(value) is dict and not value):
         current = f"it is {sorted(value)} now" if type(value) is dict else f"it is of {type(value)} now"
         raise _changed(message, current, "leave it out, or capture the program with it (concrete_args)")
+
+
+def check_distinct(value: Any, other: Any, message: str) -> None:
+    """Raise a ``GuardError`` with ``message`` if two inputs are the same object.
+
+    >>> check_distinct(torch.ones(2), torch.ones(2), "the program was captured where x and y are different objects")
+    """
+    inputs = [each for each in (value, other) if not isinstance(each, torch.Tensor)]
+    if has_torch_function(tuple(inputs)):
+        handle_torch_function(check_distinct, tuple(inputs), value, other, message)
+    elif value is other:
+        raise _changed(
+            message, "they are the same now", "pass a clone, or put the comparison in a function under fx.wrap"
+        )
 
 
 def _changed(message: str, value: str, remedy: str) -> GuardError:
@@ -186,5 +207,5 @@ class _Message(string.Formatter):
         return value, field_name
 
 
-ASSERTIONS = (assert_is_none, check, check_given, check_kind, check_not_given, check_value)
+ASSERTIONS = (assert_is_none, check, check_distinct, check_given, check_kind, check_not_given, check_value)
 """The functions that programs call for checks: they have no other effect, and no result."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import copy
 import enum
 import functools
 import operator
@@ -20,7 +21,7 @@ from torch.overrides import get_overridable_functions
 from torch.utils import _pytree as pytree
 
 from fx.arguments import expect, expect_callable, explained, here, refusal, shown
-from fx.bytecode.mentions import IDENTITIES, asks_for_class, is_compared_by_identity
+from fx.bytecode.mentions import IDENTITIES, asks_for_class, is_called, is_compared_by_identity
 from fx.bytecode.values import called_at
 from fx.checks.questions import ask, kind_for, refuse_text, text_for, unpacked
 from fx.checks.recorded_checks import record_assertion
@@ -37,6 +38,7 @@ from fx.operators import effects
 from fx.operators.effect_rules import changes_layout
 from fx.operators.effects import effect_of
 from fx.operators.python import IN_PLACE_OF, OPERATORS, PythonOperator
+from fx.operators.sharing import TENSOR_METHODS
 from fx.provenance import GENERATED_FILES, SourceLocation
 from fx.traceback import current_meta
 
@@ -462,8 +464,23 @@ class Proxy(TracedValue):
         if k in IDENTITIES and self.tracer._state.is_tracing and _is_compared(sys._getframe(1)):
             what = f"cannot compare the {k} of a traced value by identity"
             return ask("identity", attribute, sys._getframe(1), what, value=repr(attribute))
+        if k not in TENSOR_METHODS and self.tracer._state.is_tracing:  # of an input that is an object
+            frame = sys._getframe(1)
+            is_attributes = frame.f_code is Attribute.__getattr__.__code__ and frame.f_back is not None
+            return self._object_attribute(attribute, frame.f_back if is_attributes else frame)  # type: ignore[arg-type]
         if k in _PROPERTIES and self.tracer._state.is_tracing:
             self.tracer._state.attributes_read.append(weakref.ref(attribute))
+            if _is_compared(sys._getframe(1)):
+                attribute.node  # noqa: B018 - whether it may be compared is decided with its node
+        return attribute
+
+    def _object_attribute(self, attribute: Attribute, frame: FrameType) -> Any:
+        """Return an attribute that tensors do not have: None where the example has None, else with its node."""
+        guide = self.tracer._state.guide
+        if guide is not None and guide.kind_of(self) is not None and guide.kind_of(attribute) is NoneType:
+            return ask("identity", attribute, frame)
+        if is_users(frame) and not is_called(frame):
+            attribute.node  # noqa: B018 - it may be compared only, and then the program checks it
         return attribute
 
     @property
@@ -480,7 +497,18 @@ class Proxy(TracedValue):
         return dir(kind_for(self, frame)) if self.tracer._state.is_tracing and is_users(frame) else dir(type(self))
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Proxy:
+        frame = sys._getframe(1)
+        while frame.f_code.co_filename == copy.__file__ and frame.f_back is not None:
+            frame = frame.f_back
+        if self.tracer._state.is_tracing and is_users(frame):
+            return self.tracer.create_proxy("call_function", copy.deepcopy, (self,), {})
         return self
+
+    def __contains__(self, item: Any) -> bool:
+        frame = sys._getframe(1)
+        if isinstance(item, str) and issubclass(kind_for(self, frame), str):
+            return item in ask("text", self, frame)
+        return any(element is item or element == item for element in self)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Proxy:
         """Record a call of the value."""

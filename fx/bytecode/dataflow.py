@@ -179,6 +179,23 @@ class Dataflow(Flow):
         """Return whether an instruction only stores its operand in a variable, or calls a method of its class."""
         return self.kind(index) in _SHOWING or self.steps[index].name in _CALLS_METHOD
 
+    def shows_all_uses(self, index: int) -> bool:
+        """Return whether each use of an instruction's value shows, returns or tests it: see :meth:`shows`."""
+        pending = self.takers(index)
+        for use in pending:
+            if self.kind(use) == "store":
+                variables = self.variables_with(str(self.steps[use].value))
+                if not variables.isdisjoint(self.code.co_cellvars):
+                    return False
+                uses = [other for variable in variables for load in self.loads(variable) for other in self.takers(load)]
+                pending += [other for other in uses if other not in pending]
+            elif self.kind(use) in ("tuple", "list"):
+                if any(self.kind(other) != "return" for other in self.takers(use)):
+                    return False
+            elif not (self.shows(use) or self.asks_truth(use) or self.kind(use) == "return"):
+                return False
+        return True
+
     def asks_truth(self, index: int) -> bool:
         """Return whether an instruction tests the truth of its operand."""
         name = self.steps[index].name

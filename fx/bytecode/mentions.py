@@ -5,7 +5,7 @@ from __future__ import annotations
 import dis
 import itertools
 from collections.abc import Iterable, Iterator
-from types import CodeType, FrameType
+from types import CodeType, FrameType, NoneType
 from typing import NamedTuple
 
 from fx.bytecode.dataflow import Dataflow, dataflow
@@ -40,6 +40,8 @@ class Identity(NamedTuple):
     """The right operand, likewise."""
     with_none: bool
     """True if one operand is ``None``."""
+    with_truth: bool
+    """True if one operand is ``True`` or ``False``."""
     offset: int
     """The offset of the comparison."""
 
@@ -55,12 +57,16 @@ def identities(code: CodeType) -> tuple[Identity, ...]:
 def _identity(flow: Dataflow, index: int) -> Identity:
     operands = flow.operands(index)
     left, right = (_values(flow, makers) for makers in (*operands, ())[:2])
-    with_none = len(operands) == 1 or any(all(_is_none(flow, maker) for maker in makers) for makers in operands)
-    return Identity(left, right, with_none, flow.steps[index].offset)
+    with_none = len(operands) == 1 or _has_constant(flow, operands, NoneType)
+    return Identity(left, right, with_none, _has_constant(flow, operands, bool), flow.steps[index].offset)
 
 
-def _is_none(flow: Dataflow, maker: int) -> bool:
-    return maker >= 0 and flow.kind(maker) == "constant" and flow.steps[maker].value is None
+def _has_constant(flow: Dataflow, operands: Iterable[Iterable[int]], kind: type) -> bool:
+    """Return whether an operand is a constant of a class."""
+    return any(
+        all(maker >= 0 and flow.kind(maker) == "constant" and type(flow.steps[maker].value) is kind for maker in makers)
+        for makers in operands
+    )
 
 
 def _values(flow: Dataflow, makers: Iterable[int]) -> frozenset[str | int]:
@@ -133,6 +139,16 @@ def globals_compared(codes: Iterable[CodeType]) -> set[str]:
                 is_global = before.name in ("LOAD_GLOBAL", "LOAD_NAME")
                 compared.update([str(before.value)] if is_global else code.co_names)
     return compared
+
+
+def is_called(frame: FrameType) -> bool:
+    """Return whether ``frame`` reads a method, or a function in an attribute, in order to call it."""
+    flow = dataflow(frame.f_code)
+    if flow is None:
+        return True
+    index = flow.running(frame)
+    calls = [call for taker in flow.takers(index) if (call := flow.call(taker)) is not None]
+    return flow.steps[index].name == "LOAD_METHOD" or any(index in call.callee for call in calls)
 
 
 # The number of elements that a value is unpacked into, and the use of those of a starred value: ``f(*value, 2)``,

@@ -6,8 +6,9 @@ import builtins
 import copy
 import functools
 import inspect
+import itertools
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from types import CellType, CodeType, FunctionType, MethodType
 from typing import Any, NamedTuple
 
@@ -58,8 +59,8 @@ class InputQuestion(NamedTuple):
     """A use of an input, by which the program may ask for its identity or truth."""
 
     kind: str
-    """``"none"`` (compared with ``None``), ``"identity"`` (with others), ``"truth"``, or ``"unknown"``: byte code does
-    not show what becomes of the input."""
+    """``"none"`` (compared with ``None``), ``"identity"`` (with others), ``"equality"``, ``"truth"``, or ``"unknown"``:
+    byte code does not show what becomes of the input."""
     where: SourceLocation
     """The line."""
 
@@ -84,7 +85,7 @@ def asked_for(function: Any, names: Iterable[str], owner: Any = None, depth: int
     return likeliest
 
 
-_KINDS_ASKED = ("identity", "none", "truth", "unknown")
+_KINDS_ASKED = ("identity", "none", "truth", "equality", "unknown")
 
 
 def _questions(code: CodeType, name: str, known: Names, depth: int) -> Iterator[InputQuestion]:
@@ -116,6 +117,22 @@ _READ_VARIABLES = frozenset(map(id, (locals, vars, eval, exec)))
 """The identities of functions that read variables without naming them."""
 
 
+def compared_with_each_other(function: Any, names: Collection[str]) -> Iterator[tuple[str, str, SourceLocation]]:
+    """Yield the pairs of parameters that a function compares with ``is``, each with the line."""
+    code = inspect.unwrap(function).__code__
+    for inner in nested(code):
+        tests = [test for test in identities(inner) if test.left and test.right]
+        flow = dataflow(inner) if tests else None
+        if flow is None or code.co_filename in GENERATED_FILES:
+            continue
+        of_input = {variable: name for name in names for variable in flow.variables_with(name)}
+        for test in tests:
+            pairs = itertools.product(*({of_input.get(str(each)) for each in side} for side in (test.left, test.right)))
+            for name, other in pairs:
+                if name is not None and other is not None and name != other:
+                    yield name, other, SourceLocation(inner, test.offset)
+
+
 def _questions_of_use(flow: Dataflow, index: int, use: int, known: Names, depth: int) -> Iterator[InputQuestion]:
     """Yield the questions about a variable that one instruction loads and another uses."""
     where = SourceLocation(flow.code, flow.steps[use].offset)
@@ -126,6 +143,8 @@ def _questions_of_use(flow: Dataflow, index: int, use: int, known: Names, depth:
         yield InputQuestion("none", where)
     elif call is not None:
         yield from _questions_of_call(flow, index, call, known, depth, where)
+    elif flow.kind(use) == "compare":
+        yield InputQuestion("equality", where)
     elif not flow.shows(use):
         yield InputQuestion("unknown", where)
 

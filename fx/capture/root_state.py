@@ -27,7 +27,6 @@ from fx.errors import ForeignModuleError, TraceError, type_in_words
 from fx.frames import user_location
 from fx.modules.containers import QuickModule
 from fx.node import Argument, Node
-from fx.operators.effect_rules import CONTAINER_WRITES
 from fx.operators.python import IN_PLACE
 from fx.provenance import defined_at
 from fx.proxy import TracerBase
@@ -215,10 +214,6 @@ def _named_by_program(root: torch.nn.Module) -> Iterator[tuple[str, Any]]:
         yield node.target, held_at(root, node.target)
 
 
-_ADDS = CONTAINER_WRITES | {"add", "put"}
-"""Methods of containers and queues that change them."""
-
-
 # Hooks and replaced methods.
 
 
@@ -314,9 +309,10 @@ def with_hooks(root: torch.nn.Module, called: Callable[..., Any], tracer: Tracer
 def leaves_something(
     module: torch.nn.Module, modules: Collection[torch.nn.Module], held: Collection[int], read: Set[str]
 ) -> bool:
-    """Return whether a forward hook of a module changes objects that a program holds, and the traced code may read.
+    """Return whether a forward hook of a module may change objects that the traced code may read.
 
-    ``held`` are the identities of the objects in ``modules``, ``read`` the names of attributes in the traced code.
+    ``held`` are the identities of the containers and objects that modules hold and functions name, ``read`` the names
+    of attributes in the traced code.
     """
     state = {**vars(module), **module._parameters, **module._buffers}
     tensors = {name for name, value in state.items() if isinstance(value, torch.Tensor)}  # read when the program runs
@@ -325,12 +321,11 @@ def leaves_something(
         if function is None:
             continue
         code = function.__code__
-        writes, attributes = stores(code)
+        _, attributes = stores(code)
         others = (owner for owner in owners if isinstance(owner, torch.nn.Module) and owner is not module)
         if attributes & read - tensors or (attributes and any(owner in modules for owner in others)):
             return True  # the former may be of the module, which the hook takes
-        changes = writes or not _ADDS.isdisjoint(code.co_names)
-        if changes and any(id(value) in held for value in _reached(function, code, [module, *owners])):
+        if any(id(value) in held for value in _reached(function, code, [module, *owners])):
             return True
     return False
 

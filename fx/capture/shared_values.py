@@ -6,6 +6,7 @@ compares the proxies of traced values by identity, without calling any code.
 
 from __future__ import annotations
 
+import functools
 import operator
 import sys
 from collections.abc import Iterable, Iterator
@@ -14,6 +15,7 @@ from typing import Any
 import torch
 
 from fx.assertions import ASSERTIONS, check_given
+from fx.bytecode.dataflow import dataflow
 from fx.bytecode.mentions import Identity, compared_with, identities, unpacks
 from fx.capture.modes import enter_autocast, set_grad_enabled
 from fx.checks.questions import refuse
@@ -155,7 +157,9 @@ def expect_known(tracer: TracerBase, node: Node, location: SourceLocation) -> bo
         if test.with_none and _may_be_none(node, tracer.root):
             message = f"the program was captured where this is given, and not None: {where}"
             tracer.create_proxy("call_function", check_given, (tracer.proxy(node), message), {})
-        elif test.left and test.right and may_be_argument(node, tracer.root) and not is_pythons_file(code.co_filename):
+        elif (test.with_truth and kind_of(node) != (torch.Tensor, True)) or (
+            test.left and test.right and may_be_argument(node, tracer.root) and not is_pythons_file(code.co_filename)
+        ):
             refuse("is", tracer.proxy(node), sys._getframe(1), where=where)
     return True
 
@@ -190,12 +194,67 @@ def _may_be_none(node: Node, root: torch.nn.Module) -> bool:
     return node.op == "call_function" and not is_of_torch(target) and target.__module__ not in _OF_PYTHON
 
 
+def check_entries(tracer: TracerBase) -> None:
+    """Let the program check that entries of its inputs are given, if neither byte code nor the graph shows all uses."""
+    graph = tracer.graph
+    pending = [entry for node in graph.find_nodes(op="placeholder") for entry in _entries(node)]
+    for entry in pending:
+        pending += _entries(entry)
+        location = entry.source
+        if _are_shown(location) or any(
+            user.target in ASSERTIONS or fails_for_none(user, entry) for user in entry.users
+        ):
+            continue
+        message = f"the program was captured where this is given, and not None: {location}"
+        with graph.inserting_after(entry):
+            check = graph.call_function(check_given, (entry, message))
+        check.source = location
+
+
+def _are_shown(location: object) -> bool:
+    """Return whether byte code shows all uses of the value that is computed at a location."""
+    code = location._code if isinstance(location, SourceLocation) else None
+    flow = None if code is None else dataflow(code)
+    return flow is not None and flow.shows_all_uses(flow.at(location._offset))  # type: ignore[attr-defined]
+
+
+def _entries(node: Node) -> list[Node]:
+    """Return the nodes that read an entry or attribute of a container or object."""
+    by_index = [user for user in node.users if user.target is operator.getitem and user.args[0] is node]
+    is_sequence = all(user in by_index or user.target is len or user.target in ASSERTIONS for user in node.users)
+    return [
+        user
+        for user in node.users
+        if (user in by_index and (type(user.args[1]) is str or (is_sequence and type(user.args[1]) is int)))
+        or (user.op == "call_method" and user.target == "get" and user.args[0] is node)
+        or (user.target is getattr and user.args[1] not in TENSOR_METHODS)
+    ]
+
+
 def fails_for_none(node: Node, operand: object) -> bool:
-    """Return whether a node raises an error where this operand of it is ``None``: a method of it, or an operator."""
+    """Return whether a node raises an error where this operand of it is ``None``.
+
+    That is a method of it, an operator, a layer of torch, or a function of torch that needs a tensor there.
+    """
     target: Any = node.target
     if node.op == "call_method" or target is getattr:
         return node.args[:1] == (operand,)
-    return node.op == "call_function" and target.__module__ == "_operator" and target not in _FOR_NONE_TOO
+    if node.op == "call_module":
+        return node.args[:1] == (operand,)
+    if node.op != "call_function":
+        return False
+    if target.__module__ == "_operator":
+        return target not in _FOR_NONE_TOO
+    return any(argument is operand and _needs_tensor(target, place) for place, argument in enumerate(node.args))
+
+
+@functools.cache
+def _needs_tensor(function: Any, place: int) -> bool:
+    """Return whether each overload of a function of torch takes a tensor, and not ``None``, in this place."""
+    packet = getattr(torch.ops.aten, function.__name__, None) if is_of_torch(function) else None
+    overloads = () if packet is None else (getattr(packet, name)._schema.arguments for name in packet.overloads())
+    kinds = {str(arguments[place].type) for arguments in overloads if len(arguments) > place}
+    return bool(kinds) and "None" not in kinds and not any(kind.startswith("Optional") for kind in kinds)
 
 
 _FOR_NONE_TOO = frozenset({operator.eq, operator.ne, operator.is_, operator.is_not, operator.not_, operator.truth})

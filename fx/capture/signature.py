@@ -14,7 +14,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from fx.arguments import expect, shown
-from fx.assertions import assert_is_none, check_given, check_not_given, check_value
+from fx.assertions import assert_is_none, check_distinct, check_given, check_not_given, check_value
 from fx.capture.parameters import (
     InputQuestion,
     annotations_of,
@@ -22,6 +22,7 @@ from fx.capture.parameters import (
     asked_for,
     asked_keywords,
     asking_decorator,
+    compared_with_each_other,
     decorated_again,
     evaluated_annotations,
     expect_keywords_taken,
@@ -120,10 +121,11 @@ class Signature:
         root: list[Any] = [tracer.root] if self.is_module else []  # type: ignore[attr-defined]
         self._asked_for = self._questions(root[0] if root else None, state.modules)
         inputs = {name: self._placeholder(tracer, name, concrete) for name in (*self.names, *self.starred)}
+        self._compare_inputs(inputs, guide)
         # Checks follow all inputs, which come first in a graph.
         for check, input_, *values in self._checks:
             node = tracer.create_proxy("call_function", check, (input_, *values), {}).node
-            if input_.node.target not in self.defaults:
+            if check is check_given and input_.node.target not in self.defaults:
                 state.checks_of_inputs.append(node)
         for name, proxy in inputs.items():
             if guide is not None and name in self._whole:
@@ -153,6 +155,23 @@ class Signature:
         flattened.__annotations__ = {}  # this function does not return the result of the program
         return flattened, flat
 
+    def _compare_inputs(self, inputs: Mapping[str, Any], guide: Any) -> None:
+        """Check that inputs are different objects which the function compares with ``is``."""
+        for name, other, where in compared_with_each_other(self.called, self.names):
+            if not all(isinstance(inputs[each], Proxy) for each in (name, other)):
+                continue
+            examples = [None if guide is None else guide.examples.get(each) for each in (name, other)]
+            if examples[0] is not None and examples[0] is examples[1]:
+                raise TraceError(
+                    "cannot capture a program for two inputs that are the same object",
+                    where=where,
+                    value=f"{name} is {other}",
+                    why="a graph has a value for each input, and the program compares them with `is`",
+                    remedy="give examples that are different objects, or put the line in a function marked fx.wrap",
+                )
+            message = f"the program was captured where {name} and {other} are different objects: {where}"
+            self._checks.append((check_distinct, inputs[name], inputs[other], message))
+
     def _questions(self, root: Any, modules: Any) -> dict[str, InputQuestion]:
         """Return the questions about the inputs; of those without a default, only comparisons with constants.
 
@@ -163,8 +182,10 @@ class Signature:
         for name in self.names:
             if name not in self.defaults:
                 kinds[name] = {"none", "identity"} if compares_with_truth else {"none"}
-            elif name in self.optional or (name not in self._flags and isinstance(self.defaults[name], _SINGLE)):
+            elif name in self.optional:
                 kinds[name] = {"none", "identity", "truth", "unknown"}
+            elif name not in self._flags and isinstance(self.defaults[name], _SINGLE):
+                kinds[name] = {"none", "identity", "truth", "equality", "unknown"}
             elif name in self._flags and compares_with_truth:
                 kinds[name] = {"identity", "unknown"}
         questions = asked_for(self.called, kinds, root)
@@ -250,7 +271,8 @@ class Signature:
             return self._given(tracer, name)
         if name not in concrete:
             self._whole.add(name)
-            is_compared = question is not None and not default
+            is_left_out = guide is not None and guide.examples.get(name, name) is None
+            is_compared = question is not None and not default and not is_left_out
             proxy = self._given(tracer, name) if is_compared else self._input(tracer, name, *default)
             if name in self._flags and guide is None:
                 tracer._state.flag_defaults.add(proxy.node)

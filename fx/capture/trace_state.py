@@ -21,7 +21,14 @@ from fx.capture.real_tensors import RealTensors
 from fx.capture.recorded_calls import RecordedCalls
 from fx.capture.restore.earlier_calls import AssignedAttributes
 from fx.capture.restore.record import Record
-from fx.capture.shared_values import expect_known, fails_for_none, is_of_torch, tests_of, write_where_it_shows
+from fx.capture.shared_values import (
+    check_entries,
+    expect_known,
+    fails_for_none,
+    is_of_torch,
+    tests_of,
+    write_where_it_shows,
+)
 from fx.capture.training_flag import TrainingFlags
 from fx.checks.questions import check_once
 from fx.checks.traced_values import kind_of, outside_fx
@@ -328,6 +335,7 @@ class TraceState(RecordingState):
         for check in self.checks_of_inputs:
             if any(fails_for_none(user, check.args[0]) for user in check.all_input_nodes[0].users):
                 self.tracer.graph.erase_node(check)
+        check_entries(self.tracer)
         if self.real is not None:
             self.real.drop_unused()
         if self.guide is not None:

@@ -157,6 +157,8 @@ class Tracer(RootTracer):
         self.module_stack = {**outer, f"{path}@{count}" if count else path: (path, type(m))}
         try:
             is_leaf = self.is_leaf_module(m, path)
+            if is_leaf and state.modules is not None:
+                state.modules.expect_own_hooks(m)
             if is_leaf and (m._forward_hooks or m._forward_pre_hooks):
                 is_leaf = not self._is_opened(m)
             if state.body is not None and is_leaf:

@@ -23,6 +23,7 @@ from fx.capture.restore.places import (
     ABSENT,
     CACHE,
     CONTAINERS,
+    ENTRIES,
     PLAIN,
     PROGRESS,
     RANDOM,
@@ -161,6 +162,14 @@ class Record:
         self.context = contextvars.copy_context()
         """The context in which the code runs, so that its changes of context variables end with it."""
         self._saved: list[_Saved] = []
+        self._hooks: dict[torch.nn.Module, list[Any]] = {}
+        """The forward hooks of the modules that have some."""
+        for module in self._modules:
+            for name in ("_forward_pre_hooks", "_forward_hooks"):
+                place = Place(ENTRIES, module.__dict__[name])
+                self._saved.append(((module, name), place, place.read()))
+            if module._forward_pre_hooks or module._forward_hooks:
+                self._hooks[module] = _hooks_of(module)
         self.stuck: list[GeneratorType[Any, Any, Any]] = []
         """Generators that still hold traced values after all else is restored."""
         self._unsaved: list[Any] = []
@@ -179,7 +188,7 @@ class Record:
             if own["_forward_hooks"] or own["_forward_pre_hooks"] or type(module) not in of_torch:
                 self._examine(module, ((name, value) for name, value in own.items() if name not in _OF_EVERY_MODULE))
         self.held: set[int] = set()
-        """The identities of the containers and objects that modules hold."""
+        """The identities of the containers and objects that modules hold and functions name."""
         for module in self._modules[:1]:
             self._examine(module, (("", value) for value in values))
         self._look_at_values()
@@ -225,8 +234,7 @@ class Record:
                     self._kinds[type(value)] = None
                     for base in type(value).__mro__:
                         self._look_at_class(owner, base)
-                if isinstance(owner, torch.nn.Module):
-                    self.held.add(id(value))
+                self.held.add(id(value))
             inside = itertools.chain(fixed_parts_of(value), (value for _, _, pairs in saved for _, value in pairs))
             self._examine(owner, ((name, value) for value in inside))
         self._pending = []
@@ -303,6 +311,17 @@ class Record:
                 value=f"{iterator!r:.80}",
                 why="each call of the program takes the next one, and a captured program would repeat this one",
                 remedy="index a list with a buffer that counts, or put the line in a function marked fx.wrap",
+            )
+
+    def expect_own_hooks(self, module: torch.nn.Module) -> None:
+        """Refuse a module whose forward hooks are not those from before the trace."""
+        if not same(self._hooks.get(module, ()), _hooks_of(module)):
+            raise TraceError(
+                "cannot call a module whose hooks were changed while the program is captured",
+                where=user_location(sys._getframe(1), {}),
+                value=type(module).__name__,
+                why="the captured program would call the module with the hooks from before",
+                remedy="register them before the capture, or call the function of torch.nn.functional",
             )
 
     def find_changes(self) -> list[Change]:
@@ -419,6 +438,10 @@ def _has_ended(value: Proxy) -> bool:
     """Return whether the trace that made a value has ended."""
     trace = value.tracer._state.trace
     return trace is None or not trace.is_running()
+
+
+def _hooks_of(module: torch.nn.Module) -> list[Any]:
+    return [*module._forward_pre_hooks.values(), *module._forward_hooks.values()]
 
 
 def _is_written_in_place(name: str, value: Proxy) -> bool:

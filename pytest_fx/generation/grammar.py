@@ -15,6 +15,7 @@ from pytest_fx.generation.formula_rows import FORMULAS
 from pytest_fx.generation.layer_rows import DENSE, FUNCTIONAL, MODULES, NORMS, POOLS
 from pytest_fx.generation.operands import BOOLEAN, FLOAT, IMAGES, MASK, OTHER_FLOAT, SEQUENCES, VOLUMES
 from pytest_fx.generation.productions import Operand, Production, spell
+from pytest_fx.generation.rare_rows import RARE
 from pytest_fx.generation.shape_rows import FACTORIES, JOINS, PRODUCTS, REDUCTIONS, SIZES, VIEWS
 from pytest_fx.generation.spelled_targets import path_of, targets_of
 from pytest_fx.generation.state_rows import CHECKS, RANDOMS, STATES, WRITES
@@ -127,3 +128,4 @@ FAMILIES["operators"] = (4, weighted(productions_of_others(_listed)))
 
 ROWS = [row for _, family in FAMILIES.values() for row in family.rows]
 """All rows in one list."""
+FAMILIES["rare"] = (0, weighted(RARE))  # only in campaigns

@@ -63,6 +63,8 @@ PLAIN = (
     *("any",) * 2,
 )
 """The kinds of lines, each as often as it should be chosen; shrinking leads to the first."""
+HUNTED = (*PLAIN, *("rare",) * len(PLAIN))
+"""The kinds of lines in campaigns."""
 BIASED = (*PLAIN, *("wanted",) * len(PLAIN))
 """The kinds of lines if operations are wanted."""
 MODULES = (*BIASED, *("again",) * (len(PLAIN) // 5))

@@ -34,6 +34,8 @@ class Leaf:
         """The distance of each pair of elements in float64: 0 for two NaNs, infinite for a NaN beside a number."""
         dtype = torch.complex128 if self.expected.is_complex() or self.actual.is_complex() else torch.float64
         distance = self.actual.to(dtype) - self.expected.to(dtype)
+        if distance._is_zerotensor():  # a derivative by forward mode, which nothing may write to
+            distance = distance.clone()
         distance = distance.abs() if distance.is_complex() else distance.abs_()  # in place, to save memory
         # The difference of equal infinities is NaN, and different 64-bit integers may be equal in float64.
         same = (self.expected == self.actual) | (_is_nan(self.expected) & _is_nan(self.actual))

@@ -13,7 +13,7 @@ from typing import Any
 
 from fx.errors import TraceError
 from pytest_fx.errors import LawViolation
-from pytest_fx.generation.strategy import bias_toward, program_of
+from pytest_fx.generation.strategy import HUNTED, Bias, program_of
 from pytest_fx.harness.evaluation import threads
 from pytest_fx.harness.process import process_kept
 from pytest_fx.laws import Law
@@ -98,7 +98,7 @@ def run_batches(
         send: called with the kind of a message and its parts.
         until: the end, by ``time.monotonic()``.
     """
-    faults, bias = list(earlier), bias_toward((), None, ())
+    faults, bias = list(earlier), Bias((), HUNTED)
 
     def is_known(law: str, operations: Counter[str]) -> bool:
         return any(fault.explains(law, operations) for fault in faults)

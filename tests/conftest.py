@@ -5,7 +5,8 @@ import os
 import random
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from pathlib import Path
 
 # One thread computes as fast as two on programs of this size, and does not wait for a core that something else uses.
 # Set before torch is imported, and inherited by the processes that tests start.
@@ -14,6 +15,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import hypothesis
 import pytest
 import torch
+from _pytest.doctest import DoctestModule
 
 import benchmarks.accuracy  # noqa: F401 - a table of --fx-tables that is not in the wheel
 from fx.pipelines import registered_passes
@@ -32,6 +34,23 @@ if torch.cuda.is_available():  # a compiler reset imports it there, and torch re
 
 # Where there is no accelerator, torch.manual_seed notes the whole stack, three times, for one that might come.
 seed_all = torch.manual_seed if torch.accelerator.is_available() else torch.default_generator.manual_seed
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Collect all tests without garbage collections: nearly all of the million objects that this makes are kept."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collect_file(file_path: Path) -> Generator[None, list[pytest.Collector], list[pytest.Collector]]:
+    """Look for doctests in the few files of this folder that have a prompt in them."""
+    collectors = yield
+    return [each for each in collectors if not isinstance(each, DoctestModule) or ">>>" in file_path.read_text("utf-8")]
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from selection import one_in
 from torch import nn
 
 from pytest_fx.harness.evaluation import Arguments
@@ -49,12 +50,22 @@ def _count(run: PassRun, operator: Any) -> int:
 serving = torch.ops.serving
 
 
-@pytest.mark.parametrize("dtype", [torch.int8, torch.float8_e4m3fn], ids=str)
-@pytest.mark.parametrize("kind, operator, count", [
-    (FuseNormQuantization, serving.rms_norm_quantized.default, 2),
-    (FuseAddNormQuantization, serving.fused_add_rms_norm_quantized.default, 1),
-    (FuseGateQuantization, serving.silu_and_mul_quantized.default, 1),
-])  # fmt: skip
+FUSIONS = [
+    (kind, operator, count, dtype)
+    for kind, operator, count in (
+        (FuseNormQuantization, serving.rms_norm_quantized.default, 2),
+        (FuseAddNormQuantization, serving.fused_add_rms_norm_quantized.default, 1),
+        (FuseGateQuantization, serving.silu_and_mul_quantized.default, 1),
+    )
+    for dtype in (torch.int8, torch.float8_e4m3fn)
+]
+
+
+@pytest.mark.parametrize(
+    "kind, operator, count, dtype",
+    one_in(3, FUSIONS),
+    ids=lambda value: str(value) if isinstance(value, torch.dtype) else None,
+)
 def test_a_fusion_with_a_quantization_is_right(kind, operator, count, dtype):
     run, broken = _broken_by(kind(), *_block(dtype))
     assert broken == []
@@ -70,6 +81,8 @@ def test_the_elimination_of_views_without_effect_is_right():
     assert result.nodes_after < result.nodes_before
 
 
-@pytest.mark.parametrize("kind", [FuseNormQuantizationWithOneEpsilon, FuseAddNormQuantizationWithOldResidual])
+@pytest.mark.parametrize(
+    "kind", one_in(2, [FuseNormQuantizationWithOneEpsilon, FuseAddNormQuantizationWithOldResidual])
+)
 def test_a_wrong_fusion_with_a_quantization_is_wrong(kind):
     assert "contract" in _broken_by(kind(), *_block(torch.int8))[1]

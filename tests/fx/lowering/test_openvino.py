@@ -13,6 +13,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from building import Calling
+from selection import thorough_except
 from torch import Tensor, nn
 
 import fx
@@ -166,7 +167,11 @@ LAYERS: dict[str, tuple[nn.Module, tuple[int, ...]]] = {
 }
 
 
-@pytest.mark.parametrize("name", LAYERS)
+QUICK_LAYERS = ("conv1d", "conv2d groups", "conv_transpose2d groups", "batch_norm", "linear", "max_pool2d ceil",
+                "adaptive_avg_pool2d")  # fmt: skip
+
+
+@pytest.mark.parametrize("name", thorough_except(QUICK_LAYERS, LAYERS))
 def test_every_layer_is_that_of_pytorch(name: str, calls: list[str]) -> None:
     module, shape = LAYERS[name]
     module = nn.Sequential(module.eval())
@@ -215,7 +220,10 @@ ANOTHER_BATCH = ("dlrm_small", "resnet_tiny", "llama_small")
 """Models that are built with a free batch, too."""
 
 
-@pytest.mark.parametrize("name", SMALL)
+QUICK_MODELS = ("deep_recommender_small", "learning_to_paint_renderer_small", "resnet_tiny", "bert_small")
+
+
+@pytest.mark.parametrize("name", thorough_except(QUICK_MODELS, SMALL))
 def test_models_are_one_engine_each(name: str, calls: list[str]) -> None:
     model = get_model(name)
     module = model.build().eval()

@@ -17,12 +17,10 @@ from pytest_fx.loading import load_pass
 ROWS = {row.name: row for row in ROUNDS.values() if row.round == ROUND}
 QUICK = (
     "absorb_pads",
-    "drop_inner_choices",
     "drop_buffer_writes",
     "merge_equal_calls_aten",
     "FuseLogSoftmax",
     "HardtanhAsClamp",
-    "HardtanhAsClampWithBounds",
     "gradients_above_threshold",
     "slice_within_one_part",
 )

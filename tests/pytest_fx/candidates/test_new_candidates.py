@@ -16,16 +16,21 @@ A candidate that is wrong for inputs over 10 million elements is still accepted.
 import pytest
 import torch
 from catalogue.candidates import RIGHT, WITHOUT_EFFECT, WRONG
+from selection import thorough_except
 
 from pytest_fx import judge
 
-QUICK = (
+OF_ANY_SIZE = (
     "right if judged, by the environment", "a hook on all modules", "a thread below threading", "a process that stays",
-    "inputs with steps", "expanded inputs", "one mask for all rows", "half precision for long sums", "long sequences",
-    "halves rounded up", "a gradient that is not conjugated", "a sum of halves", "scratch memory",
-    "a dropout by Bernoulli",
+    "one mask for all rows", "scratch memory", "a dropout by Bernoulli",
 )  # fmt: skip
-"""Candidates of each mended rule, in seconds."""
+"""Candidates that are judged on smaller inputs, in less time."""
+QUICK = (
+    *OF_ANY_SIZE,
+    "inputs with steps", "expanded inputs", "half precision for long sums", "long sequences", "halves rounded up",
+    "a gradient that is not conjugated", "a sum of halves",
+)  # fmt: skip
+"""Candidates of each mended rule."""
 
 
 @pytest.fixture(autouse=True)
@@ -38,11 +43,14 @@ def _one_thread(tmp_path, monkeypatch):
     torch.set_num_threads(before)
 
 
-def marked(names):
-    return [name if name in QUICK else pytest.param(name, marks=pytest.mark.thorough) for name in names]
+@pytest.fixture
+def _inputs_of_its_size(name, request):
+    if name in OF_ANY_SIZE:
+        request.getfixturevalue("fewer_inputs")
 
 
-@pytest.mark.parametrize("name", marked(WRONG))
+@pytest.mark.usefixtures("_inputs_of_its_size")
+@pytest.mark.parametrize("name", thorough_except([name for name in QUICK if name in WRONG], WRONG))
 def test_a_candidate_with_a_new_trick_is_refused(name):
     case = WRONG[name]
     timing = name not in QUICK
@@ -50,7 +58,8 @@ def test_a_candidate_with_a_new_trick_is_refused(name):
     assert verdict.verdict == "wrong" and verdict.law and verdict.evidence, str(verdict)
 
 
-@pytest.mark.parametrize("name", marked(RIGHT))
+@pytest.mark.usefixtures("_inputs_of_its_size")
+@pytest.mark.parametrize("name", thorough_except([name for name in QUICK if name in RIGHT], RIGHT))
 def test_a_right_candidate_of_another_form_is_accepted(name):
     case = RIGHT[name]
     verdict = judge(case.reference, case.make(), case.inputs, timing=False)

@@ -65,7 +65,7 @@ def test_right_passes_are_right(judged, form, chosen):
     assert judged(form, sorted(names)) == (names, set())
 
 
-@pytest.mark.parametrize("form, chosen", some_of_each(WRONG, slow=("pattern-matcher",)))
+@pytest.mark.parametrize("form, chosen", some_of_each(WRONG, slow=("exported-program", "pattern-matcher")))
 def test_wrong_passes_are_wrong(judged, form, chosen):
     names = {f"wrong_{name}" for name in chosen}
     assert judged(form, sorted(names)) == (set(), names)

@@ -108,7 +108,7 @@ class Wrong:
 
 @dataclass(frozen=True, slots=True)
 class Right:
-    """A pass without a mistake."""
+    """A pass without a mistake, as its author thought."""
 
     name: str
     """The name of the pass; for a plain function its own."""
@@ -134,6 +134,8 @@ class Right:
     """See :class:`Wrong`."""
     form: str = "auto"
     """See :class:`Wrong`."""
+    fault: str = ""
+    """The mistake that a search found in it after all."""
 
 
 WRONG: dict[str, Wrong] = {}
@@ -198,12 +200,12 @@ def fault(
     return add
 
 
-def sound(round: int, form: str = "auto") -> Callable[[Pass], Pass]:
-    """Enter a right pass of a round."""
+def sound(round: int, form: str = "auto", *, fault: str = "") -> Callable[[Pass], Pass]:
+    """Enter a right pass of a round; ``fault`` is the mistake that was found in it after all."""
 
     def add(pass_: Pass) -> Pass:
         name, theme, sentence = _words(pass_)
-        enter(Right(name, theme, "", sentence, pass_, (), round=round, form=form))
+        enter(Right(name, theme, "", sentence, pass_, (), round=round, form=form, fault=fault))
         return pass_
 
     return add

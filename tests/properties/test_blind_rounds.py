@@ -111,7 +111,7 @@ def test_the_page_separates_first_tries_from_later_results() -> None:
     )
     before, _, after = text.partition(page.SEEN)
     assert "\n".join(section()) in before
-    assert "**4 passes, chosen at random, have not been tried.**" in after
+    assert "**4 passes have not been tried yet.**" in after
     assert "**Seen: 1 of 2 wrong passes caught, 0 of 1 right passes flagged.**" in after
     assert [line.split(" | ")[2] for line in after.splitlines() if unjudged in line] == ["**not judged**"]
     assert [line.split(" | ")[-1] for line in after.splitlines() if flagged in line] == ["*nothing judged* |"]

@@ -52,7 +52,7 @@ def _direction(rnn, suffix):
     return new.train(rnn.training)
 
 
-@sound(4)
+@sound(4, fault="It raises an error where the program has a module of the name that it makes.")
 def split_bidirectional_rnn(graph_module: fx.GraphModule):
     """Run a bidirectional layer as two layers, the second on the flipped sequence."""
     graph = graph_module.graph

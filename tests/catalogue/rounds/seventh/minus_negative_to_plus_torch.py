@@ -44,7 +44,7 @@ def tensors(match, original, pattern):
     return all(isinstance(node, torch.fx.Node) for node in match.placeholder_nodes)
 
 
-@sound(7)
+@sound(7, fault="For unsigned integers, -y wraps before the difference is computed in a wider type.")
 def minus_negative_to_plus(module: torch.fx.GraphModule) -> torch.fx.GraphModule:
     """Replace `x - (-y)` by `x + y`, in all spellings of functions."""
     if not calm(module):

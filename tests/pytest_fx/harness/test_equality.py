@@ -41,6 +41,11 @@ def test_the_error_of_an_element_is_its_distance_and_infinite_where_there_is_non
     assert leaf(expected, actual).errors.item() == error
 
 
+def test_zero_tensors_of_forward_mode_are_compared_too():
+    zeros = torch._efficientzerotensor((2,))
+    assert leaf(zeros, zeros).errors.tolist() == [0, 0]
+
+
 @pytest.mark.parametrize(
     "expected, limit", [(100.0, 1.01), (-100.0, 1.01), (INF, 0.0), (NAN, 0.0), (100, 0.0), (100j, 1.01)]
 )

@@ -19,6 +19,7 @@ from fx.bytecode.dialects import nested
 from fx.bytecode.mentions import identities, keywords_asked_for, keywords_used
 from fx.bytecode.values import Method, Names, value_of
 from fx.bytecode.values import behind as original
+from fx.capture.leaf_calls import behind_recording
 from fx.capture.restore.places import contents_of
 from fx.errors import TraceError
 from fx.frames import is_users_file
@@ -65,52 +66,112 @@ class InputQuestion(NamedTuple):
     """The line."""
 
 
-def asked_for(function: Any, names: Iterable[str], owner: Any = None, depth: int = 0) -> dict[str, InputQuestion]:
+def asked_for(
+    function: Any, names: Iterable[str], owner: Any = None, is_leaf: Callable[[torch.nn.Module], bool] = lambda _: False
+) -> dict[str, InputQuestion]:
     """Return the parameters that a function may compare by identity or test for their truth, each with one line.
 
-    Functions and modules that it passes them to are searched too, as far as its byte code shows which these are. A
-    method has its module as ``owner``. ``depth`` is the number of functions around it.
+    Functions and modules that it passes them to are searched too, as far as its byte code shows which these are, except
+    for modules that ``is_leaf`` says are recorded whole. A method has its module as ``owner``.
     """
-    behind = inspect.unwrap(function)
-    if behind.__code__.co_filename in GENERATED_FILES:
-        return {}  # a graph asks by recorded operations only
-    constants = Names.of_function(behind)
-    if owner is not None:
-        constants = Names({**constants.local, behind.__code__.co_varnames[0]: owner}, constants.namespace)
-    likeliest: dict[str, InputQuestion] = {}
-    for name in names:
-        questions = list(_questions(behind.__code__, name, constants, depth))
-        if questions:
-            likeliest[name] = min(questions, key=lambda question: _KINDS_ASKED.index(question.kind))
-    return likeliest
+    return _Search(function, owner, is_leaf).likeliest(names)
 
 
 _KINDS_ASKED = ("identity", "none", "truth", "equality", "unknown")
 
 
-def _questions(code: CodeType, name: str, known: Names, depth: int) -> Iterator[InputQuestion]:
-    """Yield the questions about a variable of a function, also of the functions in it."""
-    visible = {name}
-    """The variables with its value that inner functions see."""
-    for inner in nested(code):  # the function itself is the first
-        flow = dataflow(inner)
-        known_here = visible if inner is code else visible.intersection(inner.co_freevars)
-        if flow is None:
-            yield from (InputQuestion("unknown", SourceLocation(inner, 0)) for _ in known_here)
-            continue
-        variables = {variable for known_name in known_here for variable in flow.variables_with(known_name)}
-        visible |= variables.intersection(inner.co_cellvars)
-        for test in identities(inner):
-            # of two variables, computed values are checked where they are computed
-            if not variables.isdisjoint(test.left | test.right) and not (test.left and test.right):
-                yield InputQuestion("none" if test.with_none else "identity", SourceLocation(inner, test.offset))
-        is_returned = inner is code and depth == 0
-        for index in (index for variable in variables for index in flow.loads(variable)):
-            for use in flow.takers(index):
-                if not (is_returned and flow.kind(use) == "return"):
-                    yield from _questions_of_use(flow, index, use, known, depth)
-        if any(id(known.namespace.get(each, vars(builtins).get(each))) in _READ_VARIABLES for each in inner.co_names):
-            yield InputQuestion("unknown", SourceLocation(inner, 0))
+class _Search:
+    """The search for questions in one function."""
+
+    def __init__(self, function: Any, owner: Any, is_leaf: Callable[[torch.nn.Module], bool], depth: int = 0) -> None:
+        behind = inspect.unwrap(function)
+        self.code: CodeType = behind.__code__
+        self.known = Names.of_function(behind)
+        if owner is not None:
+            self.known = Names({**self.known.local, self.code.co_varnames[0]: owner}, self.known.namespace)
+        self.is_leaf = is_leaf
+        self.depth = depth
+
+    def likeliest(self, names: Iterable[str]) -> dict[str, InputQuestion]:
+        """Return the question about each parameter that is known best."""
+        if self.code.co_filename in GENERATED_FILES:
+            return {}  # a graph asks by recorded operations only
+        questions = {name: list(self.about(name)) for name in names}
+        return {
+            name: min(about, key=lambda question: _KINDS_ASKED.index(question.kind))
+            for name, about in questions.items()
+            if about
+        }
+
+    def about(self, name: str) -> Iterator[InputQuestion]:
+        """Yield the questions about a variable, also in inner functions."""
+        visible = {name}
+        """The variables with its value that inner functions see."""
+        for inner in nested(self.code):  # the function itself is the first
+            flow = dataflow(inner)
+            known_here = visible if inner is self.code else visible.intersection(inner.co_freevars)
+            if flow is None:
+                yield from (InputQuestion("unknown", SourceLocation(inner, 0)) for _ in known_here)
+                continue
+            variables = {variable for known_name in known_here for variable in flow.variables_with(known_name)}
+            visible |= variables.intersection(inner.co_cellvars)
+            for test in identities(inner):
+                # of two variables, computed values are checked where they are computed
+                if not variables.isdisjoint(test.left | test.right) and not (test.left and test.right):
+                    yield InputQuestion("none" if test.with_none else "identity", SourceLocation(inner, test.offset))
+            is_returned = inner is self.code and self.depth == 0
+            for index in (index for variable in variables for index in flow.loads(variable)):
+                for use in flow.takers(index):
+                    if not (is_returned and flow.kind(use) == "return"):
+                        yield from self._of_use(flow, index, use)
+            values = (self.known.namespace.get(each, vars(builtins).get(each)) for each in inner.co_names)
+            if any(id(value) in _READ_VARIABLES for value in values):
+                yield InputQuestion("unknown", SourceLocation(inner, 0))
+
+    def _of_use(self, flow: Dataflow, index: int, use: int) -> Iterator[InputQuestion]:
+        """Yield the questions about a variable that one instruction loads and another uses."""
+        where = SourceLocation(flow.code, flow.steps[use].offset)
+        call = flow.call(use)
+        if flow.asks_truth(use):
+            yield InputQuestion("truth", where)
+        elif flow.kind(use) in TEXTS and flow.compares_elements(use):
+            yield InputQuestion("none", where)
+        elif call is not None:
+            yield from self._of_call(flow, index, call, where)
+        elif flow.kind(use) == "compare":
+            yield InputQuestion("equality", where)
+        elif not flow.shows(use):
+            yield InputQuestion("unknown", where)
+
+    def _of_call(self, flow: Dataflow, index: int, call: CodeCall, where: SourceLocation) -> Iterator[InputQuestion]:
+        try:
+            value = value_of(flow, call.callee, self.known)
+        except LookupError:
+            value = None
+        if original(value) is isinstance or original(value) is bool:
+            if any(index in argument for argument in call.positional[:1]):
+                yield InputQuestion("truth", where)
+            return
+        if self._is_recorded(value):
+            return
+        called, owner = _called(value)
+        code = None if called is None else inspect.unwrap(called).__code__
+        parameters = [] if code is None else list(parameters_given(code, call, index, owner is not None))
+        named = set() if code is None else set(code.co_varnames[: named_parameters(code)])
+        if code is None or call.is_spread or self.depth >= _DEEPEST or not set(parameters) <= named:
+            yield InputQuestion("unknown", where)
+        else:
+            yield from _Search(called, owner, self.is_leaf, self.depth + 1).likeliest(parameters).values()
+
+    def _is_recorded(self, value: Any) -> bool:
+        """Return whether a call with traced values is recorded whole: of torch's functions, leaves and ``fx.wrap``."""
+        if isinstance(value, torch.nn.Module):
+            of_torch = all(type(module).__module__.startswith("torch.") for module in value.modules())
+            return of_torch or self.is_leaf(value)
+        if behind_recording(value) is not value:
+            return True
+        function = value.function if isinstance(value, Method) else value
+        return callable(function) and (getattr(function, "__module__", None) or "").partition(".")[0] == "torch"
 
 
 _READ_VARIABLES = frozenset(map(id, (locals, vars, eval, exec)))
@@ -131,54 +192,6 @@ def compared_with_each_other(function: Any, names: Collection[str]) -> Iterator[
             for name, other in pairs:
                 if name is not None and other is not None and name != other:
                     yield name, other, SourceLocation(inner, test.offset)
-
-
-def _questions_of_use(flow: Dataflow, index: int, use: int, known: Names, depth: int) -> Iterator[InputQuestion]:
-    """Yield the questions about a variable that one instruction loads and another uses."""
-    where = SourceLocation(flow.code, flow.steps[use].offset)
-    call = flow.call(use)
-    if flow.asks_truth(use):
-        yield InputQuestion("truth", where)
-    elif flow.kind(use) in TEXTS and flow.compares_elements(use):
-        yield InputQuestion("none", where)
-    elif call is not None:
-        yield from _questions_of_call(flow, index, call, known, depth, where)
-    elif flow.kind(use) == "compare":
-        yield InputQuestion("equality", where)
-    elif not flow.shows(use):
-        yield InputQuestion("unknown", where)
-
-
-def _questions_of_call(
-    flow: Dataflow, index: int, call: CodeCall, known: Names, depth: int, where: SourceLocation
-) -> Iterator[InputQuestion]:
-    try:
-        value = value_of(flow, call.callee, known)
-    except LookupError:
-        value = None
-    if original(value) is isinstance or original(value) is bool:
-        if any(index in argument for argument in call.positional[:1]):
-            yield InputQuestion("truth", where)
-        return
-    called, owner = _called(value)
-    if called is None:
-        if not _is_recorded(value):
-            yield InputQuestion("unknown", where)
-        return
-    code = inspect.unwrap(called).__code__
-    parameters = list(parameters_given(code, call, index, owner is not None))
-    if call.is_spread or depth >= _DEEPEST or not set(parameters) <= set(code.co_varnames[: named_parameters(code)]):
-        yield InputQuestion("unknown", where)
-    else:
-        yield from asked_for(called, parameters, owner, depth + 1).values()
-
-
-def _is_recorded(value: Any) -> bool:
-    """Return whether a function or module is torch's, so that a call with traced values is recorded whole."""
-    if isinstance(value, torch.nn.Module):
-        return all(type(module).__module__.startswith("torch.") for module in value.modules())
-    function = value.function if isinstance(value, Method) else value
-    return callable(function) and (getattr(function, "__module__", None) or "").partition(".")[0] == "torch"
 
 
 def around(function: Any, root: Any) -> SourceLocation | None:

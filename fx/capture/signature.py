@@ -119,7 +119,7 @@ class Signature:
         state: Any = tracer._state
         guide = state.guide
         root: list[Any] = [tracer.root] if self.is_module else []  # type: ignore[attr-defined]
-        self._asked_for = self._questions(root[0] if root else None, state.modules)
+        self._asked_for = self._questions(tracer, root[0] if root else None)
         inputs = {name: self._placeholder(tracer, name, concrete) for name in (*self.names, *self.starred)}
         self._compare_inputs(inputs, guide)
         # Checks follow all inputs, which come first in a graph.
@@ -172,11 +172,12 @@ class Signature:
             message = f"the program was captured where {name} and {other} are different objects: {where}"
             self._checks.append((check_distinct, inputs[name], inputs[other], message))
 
-    def _questions(self, root: Any, modules: Any) -> dict[str, InputQuestion]:
+    def _questions(self, tracer: Any, root: Any) -> dict[str, InputQuestion]:
         """Return the questions about the inputs; of those without a default, only comparisons with constants.
 
         A hook or decorator may ask for anything. Questions about the truth of a flag are answered while the code runs.
         """
+        modules, paths = tracer._state.modules, tracer.submodule_paths or {}
         compares_with_truth = modules is not None and modules.facts.compares_with_truth
         kinds: dict[str, set[str]] = {}
         for name in self.names:
@@ -188,7 +189,11 @@ class Signature:
                 kinds[name] = {"none", "identity", "truth", "equality", "unknown"}
             elif name in self._flags and compares_with_truth:
                 kinds[name] = {"identity", "unknown"}
-        questions = asked_for(self.called, kinds, root)
+
+        def is_leaf(module: torch.nn.Module) -> bool:
+            return module in paths and tracer.is_leaf_module(module, paths[module])
+
+        questions = asked_for(self.called, kinds, root, is_leaf)
         if (place := around(self.function, root)) is not None:
             questions = {**{name: InputQuestion("unknown", place) for name in kinds}, **questions}
         return {name: question for name, question in questions.items() if question.kind in kinds[name]}

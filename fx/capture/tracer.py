@@ -148,6 +148,8 @@ class Tracer(RootTracer):
         try:
             path = self.path_of_module(m)
         except ForeignModuleError as error:
+            if m._modules and not (m._parameters or m._buffers or self.is_leaf_module(m, "")):
+                return forward(*args, **kwargs)  # self.layers[:2](x): its layers have paths of their own
             if state.flags is None or m._parameters or m._buffers or m._modules:
                 raise
             return state.flags.with_foreign(error, lambda: forward(*args, **kwargs))  # nn.ReLU()(x)

@@ -214,3 +214,30 @@ def test_a_hook_that_is_registered_in_the_call_is_refused_and_undone(removes: bo
     with pytest.raises(fx.TraceError, match="whose hooks were changed"):
         fx.symbolic_trace(model)
     assert not model.linear._forward_hooks
+
+
+class Sliced(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.Linear(2, 3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layers[2:](self.layers[:2](x))
+
+
+def test_a_part_of_a_sequential_is_its_layers() -> None:
+    model = Sliced()
+    traced = fx.symbolic_trace(model)
+    assert [node.target for node in traced.graph.find_nodes(op="call_module")] == ["layers.0", "layers.1", "layers.2"]
+    assert traced(X).equal(model(X)) and traced.state_dict().keys() == model.state_dict().keys()
+
+
+@fx.wrap
+def kept_whole(x: Any, mask: Any) -> Any:
+    return x if mask is None else x + 1
+
+
+def test_what_a_wrapped_function_asks_is_no_question_of_the_capture() -> None:
+    traced = fx.symbolic_trace(lambda x, mask=None: kept_whole(x, mask))
+    assert "check" not in traced.code
+    assert traced(X).equal(X) and traced(X, X).equal(X + 1)

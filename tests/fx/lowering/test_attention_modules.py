@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from selection import thorough_except
 from torch import Tensor, nn
 
 import fx
@@ -66,8 +67,17 @@ class Encoder(nn.Module):
     [Plain(), Plain(bias=False), Weights(), Padded(), Causal(), Encoder()],
     ids=lambda model: type(model).__name__,
 )
-@pytest.mark.parametrize("name", ["openvino", "onnxruntime", "tensorrt"])
+@pytest.mark.parametrize("name", thorough_except(["tensorrt"], ["openvino", "onnxruntime", "tensorrt"]))
 def test_attention_of_torch_is_in_one_engine(name: str, model: nn.Module) -> None:
+    expect_one_engine(name, model)
+
+
+@pytest.mark.parametrize("name", ["openvino", "onnxruntime"])
+def test_attention_with_a_mask_is_in_one_engine(name: str) -> None:
+    expect_one_engine(name, Padded())
+
+
+def expect_one_engine(name: str, model: nn.Module) -> None:
     backend = TensorRT().emulated() if name == "tensorrt" else get_backend(name)
     if backend is None or (why := backend.why_unavailable()) is not None:
         pytest.skip(f"{name}: {'no package' if backend is None else why}")

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from selection import thorough_except
 from torch import Tensor, nn
 
 import fx
@@ -87,7 +88,7 @@ def test_values_beyond_a_narrower_range_saturate_as_in_the_reference_form() -> N
     torch.testing.assert_close(written(x * 3), reference(program)(x * 3))
 
 
-@pytest.mark.parametrize("make", [convnet, pytest.param(decoder, marks=pytest.mark.thorough), residual])
+@pytest.mark.parametrize("make", thorough_except([convnet], [convnet, decoder, residual]))
 def test_a_file_of_onnx_has_integer_weights_and_the_noise_of_our_kernels(make: Any, tmp_path: Path) -> None:
     onnx = pytest.importorskip("onnx")
     pytest.importorskip("onnxscript")

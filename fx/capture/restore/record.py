@@ -165,11 +165,10 @@ class Record:
         self._hooks: dict[torch.nn.Module, list[Any]] = {}
         """The forward hooks of the modules that have some."""
         for module in self._modules:
-            for name in ("_forward_pre_hooks", "_forward_hooks"):
-                place = Place(ENTRIES, module.__dict__[name])
-                self._saved.append(((module, name), place, place.read()))
-            if module._forward_pre_hooks or module._forward_hooks:
+            if _has_hooks(module):
                 self._hooks[module] = _hooks_of(module)
+                for name in _HOOKS:
+                    self._save(module, name, Place(ENTRIES, module.__dict__[name]))
         self.stuck: list[GeneratorType[Any, Any, Any]] = []
         """Generators that still hold traced values after all else is restored."""
         self._unsaved: list[Any] = []
@@ -315,6 +314,8 @@ class Record:
 
     def expect_own_hooks(self, module: torch.nn.Module) -> None:
         """Refuse a module whose forward hooks are not those from before the trace."""
+        if module not in self._hooks and not _has_hooks(module):
+            return
         if not same(self._hooks.get(module, ()), _hooks_of(module)):
             raise TraceError(
                 "cannot call a module whose hooks were changed while the program is captured",
@@ -335,6 +336,7 @@ class Record:
             # a QuickModule has its children in its attributes too, once it has run
             if not each.is_state and not (isinstance(each.module, QuickModule) and each.name in each.module._modules)
         ]
+        changes += [(module, name) for module in self._newly_hooked() for name in _HOOKS if vars(module)[name]]
         changes += self.changed_holders()
         owner: Owner | None = next(iter([*self._functions, *self._modules]), None)
         if owner is not None:
@@ -343,6 +345,10 @@ class Record:
             ]
         self._is_as_before = not (of_modules or changes)
         return changes
+
+    def _newly_hooked(self) -> list[torch.nn.Module]:
+        """Return the modules that had no hooks and have some now."""
+        return [module for module in self._modules if _has_hooks(module) and module not in self._hooks]
 
     def changed_holders(self, kind: Kind | None = None) -> list[Change]:
         """Return the owner and name that reach each changed container, object, class or variable, or generator."""
@@ -372,6 +378,9 @@ class Record:
             if change.is_state and isinstance(value, Proxy) and not _is_written_in_place(change.name, value):
                 lost = value
             change.put_back()
+        for module in self._newly_hooked():
+            for name in _HOOKS:
+                vars(module)[name].clear()
         parts = itertools.chain.from_iterable(pair for _, _, saved in self._saved for pair in saved)
         # of traces that were running in other threads when the state was saved
         of_others = [part for part in parts if issubclass(type(part), Proxy)]
@@ -438,6 +447,13 @@ def _has_ended(value: Proxy) -> bool:
     """Return whether the trace that made a value has ended."""
     trace = value.tracer._state.trace
     return trace is None or not trace.is_running()
+
+
+_HOOKS = ("_forward_pre_hooks", "_forward_hooks")
+
+
+def _has_hooks(module: torch.nn.Module) -> bool:
+    return bool(module._forward_hooks or module._forward_pre_hooks)
 
 
 def _hooks_of(module: torch.nn.Module) -> list[Any]:

@@ -74,13 +74,13 @@ def asked_for(
     Functions and modules that it passes them to are searched too, as far as its byte code shows which these are, except
     for modules that ``is_leaf`` says are recorded whole. A method has its module as ``owner``.
     """
-    return _Search(function, owner, is_leaf).likeliest(names)
+    return _QuestionSearch(function, owner, is_leaf).likeliest(names)
 
 
 _KINDS_ASKED = ("identity", "none", "truth", "equality", "unknown")
 
 
-class _Search:
+class _QuestionSearch:
     """The search for questions in one function."""
 
     def __init__(self, function: Any, owner: Any, is_leaf: Callable[[torch.nn.Module], bool], depth: int = 0) -> None:
@@ -161,7 +161,7 @@ class _Search:
         if code is None or call.is_spread or self.depth >= _DEEPEST or not set(parameters) <= named:
             yield InputQuestion("unknown", where)
         else:
-            yield from _Search(called, owner, self.is_leaf, self.depth + 1).likeliest(parameters).values()
+            yield from _QuestionSearch(called, owner, self.is_leaf, self.depth + 1).likeliest(parameters).values()
 
     def _is_recorded(self, value: Any) -> bool:
         """Return whether a call with traced values is recorded whole: of torch's functions, leaves and ``fx.wrap``."""

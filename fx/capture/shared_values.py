@@ -23,6 +23,7 @@ from fx.checks.traced_values import kind_of
 from fx.frames import is_pythons_file, users_frame
 from fx.graph import Graph
 from fx.modules.attributes import find_attribute
+from fx.naming.printing import describe
 from fx.node import Node, nodes_in
 from fx.operators.families import find_operator
 from fx.operators.overloads import builtin_name
@@ -205,7 +206,7 @@ def check_entries(tracer: TracerBase) -> None:
             user.target in ASSERTIONS or fails_for_none(user, entry) for user in entry.users
         ):
             continue
-        message = f"the program was captured where this is given, and not None: {location}"
+        message = f"the program was captured where this is given, and not None: {location or describe(entry)}"
         with graph.inserting_after(entry):
             check = graph.call_function(check_given, (entry, message))
         check.source = location
@@ -245,13 +246,14 @@ def fails_for_none(node: Node, operand: object) -> bool:
         return False
     if target.__module__ == "_operator":
         return target not in _FOR_NONE_TOO
-    return any(argument is operand and _needs_tensor(target, place) for place, argument in enumerate(node.args))
+    places = [place for place, argument in enumerate(node.args) if argument is operand] if is_of_torch(target) else []
+    return any(_needs_tensor(target, place) for place in places)
 
 
 @functools.cache
 def _needs_tensor(function: Any, place: int) -> bool:
     """Return whether each overload of a function of torch takes a tensor, and not ``None``, in this place."""
-    packet = getattr(torch.ops.aten, function.__name__, None) if is_of_torch(function) else None
+    packet = getattr(torch.ops.aten, function.__name__, None)
     overloads = () if packet is None else (getattr(packet, name)._schema.arguments for name in packet.overloads())
     kinds = {str(arguments[place].type) for arguments in overloads if len(arguments) > place}
     return bool(kinds) and "None" not in kinds and not any(kind.startswith("Optional") for kind in kinds)

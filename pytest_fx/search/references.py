@@ -160,7 +160,7 @@ class _ReferenceWalk:
 
     def _parts(self, value: Any) -> Iterator[Any]:
         """Record the references in ``value``, and yield the objects that it refers to."""
-        if value is CHECK or value == CHECK.__name__:
+        if value is CHECK or (isinstance(value, str) and value == CHECK.__name__):  # others may not be comparable
             self.checks = True
         elif isinstance(value, str):
             is_method = value not in _NO_METHODS and callable(getattr(torch.Tensor, value, None))

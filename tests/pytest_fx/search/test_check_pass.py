@@ -1,5 +1,6 @@
 """check_pass: the search for a program on which a pass breaks a law, and its report."""
 
+import functools
 import importlib
 import math
 import operator
@@ -506,6 +507,16 @@ def test_references_are_read_from_code_tables_defaults_and_helpers():
     assert expected <= set(references.operations)
     (program,) = references.patterns
     assert [node.target for node in program.graph.nodes][1:3] == [torch.neg, torch.relu]
+
+
+LEAST = functools.cmp_to_key(lambda one, other: 0)(0)  # which compares with nothing but its like
+
+
+def test_a_pass_may_refer_to_values_that_cannot_be_compared() -> None:
+    def keep(module: fx.GraphModule) -> fx.GraphModule:
+        return (module, LEAST)[0]
+
+    assert references_of(keep).operations == ()
 
 
 def test_references_are_read_from_fields_and_adapted_passes():

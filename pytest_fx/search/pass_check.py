@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import warnings
 from collections.abc import Callable, Iterable, Sequence
@@ -187,11 +188,12 @@ def check_pass(
                 search.planned = most
                 if model is not None and is_free:
                     search.planned += 1 + most // 2
-                    search.check(model, modes[0], 0)
+                    search.check(model, modes[0], 0, is_drawn=False)
                     search.vary(about.constants, modes, most // 2, lambda: False, changed=False)
                 for pattern in patterns if is_free and model is None else ():
                     if (program := transcribed(pattern)) is not None:
-                        search.check(program, modes[0], 0)
+                        with contextlib.suppress(TraceError):  # a pattern may be no program of its own
+                            search.check(program, modes[0], 0, is_drawn=False)
                 search.try_places(subjects, modes)
                 draw = _Drawing(modes, _biases(about, patterns) if programs is None else ())
                 remaining = examples.try_on(

@@ -166,12 +166,14 @@ class Search:
         self.explored = Explored()
         """The properties that were varied around the places where the pass acts."""
 
-    def check(self, program: ProgramSource, mode: str, sample: int, *, if_changed: bool = False) -> bool:
+    def check(
+        self, program: ProgramSource, mode: str, sample: int, *, if_changed: bool = False, is_drawn: bool = True
+    ) -> bool:
         """Apply the pass to one program and raise the violation of a law that it breaks, preferably one on numbers.
 
         Return whether the program is new; a program is not tried twice. With ``if_changed``, programs that the pass
         does not change are not counted. Raises ``TraceError`` if the program cannot be captured, and so shows nothing
-        about the pass.
+        about the pass; also for most drawn programs that have none of the operators which the pass names.
 
         After a law was broken, every program raises that violation: Hypothesis tries programs again, and a pass that
         breaks a law only sometimes must not confuse it.
@@ -184,7 +186,7 @@ class Search:
         if self.group_size > 1 and not if_changed:
             traits = traits_of(program, mode, self._operators)
             self._in_vain = self._in_vain + 1 if traits.lacks_operators else 0
-            if 0 < self._in_vain < IN_VAIN:
+            if is_drawn and 0 < self._in_vain < IN_VAIN:
                 raise TraceError("the program has none of the operators that the pass names")
             self._in_vain = 0
             kind: tuple[str, Kind] = mode, traits.kind

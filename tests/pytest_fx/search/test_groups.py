@@ -222,3 +222,21 @@ def test_models_without_the_operators_of_a_pass_are_recognized():
     assert may_call(nn.Linear(3, 3), call, [aten.addmm.default])
     assert may_call(nn.Linear(3, 3), call, [aten.linear])
     assert not may_call(nn.Linear(3, 3), call, [aten.convolution.default, aten.relu])
+
+
+def its_pattern(x: torch.Tensor) -> torch.Tensor:
+    return torch.relu(x)
+
+
+def hyperbolic(gm: torch.fx.GraphModule) -> torch.fx.GraphModule:
+    """Refers to a pattern without the operator that it names."""
+    for node in gm.graph.nodes if its_pattern is not None else ():
+        if node.target is torch.ops.aten.cosh.default:
+            node.target = torch.ops.aten.sinh.default
+    return gm
+
+
+@pytest.mark.thorough
+def test_a_pattern_without_the_operators_that_a_pass_names_ends_no_search() -> None:
+    with pytest.raises(LawViolation, match="hyperbolic"):
+        check_pass(hyperbolic, form="aten", max_examples=4)

@@ -238,9 +238,7 @@ def fails_for_none(node: Node, operand: object) -> bool:
     That is a method of it, an operator, a layer of torch, or a function of torch that needs a tensor there.
     """
     target: Any = node.target
-    if node.op == "call_method" or target is getattr:
-        return node.args[:1] == (operand,)
-    if node.op == "call_module":
+    if node.op in ("call_method", "call_module") or target is getattr:
         return node.args[:1] == (operand,)
     if node.op != "call_function":
         return False

@@ -31,11 +31,7 @@ _READS_OF_ALL = frozenset({"__dict__", "dir", "vars"})
 
 def same_program(first: Graph, second: Graph) -> bool:
     """Return whether two graphs of one tracer have the same nodes, and equal constants."""
-    if len(first.nodes) != len(second.nodes) or first.constants.keys() != second.constants.keys():
-        return False
-    if not all(map(_same_node, first.nodes, second.nodes)):
-        return False
-    return all(_same_constant(value, second.constants[name]) for name, value in first.constants.items())
+    return same_but_for((), first, second)
 
 
 def same_but_for(names: Collection[str], left_out: Graph, given: Graph) -> bool:

@@ -161,10 +161,15 @@ KINDS: dict[str, type] = {
 """The classes that programs check their values for, by name."""
 
 
+def name_of_kind(kind: type) -> str:
+    """Return the name of a class for ``check_kind``: a name in :data:`KINDS`, else its module and name."""
+    return kind.__name__ if kind in KINDS.values() else f"{kind.__module__}.{kind.__qualname__}"
+
+
 def check_kind(value: Any, kind: str, message: str) -> None:
     """Raise a ``GuardError`` with ``message`` unless ``value`` is of the class called ``kind``.
 
-    ``kind`` is a name in :data:`KINDS`; for other classes, their module and name.
+    ``kind`` is the result of ``name_of_kind``.
 
     >>> check_kind(torch.ones(2), "Tensor", "the program was captured for a tensor")
     """
@@ -172,6 +177,18 @@ def check_kind(value: Any, kind: str, message: str) -> None:
         handle_torch_function(check_kind, (value,), value, kind, message)
     elif not _is_of(value, kind):
         remedy = "annotate the parameter with its class, or fix the argument with concrete_args"
+        raise _changed(message, f"it is of {type(value)}", remedy)
+
+
+def check_not_kind(value: Any, kind: str, message: str) -> None:
+    """Raise a ``GuardError`` with ``message`` if ``value`` is of the class called ``kind``, as in ``check_kind``.
+
+    >>> check_not_kind(torch.ones(2), "Parameter", "the program was captured where x is no Parameter")
+    """
+    if has_torch_function((value,)) and not isinstance(value, torch.Tensor):
+        handle_torch_function(check_not_kind, (value,), value, kind, message)
+    elif _is_of(value, kind):
+        remedy = "convert the input, or put the query in a function marked fx.wrap"
         raise _changed(message, f"it is of {type(value)}", remedy)
 
 
@@ -207,5 +224,7 @@ class _Message(string.Formatter):
         return value, field_name
 
 
-ASSERTIONS = (assert_is_none, check, check_distinct, check_given, check_kind, check_not_given, check_value)
+GUARDS = (check_value, check_distinct, check_given, check_not_given, check_kind, check_not_kind)
+"""The functions that check that a value which decided the course of a capture is still the same."""
+ASSERTIONS = (assert_is_none, check, *GUARDS)
 """The functions that programs call for checks: they have no other effect, and no result."""

@@ -273,7 +273,8 @@ class TracerBase:
         node_args = self.create_arg(args)
         node_kwargs = self.create_arg(kwargs) if kwargs else {}
         node = self.create_node(kind, target, node_args, node_kwargs, name, type_expr)
-        return self.proxy(node) if proxy_factory_fn is None else proxy_factory_fn(node)
+        proxy = self.proxy(node) if proxy_factory_fn is None else proxy_factory_fn(node)
+        return proxy if state.guide is None else state.none_or(proxy)
 
     def create_arg(self, a: Any) -> Argument:
         """Return the node argument for the Python value ``a``: nodes for proxies, containers of them, immediate values.

@@ -7,12 +7,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from fx.assertions import check_distinct, check_given, check_kind, check_not_given, check_value, is_false
+from fx.assertions import GUARDS, is_false
 from fx.node import Node
 from fx.operators.python import BY_FUNCTION, COMPARISONS
 
-GUARDS = (check_value, check_distinct, check_given, check_not_given, check_kind)
-"""The functions whose calls are guards."""
 _DEEPEST = 6
 _LONGEST = 80
 

@@ -19,6 +19,7 @@ from torch._subclasses import FakeTensorMode
 from torch.nn.parameter import is_lazy
 from torch.utils import _pytree as pytree
 
+from fx.analysis.guards import guards_of
 from fx.arguments import refusal
 from fx.capture.modes import enter_autocast, exit_autocast, is_grad_enabled, set_grad_enabled
 from fx.capture.patching import outside_of_trace
@@ -72,7 +73,8 @@ def _changes_more_than_elements(node: Node) -> bool:
 
 def fake_mode_for(examples: Any) -> FakeTensorMode:
     """Return the mode of fake example inputs, else a new one. Call it before a trace: it may import much."""
-    mode: Any = detect_fake_mode(pytree.tree_leaves(examples))
+    values = (examples.args, examples.kwargs) if isinstance(examples, inspect.BoundArguments) else examples
+    mode: Any = detect_fake_mode(pytree.tree_leaves(values))
     if mode is not None:
         return mode
     from torch.fx.experimental.symbolic_shapes import ShapeEnv  # noqa: PLC0415 - loads sympy, for most of a second
@@ -237,6 +239,29 @@ class ExampleValues:
         return self._known[argument] if isinstance(argument, Node) else map_parts(self._with_values, argument)
 
 
+def expect_guards_hold(program: Any, inputs: dict[str, Any]) -> None:
+    """Check the guards of a program for inputs by name, as far as these determine them without computing.
+
+    Raises:
+        GuardError: one of them fails.
+    """
+    guards = guards_of(program.graph.nodes)
+    if not guards:
+        return
+    values = ExampleValues(program.graph, program, fake_mode_for(inputs))
+    input_nodes = {node: inputs[str(node.target).lstrip("*")] for node in program.graph.find_nodes(op="placeholder")}
+    for node, value in input_nodes.items():
+        values.know(node, values.faked(value) if isinstance(value, torch.Tensor) else value)
+    for guard in guards:
+        check: Any = guard.node.target
+        operand_nodes = guard.node.all_input_nodes
+        try:
+            operands = [input_nodes[node] if node in input_nodes else values.of(node) for node in operand_nodes]
+        except UnknownValueError:
+            continue
+        check(*operands, *guard.node.args[len(operands) :])
+
+
 def awaits_input(module: torch.nn.Module) -> bool:
     """Return whether a module takes the shapes of its parameters from the first input, by a hook of its own."""
     tensors = (*module._parameters.values(), *module._buffers.values())
@@ -282,12 +307,15 @@ def bound(function: Any, root: Any, examples: Any) -> dict[str, Any]:
     Raises:
         TraceError: they do not fit.
     """
-    if not isinstance(examples, (tuple, list, Mapping)):
+    if not isinstance(examples, (tuple, list, Mapping, inspect.BoundArguments)):
         what = "example_inputs are the inputs of a call, in a tuple or by name in a dict"
         raise refusal(what, examples, error=TraceError, remedy="example_inputs=(x,)")
     signature = inspect.signature(function)
     root_first = (root,) if isinstance(root, torch.nn.Module) else ()
-    by_place, by_name = ((), examples) if isinstance(examples, Mapping) else (examples, {})
+    if isinstance(examples, inspect.BoundArguments):
+        by_place, by_name = examples.args, examples.kwargs
+    else:
+        by_place, by_name = ((), examples) if isinstance(examples, Mapping) else (examples, {})
     try:
         arguments = signature.bind(*root_first, *by_place, **by_name)
     except TypeError as error:

@@ -15,7 +15,8 @@ from typing import Any
 
 import torch
 
-from fx.analysis.guards import GUARDS, guards_of
+from fx.analysis.guards import guards_of
+from fx.assertions import GUARDS
 from fx.capture.exceptions import explain_misuse
 from fx.capture.guided import GuidedProxy
 from fx.capture.leaf_calls import called_method

@@ -17,9 +17,9 @@ import torch
 from torch._subclasses import FakeTensorMode
 from torch.utils import _pytree as pytree
 
-from fx.analysis.guards import GUARDS, spelled
+from fx.analysis.guards import spelled
 from fx.arguments import shown
-from fx.assertions import KINDS, check_kind, check_value, is_false
+from fx.assertions import GUARDS, check_kind, check_value, is_false, name_of_kind
 from fx.capture.example_values import ExampleValues, UnknownValueError, cause_of
 from fx.capture.restore.places import Pairs, Place, places_of
 from fx.checks.questions import refusal_of
@@ -318,7 +318,7 @@ class Guide:
         self._check_kind(obj, self._spelled(obj), kind, where)
 
     def _check_kind(self, obj: Proxy, name: str, kind: type, where: object) -> None:
-        called = kind.__name__ if kind in KINDS.values() else f"{kind.__module__}.{kind.__qualname__}"
+        called = name_of_kind(kind)
         if obj.node not in self._kinds_checked:
             self._guard(check_kind, obj, called, f"{name} was {with_article(called)}: {where}")
 

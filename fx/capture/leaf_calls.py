@@ -19,16 +19,17 @@ from typing import Any
 import torch
 from torch.fx import Proxy as TorchProxy
 
+from fx.assertions import check_distinct
 from fx.bytecode.dialects import nested
 from fx.bytecode.mentions import globals_compared, is_compared_by_identity
 from fx.bytecode.values import behind
 from fx.capture.patching import Builtins, Maker, Trace, is_tracing, running_tracer, while_tracing
 from fx.capture.shared_values import may_be_argument
-from fx.checks.questions import kind_for, refuse
+from fx.checks.questions import is_of, kind_for, refuse
 from fx.checks.traced_values import STANDING_IN, count_of
 from fx.container_kinds import container_kind
 from fx.errors import with_article
-from fx.frames import is_pythons_file, is_users
+from fx.frames import is_pythons_file, is_users, user_location
 from fx.naming.targets import torch_path
 from fx.operators.asynchronous import remote_calls
 from fx.provenance import GENERATED_FILES
@@ -353,7 +354,7 @@ def _isinstance(value: Proxy, frame: FrameType, classes: Any) -> Any:
     for kind in classes if type(classes) is tuple else (classes,):
         if type(kind) is type(torch.FloatTensor):  # not a class: a dtype is asked for
             refuse("dtype", value, frame, f"cannot tell whether a traced value is {with_article(torch.typename(kind))}")
-    return issubclass(kind_for(value, frame), classes)
+    return is_of(value, frame, classes)
 
 
 def _names(classes: Any, proxies: type) -> bool:
@@ -374,6 +375,12 @@ def _getattr(value: Proxy, frame: FrameType, name: str, *default: Any) -> Any:
 def _id(value: Proxy, frame: FrameType) -> Any:
     if may_be_argument(value.node, value.tracer.root):
         refuse("is", value, frame, "cannot take the identity of a traced value")
+    node, tracer = value.node, value.tracer
+    for other in tracer.graph.find_nodes(op="placeholder") if node.op == "placeholder" else ():
+        if other is not node and not any(user.target is check_distinct and other in user.args for user in node.users):
+            names, where = f"{node.target} and {other.target}", user_location(frame, {})
+            message = f"the program was captured where {names} are different objects: {where}"
+            tracer.create_proxy("call_function", check_distinct, (value, tracer.proxy(other), message), {})
     return NotImplemented
 
 

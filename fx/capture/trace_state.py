@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from fx.assertions import check_value
+from fx.assertions import ASSERTIONS, check_value
 from fx.bytecode.mentions import call_of_starred
 from fx.capture.bodies import Body
 from fx.capture.leaf_calls import called_method, calls_classes, record_classes, record_methods, recording
@@ -30,7 +30,7 @@ from fx.capture.shared_values import (
     write_where_it_shows,
 )
 from fx.capture.training_flag import TrainingFlags
-from fx.checks.questions import check_once
+from fx.checks.questions import ask, check_once
 from fx.checks.traced_values import kind_of, outside_fx
 from fx.errors import TracedValueError, TraceError
 from fx.frames import users_frame
@@ -235,11 +235,21 @@ class TraceState(RecordingState):
 
     def value_compared(self, node: Node, location: SourceLocation) -> None:
         """Let the program check that the value of a node is not None where it is compared, or refuse the comparison."""
-        guide = self.guide if node.target is getattr else None
-        # last, since it runs all operations that lead to the value on fake tensors
-        if guide is not None and tests_of(node, location) and guide.kind_of(Proxy(node, self.tracer)) is NoneType:
-            return  # the answer None is compared, not a proxy
-        location.is_compared = expect_known(self.tracer, node, location)
+        if not self._is_none(node, location):
+            location.is_compared = expect_known(self.tracer, node, location)
+
+    def _is_none(self, node: Node, location: SourceLocation) -> bool:
+        """Return whether the value of a node is compared by identity, and is None for the example inputs."""
+        # in this order, since the guide runs all operations that lead to the value on fake tensors
+        guide = self.guide if node.target not in ASSERTIONS and tests_of(node, location) else None
+        return guide is not None and guide.kind_of(Proxy(node, self.tracer)) is NoneType
+
+    def none_or(self, value: Proxy) -> Any:
+        """Return None, under a guard, if the value is compared by identity and is None for the example inputs."""
+        location = value.node.source
+        if location is None or location.is_compared is False or value.node.target is getattr:  # which proxies answer
+            return value
+        return ask("identity", value, sys._getframe(1)) if self._is_none(value.node, location) else value
 
     def spread_elements(self, value: Proxy, frame: FrameType, refusal: TraceError) -> Any:
         """Return a placeholder for all elements of a shape that ``frame`` spreads in a call; None if it does not."""

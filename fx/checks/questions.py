@@ -10,18 +10,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import FrameType
-from typing import Any, NoReturn
+from typing import Any, NoReturn, get_args
 
 import torch
 
-from fx.assertions import KINDS, check_kind, check_value
+from fx.assertions import KINDS, check_kind, check_not_kind, check_value, name_of_kind
 from fx.bytecode.dialects import unknown_version
 from fx.bytecode.mentions import count_to_unpack, matches_sequence, unpack_count, unpack_ends
 from fx.checks.recognition import hash_of_option
 from fx.checks.recorded_checks import record_check, record_condition
 from fx.checks.text_uses import is_only_shown
 from fx.checks.traced_values import MessageTemplate, TracedValue, caller_location, count_of, kind_of, outside_fx
-from fx.errors import TracedValueError, TraceError
+from fx.errors import TracedValueError, TraceError, with_article
 from fx.frames import is_ours, user_location
 from fx.naming.printing import describe
 from fx.node import Node
@@ -159,7 +159,8 @@ def _elements_at_ends(value: Any, first: int, last: int, frame: FrameType) -> It
 def _count(value: TracedValue, frame: FrameType) -> int | None:
     """Return the number of elements of a value; the program checks it if its node does not guarantee it."""
     count, is_certain = count_of(value.node) or (count_to_unpack(frame), False)
-    if count is None:
+    guide = None if is_certain else value.tracer._state.guide
+    if count is None or (guide is not None and guide.knows(value) and len(guide.value_of(value)) != count):
         return None
     lengths = [user for user in value.node.users if user.target is len]
     if not is_certain and not any(_is_checked(check_value, length, count) for length in lengths):
@@ -214,6 +215,28 @@ def text_for(value: TracedValue, text: str, write: Callable[[Any], str], frame: 
 
 
 # Classes: isinstance(value, kind), type(value), value.__class__, hasattr(value, name), callable(value).
+
+
+def is_of(value: TracedValue, frame: FrameType, classes: Any) -> bool:
+    """Return the answer to ``isinstance(value, classes)`` in ``frame``; the program checks it if it is not certain."""
+    kind = kind_for(value, frame)
+    if issubclass(kind, classes):
+        return True
+    for other in _flat(classes):
+        if isinstance(other, type) and issubclass(other, kind):
+            name = name_of_kind(other)
+            message = f"the program was captured where this was not {with_article(name)}: {user_location(frame, {})}"
+            check_once(check_not_kind, value, name, message)
+    return False
+
+
+def _flat(classes: Any) -> Iterator[Any]:
+    """Yield the single classes of the second argument of ``isinstance``."""
+    parts = classes if isinstance(classes, tuple) else get_args(classes)
+    if not parts:
+        yield classes
+    for part in parts:
+        yield from _flat(part)
 
 
 def kind_for(value: TracedValue, frame: FrameType) -> type:

@@ -14,6 +14,7 @@ from torch import nn
 
 from fx.arguments import expect, expect_callable
 from fx.canonical.forms import Form, check_form
+from fx.capture.example_values import expect_guards_hold
 from fx.capture.signature import PH
 from fx.capture.tracer import symbolic_trace
 from fx.errors import CaptureError, FxError, InteropError, TraceError
@@ -127,10 +128,16 @@ def capture(
     _expect_call(model, args, keywords)
 
     def symbolic() -> GraphModule:
-        return symbolic_trace(model, defaults_left(model, args, keywords) if args or keywords else None)
+        if not (args or keywords):
+            return symbolic_trace(model)
+        program = symbolic_trace(model, defaults_left(model, args, keywords))
+        expect_guards_hold(program, _by_name(model, args, keywords))
+        return program
 
     def guided() -> GraphModule:
-        return symbolic_trace(model, example_inputs=example_inputs(model, args, keywords))
+        program = symbolic_trace(model, example_inputs=example_inputs(model, args, keywords))
+        expect_guards_hold(program, _by_name(model, args, keywords))
+        return program
 
     def exported() -> Captured:
         export = export_model(model, args, keywords)
@@ -228,12 +235,17 @@ def export_model(model: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -
     return ExportedModel(model, args, dict(kwargs))
 
 
-def example_inputs(model: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...] | dict[str, Any]:
-    """Return the inputs of a call as symbolic tracing takes them: a tuple, or a dict of all by name."""
-    if not kwargs:
-        return args
+def _by_name(model: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of all parameters in a call, by name."""
+    bound = inspect.signature(model.forward if isinstance(model, nn.Module) else model).bind(*args, **kwargs)
+    bound.apply_defaults()
+    return bound.arguments
+
+
+def example_inputs(model: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    """Return the inputs of a call as symbolic tracing takes them: a tuple, or the bound arguments."""
     function = model.forward if isinstance(model, nn.Module) else model
-    return dict(inspect.signature(function).bind(*args, **kwargs).arguments)
+    return inspect.signature(function).bind(*args, **kwargs) if kwargs else args
 
 
 def defaults_left(model: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any] | None:

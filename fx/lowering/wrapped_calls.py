@@ -18,7 +18,7 @@ from torch import Tensor
 from torch._subclasses import FakeTensorMode
 from torch.utils._pytree import tree_leaves
 
-from fx.analysis.guards import GUARDS
+from fx.assertions import GUARDS
 from fx.canonical import canonical_form
 from fx.capture.restore.record import Record
 from fx.capture.tracer import Tracer

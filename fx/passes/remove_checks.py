@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-from fx.analysis.guards import GUARDS
-from fx.assertions import CHECKS
+from fx.assertions import CHECKS, GUARDS
 from fx.graph_module import GraphModule
 from fx.node import Node
 from fx.operators.effects import is_impure

@@ -164,8 +164,10 @@ class FastAttention(nn.Module):
         return y if weights is None else y * 2
 
 
-def test_each_element_that_is_unpacked_may_be_compared_also_where_their_number_is_guarded():
-    x = torch.ones(2, 4, 6)
-    program = fx.symbolic_trace(FastAttention(), example_inputs=(x,))
+def test_each_element_that_is_unpacked_may_be_compared_and_example_inputs_say_which_is_none():
+    model, x = FastAttention().eval(), torch.ones(2, 4, 6)
     with pytest.raises(fx.GuardError, match="captured where this is given, and not None"):
-        program(x)
+        fx.symbolic_trace(model)(x)
+    program = fx.capture(model, (x,))
+    assert program.meta["capture"].way == "guided"
+    assert torch.equal(program(x), model(x))

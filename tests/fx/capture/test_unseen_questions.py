@@ -241,3 +241,55 @@ def test_what_a_wrapped_function_asks_is_no_question_of_the_capture() -> None:
     traced = fx.symbolic_trace(lambda x, mask=None: kept_whole(x, mask))
     assert "check" not in traced.code
     assert traced(X).equal(X) and traced(X, X).equal(X + 1)
+
+
+class Marked(Tensor):
+    """A subclass as users define them."""
+
+
+def of_subclass(x: Any) -> Any:
+    return x * 2 if isinstance(x, (int, Marked)) else x * 3
+
+
+def of_parameter(x: Any) -> Any:
+    return x * 2 if isinstance(x, nn.Parameter | Marked) else x * 3
+
+
+@pytest.mark.parametrize("how", ["symbolic", "guided"])
+@pytest.mark.parametrize("program, other", [(of_subclass, X.as_subclass(Marked)), (of_parameter, nn.Parameter(X))])
+def test_a_tensor_of_the_class_that_was_asked_for_is_not_taken_for_another_one(
+    program: Any, other: Tensor, how: str
+) -> None:
+    captured = fx.capture(program, (X,), how=how)
+    assert captured(X).equal(program(X))
+    with pytest.raises(GuardError, match="was not a "):
+        captured(other)
+
+
+def of_identities(x: Any, y: Any) -> Any:
+    return x + y if id(x) == id(y) else x - y
+
+
+def test_inputs_whose_identities_are_taken_have_to_be_different_objects() -> None:
+    captured = fx.symbolic_trace(of_identities)
+    assert captured(X, X + 1).equal(of_identities(X, X + 1))
+    with pytest.raises(GuardError, match="x and y are different objects"):
+        captured(X, X)
+
+
+class Parts(nn.Module):
+    def forward(self, *xs: Any, scale: int = 1, **options: Any) -> Any:
+        return xs[0] * len(xs[0].chunk(3)) * scale + len(xs) + options.get("shift", 0)
+
+
+def test_example_inputs_are_those_of_the_call_also_by_place_and_by_name() -> None:
+    x = torch.ones(4)
+    program = fx.capture(Parts(), (x, x), {"scale": 3, "shift": 5}, how="guided")
+    assert program(x, x, scale=3, shift=5).equal(Parts()(x, x, scale=3, shift=5))
+
+
+def test_a_symbolic_capture_that_refuses_its_own_example_gives_way_to_a_guided_one() -> None:
+    program, x = lambda x: x * len(x.chunk(3)), torch.ones(4)
+    assert fx.symbolic_trace(program)(torch.ones(6)).equal(program(torch.ones(6)))
+    captured = fx.capture(program, (x,))
+    assert captured.meta["capture"].way == "guided" and captured(x).equal(program(x))

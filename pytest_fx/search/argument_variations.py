@@ -147,8 +147,7 @@ def _of_call(observed: Observed, call: ast.Call) -> Iterator[Variation]:
         else:
             others = _otherwise(observed, call, called, parameter, argument) if argument not in receiver else ()
         for passed, edits in others:
-            left_out = "" if passed else " left out"
-            property_ = f"argument {name} of {callee}{left_out}"
+            property_ = f"argument {name} of {callee}{_change(argument, passed)}"
             yield Variation(property_, edits, callee=callee, parameter=name, passed=passed)
         if argument is not None:
             yield from _of_another_type(observed, argument)
@@ -161,6 +160,17 @@ def _of_call(observed: Observed, call: ast.Call) -> Iterator[Variation]:
             yield Variation(
                 "spelling", {call: [ast.Call(expression(f"torch.{name}"), [*receiver, *call.args], call.keywords)]}
             )
+
+
+def _change(argument: Any, passed: str) -> str:
+    """Return the end of a property's name, for a change that other values of the argument do not show."""
+    if not passed:
+        return " left out"
+    if argument is None:
+        return ""
+    before = _literal(argument.value if isinstance(argument, ast.keyword) else argument)
+    numbers = [type(part.value) for part in ast.walk(expression(passed)) if isinstance(part, ast.Constant)]
+    return " as a fraction" if float in numbers and type(before) is not float else ""
 
 
 def _of_numbers_in_a_row(observed: Observed, call: ast.Call) -> Iterator[Variation]:
@@ -273,7 +283,7 @@ def _otherwise(
             each if isinstance(each, str) else spell(each[0]) for each in _values(observed, call, called, parameter)
         ]
     else:
-        others = map(spell, _others(value, parameter, called))
+        others = [*_computed(observed, value, parameter), *map(spell, _others(observed, value, parameter, called))]
     yield from ((other, {value: [expression(other)]}) for other in others)
     if parameter.default is not parameter.empty:
         is_last = isinstance(argument, ast.keyword) or argument is call.args[-1]
@@ -296,9 +306,23 @@ def _of_another_type(observed: Observed, argument: Any) -> Iterator[Variation]:
         yield Variation(TYPE, {**edits, **inputs_in(observed, torch.int64)})
 
 
-def _others(value: ast.expr, parameter: inspect.Parameter, called: Any) -> Iterable[Any]:
-    """Return other values of the type of a constant."""
-    constant = _literal(value)
+def _computed(observed: Observed, value: ast.expr, parameter: inspect.Parameter) -> list[str]:
+    """Return other numbers that the program computes from a number, such as a size."""
+    if not isinstance(value, ast.Name) or type(observed.value_of(value)) not in (int, float):
+        return []
+    factors = ["* 0.5"] if _takes_fractions(parameter) else []
+    return [f"{value.id} {step}" for step in ("+ 1", "- 1", "* 2", *factors)]
+
+
+def _takes_fractions(parameter: inspect.Parameter) -> bool:
+    return re.search("float|Number", type_of(parameter)) is not None
+
+
+def _others(observed: Observed, value: ast.expr, parameter: inspect.Parameter, called: Any) -> Iterable[Any]:
+    """Return other values of the type of a constant, or of a number that the program computes."""
+    constant, computed = _literal(value), observed.value_of(value)
+    if constant is None and type(computed) in (int, float):
+        constant = computed
     others = _DTYPES if parameter.name == "dtype" else _like(constant, parameter, called)
     return [each for each in others if spell(each) not in (spell(constant), ast.unparse(value))]
 
@@ -318,7 +342,7 @@ def _like(constant: Any, parameter: inspect.Parameter | None, called: Any) -> It
         case int():
             near = (constant + 1, constant - 1, -constant, *_INTEGERS, 2 * constant)
             kind = "" if parameter is None else type_of(parameter)
-            near = (*near, constant + 0.5, constant * 0.7) if "float" in kind else near
+            near = (*near, constant + 0.5, constant * 0.7) if parameter and _takes_fractions(parameter) else near
             pair = [(constant, constant + 1)] if re.search(r"[Tt]uple|List|Sequence", kind) else []
             return [*dict.fromkeys(near), *pair]
         case float():
@@ -470,7 +494,9 @@ def _needed(parameter: inspect.Parameter) -> tuple[Any, ...]:
         return (torch.int32, torch.float16, torch.float64)
     if "List" in kind:
         return ((-1,), (1,), (0, 1))
-    return (True, False) if "bool" in kind else (1, 0, -1, 2) if "int" in kind or "Number" in kind else (0.5,)
+    if "Number" in kind:
+        return (1, 0.5, 0, -1)
+    return (True, False) if "bool" in kind else (1, 0, -1, 2) if "int" in kind else (0.5,)
 
 
 def _by_keyword(call: ast.Call, signature: inspect.Signature, receivers: int) -> Iterator[Variation]:

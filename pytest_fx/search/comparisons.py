@@ -37,6 +37,8 @@ _METHODS = frozenset(
     "issubset issuperset count".split()
 )
 """Methods without effects, which may be called again."""
+_CALLS = ("call_function", "call_method", "call_module")
+"""The kinds of nodes with arguments."""
 _IMPURE = (ast.NamedExpr, ast.Await, ast.Yield, ast.YieldFrom, ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp)
 _POSITIVE: dict[type, type] = {ast.NotEq: ast.Eq, ast.IsNot: ast.Is, ast.NotIn: ast.In}
 _LINE = re.compile(r'File "<program \d+>", line (\d+)')
@@ -158,18 +160,34 @@ class PassComparisons:
             wanted = [right_value + 1, right_value - 1]
         if not wanted:
             return
-        side, value, others = comparison.left, left_value, wanted
+        side, value = comparison.left, left_value
         nodes = list(_nodes_in(side, value, frame))
         if not nodes and comparison.operator in (ast.Eq, ast.Is):
             nodes = list(_nodes_in(comparison.right, right_value, frame))
             if nodes:
-                side, value, others = comparison.right, right_value, [left_value]
+                # of a tensor that the program holds, so that either side may change
+                if isinstance(left_value, torch.Size | torch.dtype):
+                    self._note_side(comparison, frame, line, side, value, wanted, nodes)
+                side, value, wanted = comparison.right, right_value, [left_value]
+        self._note_side(comparison, frame, line, side, value, wanted, nodes)
+
+    def _note_side(
+        self,
+        comparison: _Comparison,
+        frame: FrameType,
+        line: int,
+        side: _Side,
+        value: Any,
+        others: list[Any],
+        nodes: list[Place],
+    ) -> None:
+        """Note that one side of a comparison should have another value, at the nodes that it inspects."""
         if side.measured is not None and side.aspect != "users":
-            whole = eval(side.measured, frame.f_globals, names)
+            whole = eval(side.measured, frame.f_globals, frame.f_locals)
             others = [other for each in others if type(each) is int for other in _of_length(whole, each)]
             value = whole
         elif side.collected is not None:
-            value = tuple(eval(side.collected, frame.f_globals, names))
+            value = tuple(eval(side.collected, frame.f_globals, frame.f_locals))
             others = [tuple(other) for other in others if isinstance(other, set | frozenset | tuple | list)]
         places = tuple(nodes or self._around(frame, value))
         caller = frame.f_back.f_lasti if frame.f_back is not None and frame.f_back.f_code in self._codes else 0
@@ -178,7 +196,7 @@ class PassComparisons:
                 comparison.place,
                 (frame.f_code.co_filename, line, caller),
                 places,
-                "target" if isinstance(value, nn.Module) else side.aspect,
+                "target" if isinstance(value, nn.Module) else "op" if other in _CALLS else side.aspect,
                 _plain(value),
                 _plain(other),
                 comparison.operator is ast.Call,
@@ -225,6 +243,8 @@ def _wanted(operator: type, left: Any, right: Any) -> Iterator[Any]:
     elif operator is ast.Not:
         if type(left) is bool:
             yield not left
+        elif left == ():  # of a node without arguments, which no operation computes
+            yield from _CALLS
     elif operator in (ast.Eq, ast.Is):
         if left is not right and not bool(left == right):
             yield right

@@ -38,7 +38,7 @@ SHORTEST = 6
 """The number of shortest programs at a point that grow."""
 WEIGHTS = {"operation": 4, "value": 1, "copy": 2, "argument": 2, "part": 2, "state": 1}
 """The steps of growth, with their weights: an operation, another value, a copy of lines, another argument, a cut, and
-frozen parameters."""
+a change to a module, such as a hook."""
 REDRAWN = 4
 """The most comparisons that are tried for one that can be met."""
 COMPARED = 0.8
@@ -263,8 +263,10 @@ def _growth(observed: Observed, operation: Any, random: Random) -> Edits | None:
             changes = [change.edits for change in argument_variations(observed)]
             return random.choice(changes) if changes else None
         case "state":
-            changes = [change.edits for change in module_variations(observed) if change.of_values]
-            return random.choice(changes) if changes else None
+            by_name: dict[str, list[Edits]] = {}
+            for change in module_variations(observed):
+                by_name.setdefault(change.name, []).append(change.edits)
+            return random.choice(random.choice(list(by_name.values()))) if by_name else None
         case "part":  # a program with a single value that goes as far grows faster
             parts = list(slices(observed.call.forward))
             return random.choice(parts) if parts else None

@@ -73,6 +73,8 @@ LONGEST_ON_MODEL = 60.0
 """The least limit of seconds for a pass on a whole model."""
 OTHER_OPTIONS = 4
 """Draws of options on a smaller program, for a pass with such options, if those of the larger one show nothing."""
+LONGEST_GROWTH = 5
+"""The most programs that grow toward a pass, in multiples of those after which growth in vain ends."""
 MOST_OF_BLOCKS = 24
 """The most places of building blocks that are tried: some passes act in each of them."""
 IN_VAIN = 4
@@ -661,10 +663,18 @@ class Search:
                 return
 
     def grow(self, operations: Sequence[Any], mode: str, most: int, is_enough: Callable[[], bool]) -> None:
-        """Pass values of the programs on which the pass went furthest through some operations, until ``is_enough``."""
-        programs = itertools.islice(itertools.chain(starts(), self._growths(operations)), most)
-        while not is_enough() and (group := list(itertools.islice(programs, self.group_size))):
+        """Pass values of the programs on which the pass went furthest through some operations, until ``is_enough``.
+
+        Growth ends after ``most`` programs in a row that reach no new code of the pass, and in any case after
+        :data:`LONGEST_GROWTH` times as many.
+        """
+        programs = itertools.islice(itertools.chain(starts(), self._growths(operations)), LONGEST_GROWTH * most)
+        met, in_vain = set[Any]().union(*self._reached.values()), 0
+        while in_vain < most and not is_enough() and (group := list(itertools.islice(programs, self.group_size))):
             self._check_in_groups([(program, mode, 1) for program in group], if_changed=True)
+            new = frozenset[Any]().union(*(self._reached.get(program.source, ()) for program in group)) - met
+            met |= new
+            in_vain = 0 if new else in_vain + len(group)
 
     def _growths(self, operations: Sequence[Any]) -> Iterator[ProgramSource]:
         """Yield programs that grow toward the pass."""

@@ -290,6 +290,20 @@ def by_dtype(graph_module):
     return scale.dtype == torch.long
 
 
+def by_shape_of_layer(graph_module):
+    """Find a buffer with an element for each channel of a layer."""
+    scale, layer = graph_module.get_buffer("scale"), graph_module.get_submodule("conv")
+    return scale.shape == (layer.out_channels, 1, 1)
+
+
+def by_arguments(graph_module):
+    """Find values of operations."""
+    for node in graph_module.graph.nodes:
+        if not node.args:
+            continue
+    return False
+
+
 def texts_after(pass_):
     """Return the program after each single edit for the values that a pass compares it with."""
     program = running(PROGRAM)
@@ -344,6 +358,8 @@ def texts_after(pass_):
         (by_origin, 'self.register_buffer("more1"'),
         (by_set_of_arguments, "c.flatten(1, 2)"),
         (by_dtype, 'self.register_buffer("scale", torch.ones(4, 1, dtype=torch.int64))'),
+        (by_shape_of_layer, 'self.register_buffer("scale", torch.ones(4, 1, 1))'),
+        (by_arguments, "torch.sigmoid(x"),
         (by_shape, 'self.register_buffer("scale", torch.ones(6, 2))'),
     ],
 )

@@ -334,7 +334,9 @@ def test_a_setting_that_is_none_varies_as_one_that_is_left_out():
 def test_a_factory_of_a_traced_size_is_called_by_all_its_overloads():
     text = PLAIN.replace("F.avg_pool2d(d, 2)", "F.avg_pool2d(d, 2) + torch.arange(d.size(0)).sum()")
     near = itertools.islice(trials([(text, "eval")], ("eval",), (), Random(0), {}), 1500)
-    assert any("torch.arange(1, " in trial.program.source for trial in near)
+    texts = [trial.program.source for trial in near]
+    assert any("torch.arange(1, " in text for text in texts)
+    assert any("torch.arange(t2 * 0.5)" in text for text in texts)
 
 
 def test_padding_that_does_not_fit_a_kernel_comes_with_a_larger_kernel():
@@ -494,7 +496,7 @@ def test_programs_grow_where_conditions_were_met_one_way_only():
         return isinstance(node, fx.Node) and node.target is target
 
     with pytest.raises(LawViolation):
-        check_pass(chain_of_three, max_examples=20, seed=0, settings=QUICK)
+        check_pass(chain_of_three, max_examples=5, seed=0, settings=QUICK)
 
 
 def test_programs_grow_toward_a_pass_by_the_conditions_that_they_meet():

@@ -140,7 +140,7 @@ def permutes_by_function(gm: torch.fx.GraphModule) -> None:
 def activations_as_new_modules(gm: torch.fx.GraphModule) -> None:
     """Each call of a relu that does not write in place gets a module of its own."""
     for node, module in layers(gm, nn.ReLU):
-        if not module.inplace:
+        if not module.inplace and not hasattr(gm, f"own_{node.name}"):
             gm.add_submodule(f"own_{node.name}", nn.ReLU())
             node.target = f"own_{node.name}"
     gm.delete_all_unused_submodules()

@@ -209,6 +209,8 @@ class Touched:
     distance: int
     """The reuse distance: bytes that the program touched since it last touched these. A cache larger than the distance
     still holds them. For bytes that a run touches once, the distance is the traffic of the whole run."""
+    is_new: bool = False
+    """Whether the kernel allocates them."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -372,7 +374,7 @@ class _Recorder(KernelRun):
             for number, size, was_there in storages:
                 is_new = number not in last
                 distance = (traffic if was_there else size) if is_new else now - last[number] + size
-                touched.append(Touched(size, distance))
+                touched.append(Touched(size, distance, not was_there))
             for number, size, _ in storages:
                 now += size
                 last[number] = now

@@ -8,7 +8,7 @@ import math
 import os
 import platform
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
@@ -60,6 +60,23 @@ class Curve:
         """Return the value at ``size``; above the known sizes it is proportional to the size."""
         last = self.sizes[-1]
         return self.at(size) * (size / last if size > last else 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class NewMemory:
+    """The cost of tensors whose memory comes from the operating system, which clears each page at its first use."""
+
+    rate: Figure
+    """Bytes per second that one thread maps and clears."""
+    least: int
+    """Bytes of the smallest tensor whose memory the allocator returns to the system when the tensor is freed."""
+    threads: int
+    """Threads of a process that map pages at the same time; further ones wait for locks of the system."""
+
+    def seconds(self, sizes: Iterable[int], threads: int) -> float:
+        """Return the seconds to map and clear new tensors, given their bytes and the threads that write them."""
+        size = sum(size for size in sizes if size >= self.least)
+        return size / (self.rate.value * min(threads, self.threads))
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +152,12 @@ class Device:
     """The number of cores that the rates are for."""
     core_bandwidth: float | None = None
     """Bytes per second that one core alone gets from memory; None if it gets the full bandwidth."""
+    turbo: Figure = field(default_factory=lambda: Figure(1.0, "one clock for any number of cores", 0.0))
+    """The highest clock of one core, while the others are idle, divided by the clock of all cores."""
+    new_memory: NewMemory | None = None
+    """The cost of new memory; None if the allocator keeps the memory of freed tensors."""
+    fork: Figure = field(default_factory=lambda: Figure(0.0, "one thread launches each kernel", 0.0))
+    """Seconds for each core that a kernel uses to start and to join its thread."""
     common: float = 0.1
     """Relative standard deviation of whole programs that remains if all assumptions hold."""
     calibration: Calibration | None = None
@@ -142,6 +165,8 @@ class Device:
 
     def limited_to(self, cores: int) -> Device:
         """Return this device for a program that uses only ``cores`` of its cores.
+
+        These run at a clock between that of all cores and the highest one for their number.
 
         Raises:
             AnalysisError: it does not have that many cores, or was measured, which fixes the number of threads.
@@ -155,19 +180,32 @@ class Device:
             raise AnalysisError(
                 f"{self.name} has {self.cores} processor(s), not {cores}", remedy="ask for at most those"
             )
+        if cores == self.cores:
+            return self
         share = cores / self.cores
-        memory = min(self.memory.value, cores * (self.core_bandwidth or self.memory.value))
+        reached = self.bandwidth.values[-1]
+        memory = min(reached, cores * (self.core_bandwidth or reached))
         values = [max(value * share, memory) for value in self.bandwidth.values]
         values[-1] = memory
+        # The other cores may be idle, or busy with other programs: the clock is between its bounds.
+        highest = self.turbo.value ** (1 - math.log(cores) / math.log(self.cores))
+        arithmetic, convolutions = (
+            {
+                dtype: replace(
+                    figure,
+                    value=figure.value * share * math.sqrt(highest),
+                    spread=math.hypot(figure.spread, math.log(highest) / math.sqrt(12)),
+                )
+                for dtype, figure in rates.items()
+            }
+            for rates in (self.arithmetic, self.convolutions)
+        )
         return replace(
             self,
             name=f"{self.name}, {cores} of {self.cores} processors",
-            arithmetic={
-                dtype: replace(figure, value=figure.value * share) for dtype, figure in self.arithmetic.items()
-            },
-            convolutions={
-                dtype: replace(figure, value=figure.value * share) for dtype, figure in self.convolutions.items()
-            },
+            arithmetic=arithmetic,
+            convolutions=convolutions,
+            turbo=replace(self.turbo, value=1.0),
             memory=replace(self.memory, value=memory),
             bandwidth=replace(self.bandwidth, values=tuple(values)),
             cores=cores,

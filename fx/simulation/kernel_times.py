@@ -14,6 +14,7 @@ from fx.simulation.devices import Calibration, Device
 from fx.simulation.product_sizes import ProductSizes, product_sizes
 
 LAUNCH, MEMORY, PYTHON = "launch of kernels", "bandwidth of memory", "Python between kernels"
+NEW_MEMORY, THREADS = "mapping of new memory", "start of threads"
 """The assumptions that the parts of a time depend on."""
 _IN_WORDS = {
     "matrix": "matrix products",
@@ -64,6 +65,12 @@ class KernelTimes(Protocol):
 
 _KERNELS_OF_A_STEP = 2
 """Kernels per step of a recurrent layer on an accelerator: a product, and the gates."""
+_GRAIN = 32768
+"""Elements, or multiply-adds of a product, per thread of a kernel (at::internal::GRAIN_SIZE)."""
+_PLAIN_CHANNELS = 3
+"""Channels up to which oneDNN reads the operand of a convolution in its plain layout."""
+_SAMPLES_OF_ONEDNN = 16
+"""Samples from which PyTorch calls oneDNN for each convolution, also on one thread (Convolution.cpp)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,24 +105,41 @@ class Roofline:
         return self._operator(call, calibration) if sizes is None else self._product(call, sizes, calibration)
 
     def _by_rates(self, call: KernelCall, sizes: ProductSizes | None) -> KernelTime:
-        device = self.device
+        """Sum up the parts of a kernel that follow each other, and weigh their spreads by their times."""
+        device = self.device.limited_to(min(_threads_for(call), self.device.cores))
+        bandwidth, memory = device.bandwidth.at, device.memory.spread
+        copies = _copied_to_blocks(call, sizes, self.device)
+        parts = [self._main_part(call, sizes, device)]
+        parts += [(2 * size / bandwidth(2 * size), MEMORY, memory) for size in copies]
+        if device.cores > 1:
+            parts.append(((1 + len(copies)) * device.fork.value * device.cores, THREADS, device.fork.spread))
+        if (new_memory := device.new_memory) is not None:
+            new = [touched.size for touched in call.touched if touched.is_new]
+            seconds = new_memory.seconds([*new, *copies], device.cores)
+            parts.append((seconds, NEW_MEMORY, new_memory.rate.spread))
+        total = sum(seconds for seconds, _, _ in parts)
+        spread = math.hypot(*(seconds * spread for seconds, _, spread in parts)) / total if total else 0.0
+        return KernelTime(total, max(parts)[1], spread, device.launch.value)
+
+    def _main_part(self, call: KernelCall, sizes: ProductSizes | None, device: Device) -> tuple[float, str, float]:
+        """Return the seconds of the kernel itself with their assumption and its spread."""
         dtype = next((operand.dtype for operand in call.given if operand.dtype.is_floating_point), None)
         kind = "convolutions" if sizes is not None and sizes.kind.endswith("convolution") else "matrix products"
         rate = device.rate(dtype, convolution=kind == "convolutions")
-        moving = self.transfer(call)
+        moving = Roofline(device).transfer(call)
         computing = 0.0
         if sizes is not None:
             computing = call.work.flops / (rate.value * device.efficiency.value)
         work = max(moving, computing)
         assumption, spread = MEMORY, device.memory.spread
         if computing > moving:
-            assumption, spread = f"rate of {kind}", (rate.spread**2 + device.efficiency.spread**2) ** 0.5
+            assumption, spread = f"rate of {kind}", math.hypot(rate.spread, device.efficiency.spread)
         least = device.fill.value
         if sizes is not None and sizes.kind == "recurrent":
             least *= _KERNELS_OF_A_STEP * sizes.groups  # the steps run one after the other
         if least > work:
             assumption, spread = "least time of a kernel", device.fill.spread
-        return KernelTime(least + work, assumption, spread, device.launch.value)
+        return least + work, assumption, spread
 
     def _product(self, call: KernelCall, sizes: ProductSizes, calibration: Calibration) -> KernelTime:
         surface = calibration.products.get(sizes.kind) or calibration.products["matrix"]
@@ -165,3 +189,27 @@ def family_of(call: KernelCall) -> str:
     name = call.name
     changes_strides = name in _STRIDED and call.given and call.made and call.given[0].stride != call.made[0].stride
     return f"{name}, strided" if changes_strides else name
+
+
+def _threads_for(call: KernelCall) -> int:
+    """Return the number of threads that a kernel has work for."""
+    elements = max((touched.size for touched in call.touched), default=0) // 4
+    return max(math.ceil(max(elements, call.work.multiply_adds) / _GRAIN), 1)
+
+
+def _copied_to_blocks(call: KernelCall, sizes: ProductSizes | None, device: Device) -> list[int]:
+    """Return the bytes of each operand and result of a convolution that is copied to or from oneDNN's blocked layout.
+
+    On processors PyTorch computes convolutions with oneDNN, whose kernels take blocks of channels. Tensors in the
+    layout ``channels_last`` are not copied. On one thread, PyTorch has another kernel for small batches of 1x1
+    convolutions.
+    """
+    if device.kind != "cpu" or sizes is None or sizes.kind not in ("convolution", "depthwise"):
+        return []
+    images = [operand for operand in (*call.given, *call.made) if len(operand.shape) > 2]
+    if any(image.stride[1] == 1 < image.shape[1] and math.prod(image.shape[2:]) > 1 for image in images):
+        return []
+    is_pointwise = sizes.window == sizes.step == sizes.groups == 1
+    if is_pointwise and device.cores == 1 and call.made[0].shape[0] < _SAMPLES_OF_ONEDNN:
+        return []
+    return [image.size for image in images if image.shape[1] > _PLAIN_CHANNELS]

@@ -6,11 +6,13 @@ of a call, are assumptions and marked as such; :func:`~fx.simulation.calibration
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 
 from fx.errors import AnalysisError
 from fx.registry import Registry
-from fx.simulation.devices import Device, Figure, steps
+from fx.simulation.devices import Device, Figure, NewMemory, steps
 
 _GIB, _GB, _TERA = 1024**3, 1e9, 1e12
 
@@ -37,6 +39,17 @@ _REACHED_CPU = Figure(0.65, "assumption: oneDNN and MKL reach 50 to 85 % in larg
 _CUDNN = 0.5
 _TF32 = "TF32, PyTorch's default for convolutions, of which cuDNN reached half of what products do (H200, measured)"
 _FILL_GPU = Figure(3e-6, "assumption: a kernel on a GPU takes 2 to 5 microseconds however small", 0.3)
+_NEW_MEMORY = NewMemory(
+    Figure(
+        4e9,
+        "assumption: Linux maps and clears a page of 4 KiB in 0.5 to 1.5 microseconds; 1.4 measured in a virtual "
+        "machine (AMD EPYC, family 26)",
+        0.4,
+    ),
+    least=32 * 2**20,  # the greatest threshold of mmap in glibc
+    threads=4,  # an assumption: they share a lock of the address space (doi 10.1145/2189750.2150998)
+)
+_FORK = Figure(0.4e-6, "assumption: OpenMP starts and joins 20 threads in 4 to 16 microseconds", 0.5)
 _NO_FILL = Figure(0.0, "in the launch", 0.0)
 _HOST = {"call_module": 3e-6, "call_function": 0.5e-6, "call_method": 0.3e-6, "get_attr": 0.3e-6}
 """Seconds of Python in the generated code, by opcode; also an assumption."""
@@ -98,8 +111,8 @@ _ACCELERATORS = (
 
 
 def _processor(
-    name: str, source: str, clock: str, *, cores: int, gigahertz: float, flops: int, memory: float, capacity: float,
-    last_cache: float,
+    name: str, source: str, clock: str, *, cores: int, gigahertz: float, turbo: Figure, flops: int, memory: float,
+    capacity: float, last_cache: float,
 ) -> Device:  # fmt: skip
     """Describe a server processor with caches of 64, 32 and 12 bytes per cycle and core.
 
@@ -127,21 +140,27 @@ def _processor(
         overheads=_HOST,
         cores=cores,
         core_bandwidth=13 * _GB,
+        turbo=replace(turbo, value=turbo.value / gigahertz),
+        new_memory=_NEW_MEMORY,
+        fork=_FORK,
         common=0.25,
     )
 
 
 _PROCESSORS = (
     _processor(
-        "Xeon Gold 6138", _XEON, f"{_XEON}; {_XEON_CLOCK}", cores=20, gigahertz=1.9, flops=64, memory=128 * _GB,
-        capacity=40 * _GIB, last_cache=27.5 * 2**20,
+        "Xeon Gold 6138", _XEON, f"{_XEON}; {_XEON_CLOCK}", cores=20, gigahertz=1.9,
+        turbo=Figure(3.5, "Intel ARK: at most 3.7 GHz; 0.2 GHz less with AVX-512 is an assumption", 0.0), flops=64,
+        memory=128 * _GB, capacity=40 * _GIB, last_cache=27.5 * 2**20,
     ),
     _processor(
-        "EPYC 7763", _MILAN, _MILAN, cores=64, gigahertz=2.45, flops=32, memory=204.8 * _GB, capacity=128 * _GIB,
+        "EPYC 7763", _MILAN, _MILAN, cores=64, gigahertz=2.45,
+        turbo=Figure(3.5, "AMD EPYC 7763 product page", 0.0), flops=32, memory=204.8 * _GB, capacity=128 * _GIB,
         last_cache=256 * 2**20,
     ),
     _processor(
-        "EPYC 9654", _GENOA, _GENOA, cores=96, gigahertz=2.4, flops=32, memory=460.8 * _GB, capacity=192 * _GIB,
+        "EPYC 9654", _GENOA, _GENOA, cores=96, gigahertz=2.4,
+        turbo=Figure(3.7, "AMD EPYC 9654 product page", 0.0), flops=32, memory=460.8 * _GB, capacity=192 * _GIB,
         last_cache=384 * 2**20,
     ),
 )  # fmt: skip

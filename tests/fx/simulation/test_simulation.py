@@ -158,7 +158,9 @@ def test_each_figure_of_a_known_device_names_its_source(name: str) -> None:
 def test_fewer_processors_compute_less_and_get_less_of_the_memory() -> None:
     whole = get_device("Xeon Gold 6138")
     limited = whole.limited_to(1)
-    assert limited.rate(torch.float32).value == pytest.approx(whole.rate(torch.float32).value / 20)
+    assert (
+        whole.rate(torch.float32).value / 20 < limited.rate(torch.float32).value < whole.rate(torch.float32).value / 10
+    )
     assert whole.memory.value / 20 < limited.memory.value < whole.memory.value
     with pytest.raises(AnalysisError, match="Xeon Gold 6138 has 20 processor\\(s\\), not 21\n  try    ask for at most"):
         whole.limited_to(21)

@@ -12,7 +12,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constr
 WITH_PROPERTIES := tests/properties tests/fx/*/test_*_properties.py tests/fx/passes/test_pipeline_origins.py \
 	tests/pytest_fx/generation tests/pytest_fx/search/test_formula_passes.py
 
-.PHONY: verify test thorough pythons torches wheels machines lint bench catalogue verdicts museum looseness mutants models accuracy properties attack \
+.PHONY: verify test thorough pythons torches wheels machines lint bench tables stale-tables catalogue verdicts museum looseness mutants models accuracy properties attack \
 	interrupts interrupted-runs fuzz fuzz-atheris docs
 
 verify: $(INSTALLED)  ## capture MODEL, check every pass on it against eager, time it, print the table
@@ -45,6 +45,12 @@ lint: $(INSTALLED)  ## style, types, direction of imports, prose; all five run, 
 
 bench: $(INSTALLED)  ## speed and memory of the library itself, as ratios in one run
 	$(BIN)/python -m benchmarks $(ARGS)
+
+tables: $(INSTALLED)  ## measure the rows of the evaluation whose code has changed, and no others; ARGS="--fx-tables=fusion -k batch" for some
+	$(BIN)/python -m pytest --fx-tables $(ARGS)
+
+stale-tables: $(INSTALLED)  ## list these rows, with the time that they took
+	$(BIN)/python -m pytest_fx.tables
 
 catalogue: $(INSTALLED)  ## try the harness on every wrong and right pass of the catalogue; writes results/catalogue.md
 	PYTHONPATH=tests $(BIN)/python -m catalogue $(ARGS)

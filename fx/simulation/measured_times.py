@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import math
+import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
@@ -52,14 +53,16 @@ def seconds_of(call: Callable[[], Any], *, longest: float = LONGEST) -> float:
 
 
 def _sample(call: Callable[[], Any], repeats: int, clock: Callable[[], float]) -> float:
-    collects = gc.isenabled()
+    collects, profiler = gc.isenabled(), sys.getprofile()
     gc.disable()
+    sys.setprofile(None)
     try:
         start = clock()
         for _ in range(repeats):
             call()
         return (clock() - start) / repeats
     finally:
+        sys.setprofile(profiler)
         if collects:
             gc.enable()
 

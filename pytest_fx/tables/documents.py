@@ -10,13 +10,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pytest_fx.tables.measurements import MACHINE, Measurements
+from pytest_fx.tables.measurements import MACHINE, Measurements, is_of_this_code
 from pytest_fx.tables.table import Claim, Entry, Row, Scale, Table, get_table, list_tables
 
 NOTHING = "-"
 """The text of a cell without a number."""
 NOT_YET = "not measured yet"
 """The reason that a row without a record shows."""
+OLDER = "**Older than the code**"
+"""The beginning of the paragraph on rows that were measured on other code than today's."""
 _ADDRESS = re.compile("0x[0-9a-f]{6,}")
 OVERVIEW = "README.md"
 """The page with a row for each claim."""
@@ -66,6 +68,11 @@ class Section:
     def measured(self) -> bool:
         """True if any row has numbers, so that there is something to draw."""
         return any(entry.numbers for entry in self.entries)
+
+    @property
+    def older(self) -> list[str]:
+        """The rows with numbers whose code has changed since they were measured."""
+        return [str(record["row"]) for record in self.records if record["values"] and not is_of_this_code(record)]
 
     def entry(self, name: str) -> Entry | None:
         """Return the row called ``name``, or None."""
@@ -165,6 +172,7 @@ def _overview(sections: Mapping[str, Sequence[Section]], files: frozenset[str]) 
         "are in `raw/`, a line for each measurement of a row; the tables and figures are generated from them."
         + (" Other pages are:" if others else ""),
         "\n".join(others),
+        _older_rows(sections),
         _markdown_table(["the paper says", "its number", "here", "table"], rows),
     )
 
@@ -195,7 +203,8 @@ def _finding(claim: Claim, section: Section) -> str | None:
 def _page(sections: Sequence[Section], files: frozenset[str]) -> str:
     table = sections[0].table
     claims = [f"> {claim.sentence}" for claim in table.claims]
-    blocks = [f"# {table.title}", f"Paper: {table.section}.", _age(sections), "\n>\n".join(claims), table.protocol]
+    blocks = [f"# {table.title}", f"Paper: {table.section}.", _older_rows({table.name: sections}), _age(sections)]
+    blocks += ["\n>\n".join(claims), table.protocol]
     for section in sections:
         blocks += [f"## {section.machine}", _entries_table(section)]
         if section.figure in files:
@@ -204,6 +213,22 @@ def _page(sections: Sequence[Section], files: frozenset[str]) -> str:
             blocks.append(f"![{table.timeline.title}: {drawn[1]}]({drawn[0]})")
         blocks.append(_circumstances(section))
     return _join(*blocks)
+
+
+def _older_rows(sections: Mapping[str, Sequence[Section]]) -> str:
+    """Return a paragraph with the number of rows of each table that are older than the code, or an empty text."""
+    counts: dict[str, tuple[int, int]] = {}
+    for name, table_sections in sections.items():
+        rows = sum(bool(record["values"]) for section in table_sections for record in section.records)
+        counts[name] = sum(len(section.older) for section in table_sections), rows
+    listed = ", ".join(f"{older} of {rows} of `{name}`" for name, (older, rows) in counts.items() if older)
+    again = " ".join(f"--fx-tables={name}" for name in sections) if len(sections) == 1 else "--fx-tables"
+    if not listed:
+        return ""
+    return (
+        f"{OLDER}: {listed}. The files that these rows use have changed since their measurement. `pytest {again}` "
+        "measures such rows again, and no others."
+    )
 
 
 def _age(sections: Sequence[Section]) -> str:
@@ -218,8 +243,7 @@ def _age(sections: Sequence[Section]) -> str:
         f"Measured {' to '.join(dict.fromkeys((days[0], days[-1])))}, at {len(commits)} "
         f"commit{'s' * (len(commits) != 1)}"
         + (f"; {dirty} of {len(records)} rows with uncommitted changes" * bool(dirty))
-        + f". Later changes of the code are not in the numbers: `pytest --fx-tables {sections[0].table.name}` measures "
-        "rows again whose code has changed."
+        + "."
     )
 
 

@@ -22,6 +22,7 @@ from fx.simulation.devices import Device
 from fx.simulation.measured_times import MeasuredTimes
 from fx.simulation.run_times import Simulation, estimate_calls
 from pytest_fx.tables.table import Entry, NotRun
+from pytest_fx.timing.clock import unprofiled
 from pytest_fx.timing.paired import median_interval
 
 _LONGEST = 3.0
@@ -61,7 +62,8 @@ def seconds_in_turns(programs: Sequence[Callable[[], Any]], rounds: int) -> list
         calls = max(1, min(round(_SHORTEST_TURN / max(once, 1e-9)), _MOST_CALLS))
         turns = max(1, min(round(_SHORTEST_ROUND / max(once * calls, 1e-9)), _MOST_TURNS))
         for place in range(rounds):
-            medians = _round(programs, turns, calls, place)
+            with unprofiled():
+                medians = _round(programs, turns, calls, place)
             for samples, median in zip(seconds, medians, strict=True):
                 samples.append(median)
             spent += sum(medians) * turns * calls

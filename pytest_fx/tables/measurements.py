@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from functools import cache
 from pathlib import Path
 from typing import Any
 
-import fx
-import model_zoo
 from pytest_fx.records.reading import has_types
 from pytest_fx.records.records import append_record, describe_machine, read_records
 from pytest_fx.tables.table import NotRun, Row, Scale, Table
+from pytest_fx.tables.used_files import code_fingerprint, note_used_files
 
 MACHINE = ("machine", "cores", "device")
 """The parts of a record that identify its machine."""
-_CONDITIONS = (*MACHINE, "cpu_capability", "python", "settings", "code")
-"""The parts of a record that must be equal for it to still hold, beside the version of torch."""
+_CONDITIONS = (*MACHINE, "cpu_capability", "python", "settings")
+"""The parts of a record that must be equal for it to still hold, beside the version of torch and the code."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,26 +58,31 @@ class Measurements:
 
     def last(self, table: Table, row: Row) -> dict[str, Any] | None:
         """Return the last record of ``row`` on this machine, or None."""
+        return self._last(table, row, read_records(self.path(table)))
+
+    def _last(self, table: Table, row: Row, records: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
         here = {"row": row.name, **describe_machine()}
-        return next((record for record in reversed(self.read(table)) if _same_row(record, here)), None)
+        own = (record for record in reversed(records) if _same_row(record, here))
+        return next((record for record in own if _is_complete(table, record)), None)
 
     def still_holds(self, table: Table, row: Row) -> dict[str, Any] | None:
         """Return the last record of ``row`` if it has values and was measured under the present conditions, or None."""
         record = self.last(table, row)
-        if record is None or record.get("values") is None:
-            return None
-        now = _conditions(row)
-        same = all(record.get(part) == now[part] for part in _CONDITIONS)
-        return record if same and record["versions"].get("torch") == now["versions"]["torch"] else None
+        return record if record is not None and _holds(record, row) else None
 
-    def stale(self, table: Table, scale: Scale) -> int:
-        """Return the number of rows measured here under other conditions, such as another version of the code."""
-        measured = [row for row in table.rows(scale) if (self.last(table, row) or {}).get("values") is not None]
-        return sum(self.still_holds(table, row) is None for row in measured)
+    def stale(self, table: Table, scale: Scale) -> list[str]:
+        """Return the rows measured here under other conditions, such as another version of the code that they use."""
+        records = read_records(self.path(table))
+        lasts = [(row, self._last(table, row, records)) for row in table.rows(scale)]
+        return [
+            row.name
+            for row, record in lasts
+            if record is not None and record.get("values") is not None and not _holds(record, row)
+        ]
 
     def keep(self, table: Table, record: Mapping[str, Any]) -> None:
         """Append ``record`` to those of ``table``, unless it repeats the last reason why the row could not be run."""
-        earlier = [other for other in self.read(table) if _same_row(other, record)]
+        earlier = [other for other in read_records(self.path(table)) if _same_row(other, record)]
         if record["values"] is not None or not earlier or earlier[-1].get("reason") != record["reason"]:
             append_record(self.path(table), record)
 
@@ -89,17 +92,35 @@ def measure(row: Row) -> dict[str, Any]:
     load = round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None
     values: dict[str, Any] | None = None
     reason: str | None = None
-    try:
-        values = dict(row.measure())
-    except NotRun as error:
-        reason = str(error)
+    begun = time.perf_counter()
+    with note_used_files() as files:
+        try:
+            values = dict(row.measure())
+        except NotRun as error:
+            reason = str(error)
+    took = round(time.perf_counter() - begun, 1)
     measured = datetime.now(timezone.utc).isoformat(timespec="seconds")
-    record = {"row": row.name, "reason": reason, "values": values, "load": load}
-    return {"measured": measured, **record, **_conditions(row)}
+    record = {"row": row.name, "reason": reason, "values": values, "load": load, "took": took}
+    return {"measured": measured, **record, **_conditions(row), "files": files, "code": code_fingerprint(files)}
+
+
+def is_of_this_code(record: Mapping[str, Any]) -> bool:
+    """Return whether the files that a measurement used have the same code today.
+
+    Older records do not name them, and are compared with the code of all files.
+    """
+    return record.get("code") == code_fingerprint(record.get("files"))
+
+
+def _holds(record: Mapping[str, Any], row: Row) -> bool:
+    now = _conditions(row)
+    same = all(record.get(part) == now[part] for part in _CONDITIONS)
+    same_torch = record["versions"].get("torch") == now["versions"]["torch"]
+    return record.get("values") is not None and same and same_torch and is_of_this_code(record)
 
 
 def _same_row(record: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    return all(record[part] == other[part] for part in ("row", *MACHINE))
+    return all(record.get(part) == other.get(part) for part in ("row", *MACHINE))
 
 
 def _is_complete(table: Table, record: Mapping[str, Any]) -> bool:
@@ -117,16 +138,4 @@ def _is_complete(table: Table, record: Mapping[str, Any]) -> bool:
 
 
 def _conditions(row: Row) -> dict[str, Any]:
-    return {"settings": dict(row.settings), "code": code_fingerprint(), **describe_machine()}
-
-
-@cache
-def code_fingerprint() -> str:
-    """Return a hash of all source files of ``fx`` and ``model_zoo``."""
-    digest = hashlib.sha256()
-    for package in (fx, model_zoo):
-        folder = Path(package.__path__[0])
-        for path in sorted(folder.rglob("*.py")):
-            digest.update(f"{package.__name__}/{path.relative_to(folder).as_posix()}\0".encode())
-            digest.update(path.read_bytes())
-    return digest.hexdigest()[:16]
+    return {"settings": dict(row.settings), **describe_machine()}

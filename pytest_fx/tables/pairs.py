@@ -13,12 +13,13 @@ import torch
 
 from pytest_fx.harness.structure import leaves
 from pytest_fx.tables.table import Role, Series
+from pytest_fx.timing.clock import unprofiled
 from pytest_fx.timing.paired import PairedTiming, steady_conditions
 
 _RTOL, _ATOL = 1e-5, 1e-8
 """The paper's bound on the difference between a transformed program's outputs and eager's."""
 
-_WARM_UP = 2
+_WARM_UP = 1
 
 
 def in_rounds(samples: Mapping[str, Callable[[], float]], rounds: int) -> dict[str, list[float]]:
@@ -45,7 +46,9 @@ def time_rounds(
     """
     with steady_conditions(threads):
         samples = {name: partial(_sample, program) for name, program in programs.items()}
-        samples_of = in_rounds(samples, _WARM_UP + rounds)
+        in_rounds(samples, 1)
+        with unprofiled():
+            samples_of = in_rounds(samples, _WARM_UP + rounds)
     seconds = {name: tuple(each[_WARM_UP:]) for name, each in samples_of.items()}
     before = seconds.pop(baseline)
     return {name: PairedTiming(before, after, threads, iterations=1) for name, after in seconds.items()}

@@ -129,8 +129,8 @@ def finish(config: pytest.Config) -> None:
         run.said.append(f"written: {run.folder / 'README.md'}, and a page for {', '.join(sections) or 'no table'}")
     for table in (get_table(name) for name in list_tables()):
         if stale := run.measurements.stale(table, run.scale):
-            again = f"pytest --fx-tables {table.name}"
-            run.said.append(f"of other code or conditions than today's: {stale} rows of {table.name} ({again})")
+            again = f"pytest --fx-tables={table.name}"
+            run.said.append(f"of other code or conditions than today's: {len(stale)} rows of {table.name} ({again})")
         if damaged := run.measurements.damaged(table):
             path = run.measurements.path(table)
             run.said.append(f"left out: {damaged} line{'s' * (damaged != 1)} of {path} that are not records of a row")

@@ -7,8 +7,10 @@ or because it tests with a clock that stands still.
 from __future__ import annotations
 
 import gc
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 
@@ -38,3 +40,14 @@ class Collector:
 
 CLOCK = Clock()
 COLLECTOR = Collector()
+
+
+@contextmanager
+def unprofiled() -> Generator[None]:
+    """Suspend the profiler of this thread inside the block: each call of a Python function would take longer."""
+    profiler = sys.getprofile()
+    sys.setprofile(None)
+    try:
+        yield
+    finally:
+        sys.setprofile(profiler)

@@ -23,7 +23,7 @@ from pytest_fx.harness.process import ProcessState
 from pytest_fx.harness.run import Run, hidden
 from pytest_fx.harness.structure import map_tensors
 from pytest_fx.options import TOO_NOISY, WARMUP_ROUNDS, WIDEST_INTERVAL
-from pytest_fx.timing.clock import CLOCK, COLLECTOR
+from pytest_fx.timing.clock import CLOCK, COLLECTOR, unprofiled
 from pytest_fx.timing.contents import Contents
 from pytest_fx.timing.outputs import OutputCheck
 from pytest_fx.timing.samples import Sample, SampledProgram, sample_on_cpu, sample_on_gpu
@@ -201,7 +201,8 @@ def _take(
     looks = LOOKS if budget else 1
     begun, more = CLOCK.wall(), rounds
     for _ in range(looks):
-        pairs.take(more)
+        with unprofiled():
+            pairs.take(more)
         timing = pairs.timing(threads, looks)
         if not budget or decides(timing):
             return timing

@@ -73,20 +73,20 @@ def test_convolutions_copy_their_operands_unless_their_channels_are_last() -> No
 
 
 def test_one_thread_computes_small_batches_of_pointwise_convolutions_without_copies() -> None:
-    one = replace(XEON.limited_to(1), new_memory=None)
+    core = replace(XEON.limited_to(1), new_memory=None)
     direct, copied = (
-        seconds(nn.Conv2d(64, 64, 1), torch.empty(samples, 64, 112, 112), device=one) / samples for samples in (15, 16)
+        seconds(nn.Conv2d(64, 64, 1), torch.empty(samples, 64, 112, 112), device=core) / samples for samples in (15, 16)
     )
     assert copied - direct > 4 * 64 * 112 * 112 * 4 / XEON.memory.value
 
 
 def test_fewer_cores_run_at_a_higher_clock_and_reach_no_more_of_the_memory() -> None:
-    one, ten, all_cores = (XEON.limited_to(cores) for cores in (1, 10, 20))
-    rates = [device.rate(torch.float32) for device in (one, ten, all_cores)]
+    first, ten, all_cores = (XEON.limited_to(cores) for cores in (1, 10, 20))
+    rates = [device.rate(torch.float32) for device in (first, ten, all_cores)]
     clocks = [rate.value / cores for rate, cores in zip(rates, (1, 10, 20), strict=True)]
     assert clocks[2] < clocks[1] < clocks[0] < clocks[2] * XEON.turbo.value
     assert rates[0].spread > rates[1].spread > rates[2].spread
-    assert one.bandwidth.values[-1] < ten.bandwidth.values[-1] == all_cores.bandwidth.values[-1]
+    assert first.bandwidth.values[-1] < ten.bandwidth.values[-1] == all_cores.bandwidth.values[-1]
 
 
 def _faulted(program: nn.Module, *inputs: torch.Tensor) -> int:

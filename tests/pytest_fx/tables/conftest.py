@@ -5,6 +5,7 @@ import json
 import pytest
 
 from pytest_fx.tables import Chart, Claim, Column, Row, Series, Table, register_table, table
+from pytest_fx.tables.used_files import code_fingerprint
 
 
 @pytest.fixture
@@ -55,7 +56,7 @@ def write(tmp_path):
             "values": values,
             "load": 0.5,
             "settings": {},
-            "code": "0123",
+            "code": code_fingerprint(),
             "machine": "Abacus",
             "cores": 2,
             "device": None,

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from pytest_fx.tables.documents import read_sections, write_documents
+from pytest_fx.tables.documents import OLDER, read_sections, write_documents
 from pytest_fx.tables.table import Entry, Row, Scale
 
 
@@ -20,8 +20,7 @@ def test_a_page_tells_claims_rows_and_circumstances(documents, write):
     write("rose", {"petals": 5}, measured="2026-11-22T10:00:00+00:00", load=1.25)
     assert documents()["petals.md"] == (
         "# Petals\n\nPaper: section 7.\n\n"
-        "Measured 2026-11-21 to 2026-11-22, at 1 commit. Later changes of the code are not in the numbers: "
-        "`pytest --fx-tables petals` measures rows again whose code has changed.\n\n"
+        "Measured 2026-11-21 to 2026-11-22, at 1 commit.\n\n"
         "> A daisy has 34 petals.\n\nCounted by hand.\n\n## Abacus, 2 cores\n\n"
         "|  | petals | the paper |\n| --- | --- | --- |\n| daisy | 1,034 | 34 |\n| rose | 5 | - |\n\n"
         "Measured 2026-11-21 and 2026-11-22 at commit abc1234 with Python 3.11.7, torch 2.13.0, AVX512. "
@@ -34,6 +33,17 @@ def test_a_page_begins_with_the_age_of_its_rows(documents, write):
     write("rose", {"petals": 5}, commit="def5678")
     top = documents()["petals.md"].partition("\n## ")[0]
     assert "Measured 2026-10-01 to 2026-11-21, at 2 commits; 1 of 2 rows with uncommitted changes." in top
+
+
+def test_a_page_and_the_overview_begin_with_the_rows_that_are_older_than_the_code(documents, write):
+    write("daisy", {"petals": 34})
+    assert OLDER not in documents()["petals.md"]
+    write("daisy", {"petals": 34}, code="0123")
+    write("rose", {"petals": 5})
+    page = documents()["petals.md"].split("\n\n")
+    assert page[2].startswith(f"{OLDER}: 1 of 2 of `petals`. ")
+    assert "`pytest --fx-tables=petals` measures such rows again" in page[2]
+    assert f"{OLDER}: 1 of 2 of `petals`. " in documents()["README.md"].partition("| the paper")[0]
 
 
 def test_a_figure_is_shown_if_there_is_one(documents, write):

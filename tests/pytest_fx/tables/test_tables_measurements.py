@@ -1,11 +1,16 @@
 """Valid and outdated measurements, and lines that are no records."""
 
+import sys
+import types
+
 import pytest
 
 from pytest_fx.records.records import describe_machine
-from pytest_fx.tables import NotRun, Row, Scale
+from pytest_fx.tables import NotRun, Row, Scale, __main__, used_files
 from pytest_fx.tables import measurements as measurements_module
-from pytest_fx.tables.measurements import Measurements, code_fingerprint, measure
+from pytest_fx.tables.measurements import Measurements, measure
+from pytest_fx.tables.used_files import code_fingerprint, note_used_files
+from pytest_fx.timing.paired import time_pairs
 
 DAISY = Row("daisy", lambda: {"petals": 34}, {"garden": "north"})
 
@@ -42,17 +47,17 @@ def test_a_measurement_does_not_hold_under_other_conditions(measurements, petals
 def test_a_measurement_does_not_hold_for_other_code_or_settings(measurements, petals, monkeypatch):
     measurements.keep(petals, measure(DAISY))
     assert measurements.still_holds(petals, Row("daisy", dict, {"garden": "south"})) is None
-    monkeypatch.setattr(measurements_module, "code_fingerprint", lambda: "other")
+    monkeypatch.setattr(measurements_module, "code_fingerprint", lambda files: "other")
     assert measurements.still_holds(petals, DAISY) is None
 
 
 def test_rows_of_other_code_are_counted(measurements, petals, monkeypatch):
     (daisy, *_), scale = petals.rows(Scale()), Scale()
-    assert measurements.stale(petals, scale) == 0
+    assert measurements.stale(petals, scale) == []
     measurements.keep(petals, measure(daisy))
-    assert measurements.stale(petals, scale) == 0
-    monkeypatch.setattr(measurements_module, "code_fingerprint", lambda: "other")
-    assert measurements.stale(petals, scale) == 1
+    assert measurements.stale(petals, scale) == []
+    monkeypatch.setattr(measurements_module, "code_fingerprint", lambda files: "other")
+    assert measurements.stale(petals, scale) == ["daisy"]
 
 
 def test_other_versions_of_test_tools_change_nothing(measurements, petals, monkeypatch):
@@ -89,20 +94,70 @@ def test_a_line_that_is_no_record_is_counted_and_left_out(measurements, petals, 
     assert [record["row"] for record in measurements.read(petals)] == ["daisy"]
 
 
-def test_the_fingerprint_of_the_code_changes_with_a_source_file(tmp_path, monkeypatch):
-    source = tmp_path / "fx" / "node.py"
-    source.parent.mkdir()
-    source.write_text("first")
-    monkeypatch.setattr(measurements_module.fx, "__path__", [str(source.parent)])
+@pytest.fixture
+def sources(tmp_path, monkeypatch):
+    """Writes files of a package in the place of ``fx``, and clears the caches."""
+    folder = tmp_path / "fx"
+    folder.mkdir()
+    package = types.ModuleType("fx", "")
+    package.__path__ = [str(folder)]
+    monkeypatch.setattr(used_files, "_PACKAGES", (package,))
 
-    def fingerprint():
-        code_fingerprint.cache_clear()
-        return code_fingerprint()
+    def forget():
+        for cached in (used_files._names_by_path, used_files._trees, used_files._fingerprint_of):
+            cached.cache_clear()
 
-    try:
-        first = fingerprint()
-        assert fingerprint() == first
-        source.write_text("second")
-        assert fingerprint() != first
-    finally:
-        code_fingerprint.cache_clear()
+    def write(name, text):
+        (folder / name).write_text(text)
+        forget()
+        return folder / name
+
+    yield write
+    forget()
+
+
+def test_the_fingerprint_of_the_code_changes_with_the_code_and_not_with_its_words(sources):
+    sources("node.py", "first = 1")
+    first = code_fingerprint()
+    sources("node.py", '"""What it is."""\nfirst = 1  # the first\n"""Its meaning."""\n')
+    assert code_fingerprint() == first
+    sources("node.py", "first = 2")
+    assert code_fingerprint() != first
+
+
+def test_a_measurement_holds_until_a_file_that_it_used_changes(sources, measurements, petals):
+    sources("rows.py", "ROWS = 1")
+    path = sources("passes.py", "from fx.rows import ROWS")
+    namespace = {}
+    exec(compile("def apply(): return 34", str(path), "exec"), namespace)
+    sources("drawing.py", "LINES = 1")
+    daisy = Row("daisy", lambda: {"petals": namespace["apply"]()})
+    record = measure(daisy)
+    assert record["files"] == ["fx/passes.py", "fx/rows.py"]
+    measurements.keep(petals, record)
+    sources("drawing.py", "LINES = 2")
+    assert measurements.still_holds(petals, daisy) is not None
+    sources("rows.py", "ROWS = 2")
+    assert measurements.still_holds(petals, daisy) is None
+
+
+def test_no_profiler_slows_down_the_timed_calls():
+    active = []
+    with note_used_files():
+        time_pairs(lambda: active.append(sys.getprofile()), lambda: None, rounds=2)
+        assert sys.getprofile() is not None
+    assert any(active)
+    assert active[-1] is None
+
+
+def test_the_rows_to_measure_again_are_listed_with_their_time(petals, register, write, tmp_path, monkeypatch, capsys):
+    register(petals)
+    machine = {part: describe_machine()[part] for part in ("machine", "cores", "device")}
+    write("daisy", {"petals": 34}, **machine, took=90.0, code="0123")
+    monkeypatch.setattr(sys, "argv", ["tables", str(tmp_path)])
+    __main__.main()
+    assert capsys.readouterr().out == (
+        "petals: 1 of 2 rows to measure again; 1 of them took 1.5 minutes; 1 not measured here\n"
+        "  daisy\n"
+        "  pytest --fx-tables=petals\n"
+    )

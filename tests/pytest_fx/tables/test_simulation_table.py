@@ -2,6 +2,7 @@
 
 import math
 import random
+from dataclasses import replace
 
 import pytest
 import torch
@@ -16,6 +17,7 @@ from pytest_fx.tables.estimates import (
     reachable_rank,
     seconds_in_turns,
 )
+from pytest_fx.tables.paper_runs import PAPER_RUNS, XEON, PaperRun
 from pytest_fx.tables.rows import simulation
 from tests.fx.simulation.calibrated import calibrated
 
@@ -180,11 +182,23 @@ def test_passes_that_change_nothing_are_left_out(estimator):
     assert list(passes_measured) == ["canonicalize"]
 
 
-def test_the_v100_is_estimated_beside_the_papers_figure():
+def test_runs_of_the_paper_are_estimated_beside_its_figures():
     table = get_table("simulation")
-    numbers = table.numbers(simulation._on_device("resnet_tiny", "V100", 4))
+    runs = [PaperRun("resnet_tiny", "V100", 1, 4, seconds) for seconds in (1e-9, 1e9)]
+    numbers = table.numbers(runs[0].estimate())
     assert numbers["roofline_low"] < numbers["roofline"] < numbers["roofline_high"]
+    assert not numbers["inside"]
+    inside = replace(runs[0], seconds=numbers["roofline"] * 1e-3)
+    assert table.numbers(inside.estimate())["inside"]
+    assert table.numbers(inside.estimate())["roofline_error"] == pytest.approx(0, abs=1e-6)
     assert table.paper["resnet50 on V100, batch 256"] == {"measured": 244.3}
+
+
+def test_runs_of_the_paper_differ_in_name_and_in_what_is_estimated():
+    assert len({run.name for run in PAPER_RUNS}) == len(PAPER_RUNS)
+    run = PaperRun("resnet_tiny", XEON, 1, 16, 1.0)
+    others = [replace(run, threads=20), replace(run, batch=64), replace(run, fused=True)]
+    assert len({each.estimate()["roofline"] for each in (run, *others)}) == 4
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import torch
 from pytest_fx.harness.structure import leaves
 from pytest_fx.tables.table import Role, Series
 from pytest_fx.timing.clock import unprofiled
-from pytest_fx.timing.paired import PairedTiming, steady_conditions
+from pytest_fx.timing.paired import PairedTiming, steady_conditions, time_pairs
 
 _RTOL, _ATOL = 1e-5, 1e-8
 """The paper's bound on the difference between a transformed program's outputs and eager's."""
@@ -52,6 +52,16 @@ def time_rounds(
     seconds = {name: tuple(each[_WARM_UP:]) for name, each in samples_of.items()}
     before = seconds.pop(baseline)
     return {name: PairedTiming(before, after, threads, iterations=1) for name, after in seconds.items()}
+
+
+def time_beside(
+    baseline: Callable[[], Any], programs: Mapping[str, Callable[[], Any]], *, rounds: int, threads: int, device: str
+) -> dict[str, PairedTiming]:
+    """Time each program beside ``baseline``: on a CPU all in the same rounds, on a GPU each in pairs of its own."""
+    if device == "cpu":
+        return time_rounds({"": baseline, **programs}, baseline="", rounds=rounds, threads=threads)
+    timed = partial(time_pairs, baseline, rounds=rounds, threads=threads, device=device)
+    return {name: timed(program) for name, program in programs.items()}
 
 
 def _sample(program: Callable[[], Any]) -> float:
@@ -93,6 +103,15 @@ def tell_pairs(values: Mapping[str, Any], before: str, after: str) -> dict[str, 
         f"{after}_relative_low": round(1 / high, 6),
         f"{after}_relative_high": round(1 / low, 6),
     }
+
+
+def tell_others(values: Mapping[str, Any], before: str, names: Iterable[str]) -> dict[str, float]:
+    """Return the numbers of :func:`tell_pairs` for each of ``names`` that was measured."""
+    numbers: dict[str, float] = {}
+    for name in names:
+        if name in values:
+            numbers |= tell_pairs(values, before, name)
+    return numbers
 
 
 def paper(**seconds: tuple[float, float]) -> dict[str, float]:

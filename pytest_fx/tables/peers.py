@@ -1,12 +1,13 @@
-"""The same transforms by torch.fx, and by torch.ao's FX quantization: measured in columns beside ours."""
+"""The same transforms by torch.fx and torch.ao, and other compilers: measured in columns beside ours."""
 
 from __future__ import annotations
 
 import copy
 import importlib
 import warnings
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -14,9 +15,46 @@ import torch.fx
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from fx.lowering import lower
+from pytest_fx.harness.capture import capture
+
 Backend = Literal["x86", "onednn", "fbgemm"]
 
+OTHERS = {"inductor": "torch.compile", "onnxruntime": "ONNX Runtime"}
+"""Compilers that run beside ours, with the headings of their columns."""
+
 _torch: Any = torch
+
+
+def compiled_by_others(module: nn.Module, inputs: Sequence[Any]) -> dict[str, Callable[[], Any]]:
+    """Return calls of ``module`` as torch.compile and ONNX Runtime compile it, for the current number of threads.
+
+    A compiler that is not installed, or that fails on this module, is left out.
+    """
+    makers = {"inductor": _by_inductor, "onnxruntime": _by_onnxruntime}
+    calls: dict[str, Callable[[], Any]] = {}
+    for name, make in makers.items():
+        with suppress(Exception), warnings.catch_warnings():  # a compiler can raise anything
+            warnings.simplefilter("ignore")
+            calls[name] = make(module, inputs)
+    return calls
+
+
+def _by_inductor(module: nn.Module, inputs: Sequence[Any]) -> Callable[[], Any]:
+    """Compile with Inductor for these inputs, with parameters as constants.
+
+    Earlier programs are forgotten: torch.compile runs a module eagerly after some compilations of the same code.
+    """
+    config: Any = importlib.import_module("torch._inductor.config")
+    torch.compiler.reset()
+    compiled = torch.compile(module, dynamic=False)
+    with torch.no_grad(), config.patch(freezing=True):
+        compiled(*inputs)
+    return partial(compiled, *inputs)
+
+
+def _by_onnxruntime(module: nn.Module, inputs: Sequence[Any]) -> Callable[[], Any]:
+    return partial(lower(capture(module), "onnxruntime", tuple(inputs)), *inputs)
 
 
 def torch_fx_fuse(module: nn.Module) -> nn.Module:

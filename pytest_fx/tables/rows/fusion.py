@@ -17,9 +17,8 @@ from model_zoo import get_model
 from pytest_fx.harness import evaluation
 from pytest_fx.harness.capture import capture
 from pytest_fx.tables import pairs
-from pytest_fx.tables.peers import torch_fx_fuse
+from pytest_fx.tables.peers import OTHERS, compiled_by_others, torch_fx_fuse
 from pytest_fx.tables.table import Chart, Claim, Column, NotRun, Row, Scale, Series, Table, register_table
-from pytest_fx.timing.paired import time_pairs
 
 
 def _rows(scale: Scale) -> Sequence[Row]:
@@ -56,20 +55,19 @@ def _measure(settings: Mapping[str, Any]) -> Mapping[str, Any]:
     images = images.to(device)
     fused = FuseConvBN()(capture(copy.deepcopy(unfused)))
     compared = _compare(unfused, fused, images, settings["threads"])
-    timed = partial(
-        time_pairs,
+    with evaluation.threads(settings["threads"]):
+        others = compiled_by_others(unfused, (images,))
+    timings = pairs.time_beside(
         partial(unfused, images),
+        {"fused": partial(fused, images), "peer_fused": partial(torch_fx_fuse(unfused), images), **others},
         rounds=settings["rounds"],
         threads=settings["threads"],
         device=device,
     )
-    ours = timed(partial(fused, images))
-    peer = timed(partial(torch_fx_fuse(unfused), images))
-    return {
-        **pairs.record_pairs(ours, "unfused", "fused"),
-        **pairs.record_pairs(peer, "peer_unfused", "peer_fused"),
-        **compared,
-    }
+    values: dict[str, Any] = {}
+    for name, timing in timings.items():
+        values |= pairs.record_pairs(timing, "peer_unfused" if name == "peer_fused" else "unfused", name)
+    return {**values, **compared}
 
 
 def _compare(unfused: nn.Module, fused: nn.Module, images: Tensor, threads: int) -> Mapping[str, float]:
@@ -90,6 +88,7 @@ def _compare(unfused: nn.Module, fused: nn.Module, images: Tensor, threads: int)
 def _numbers(values: Mapping[str, Any]) -> Mapping[str, float]:
     return {
         **pairs.tell_pairs(values, "unfused", "fused"),
+        **pairs.tell_others(values, "unfused", OTHERS),
         **pairs.tell_pairs(values, "peer_unfused", "peer_fused"),
         **{name: values[name] for name in ("outputs", "outside", "outside_float32", "float64_error", "threads")},
     }
@@ -103,12 +102,15 @@ register_table(
         title="Convolution and batch norm, fused",
         section="section 6.2.2, appendix C, figure 7",
         protocol=(
-            "Calls of the unfused and of the fused program alternate, in pairs after warm-up. Both are in float32 and "
-            "evaluation mode. The columns are:\n\n"
+            "Calls of the unfused program, of the fused one and of the others alternate in rounds after warm-up. All "
+            "are in float32 and evaluation mode. The columns are:\n\n"
             "- *speed-up*: the median of the time ratios of the pairs, with its bootstrap 95 % interval. Seconds are "
             "mean ± standard deviation.\n"
-            "- *torch.fx*: the speed-up by `torch.fx.experimental.optimization.fuse`, from pairs of its own in the "
-            "same run.\n"
+            "- *torch.fx*: the speed-up by `torch.fx.experimental.optimization.fuse`, in the same rounds.\n"
+            "- *torch.compile*: the speed-up of the unfused program by Inductor with `freezing`, also with batch norms "
+            "folded.\n"
+            "- *ONNX Runtime*: likewise, by our backend `onnxruntime`. A dash means that the row is older than the "
+            "column, or that the compiler failed.\n"
             "- *outside*: the outputs that differ by more than the paper's bound (rtol=1e-5, atol=1e-8), in float64 "
             "and in float32. In float32, rounding errors alone exceed this bound.\n\n"
             "The paper gives neither batch sizes nor the number of threads. Its CPU times fit a batch of 10 to 16, "
@@ -153,6 +155,7 @@ register_table(
             Column("fused, s", pairs.seconds_of("fused")),
             Column("speed-up", pairs.speedup_of("fused")),
             Column("torch.fx", pairs.speedup_of("peer_fused")),
+            *(Column(heading, pairs.speedup_of(name)) for name, heading in OTHERS.items()),
             Column("outside: float64, float32", "{outside:,}, {outside_float32:,} of {outputs:,}"),
             Column("paper: unfused, s", pairs.seconds_of("paper_unfused")),
             Column("paper: fused, s", pairs.seconds_of("paper_fused")),

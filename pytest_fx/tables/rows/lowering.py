@@ -18,9 +18,9 @@ from model_zoo import ZooModel, get_model, models_with_tag
 from pytest_fx.harness import evaluation
 from pytest_fx.harness.capture import capture
 from pytest_fx.tables import pairs
+from pytest_fx.tables.peers import OTHERS, compiled_by_others
 from pytest_fx.tables.table import Chart, Claim, Column, NotRun, Row, Scale, Series, Table, register_table
 from pytest_fx.timing.clock import unprofiled
-from pytest_fx.timing.paired import time_pairs
 
 _MODELS: Mapping[str, tuple[Sequence[int], int]] = {
     "resnet50": ((1, 8, 32), 256),
@@ -77,15 +77,19 @@ def _measure(settings: Mapping[str, Any]) -> Mapping[str, Any]:
             lower(capture(eager), backend, inputs)  # again, so that its files are noted
         with torch.no_grad():
             wanted, actual = pairs.joined(eager(*inputs)), pairs.joined(lowered(*inputs))
-    timed = time_pairs(
+        others = compiled_by_others(eager, inputs)
+    timings = pairs.time_beside(
         partial(eager, *inputs),
-        partial(lowered, *inputs),
+        {"lowered": partial(lowered, *inputs), **others},
         rounds=settings["rounds"],
         threads=settings["threads"],
         device=device,
     )
+    values: dict[str, Any] = {}
+    for name, timing in timings.items():
+        values |= pairs.record_pairs(timing, "eager", name)
     return {
-        **pairs.record_pairs(timed, "eager", "lowered"),
+        **values,
         "lowering": seconds,
         "outputs": wanted.numel(),
         "outside": pairs.outside(actual, wanted),
@@ -133,7 +137,8 @@ def _emulate(model: ZooModel, seed: int) -> str:
 
 def _numbers(values: Mapping[str, Any]) -> Mapping[str, float]:
     names = ("lowering", "outputs", "outside", "error", "threads")
-    return {**pairs.tell_pairs(values, "eager", "lowered"), **{name: values[name] for name in names}}
+    others = pairs.tell_others(values, "eager", OTHERS)
+    return {**others, **pairs.tell_pairs(values, "eager", "lowered"), **{name: values[name] for name in names}}
 
 
 _OUTSIDE = "outside of the bound: {outside:,} of {outputs:,}, the largest error {error:.1e} of the largest output"
@@ -145,10 +150,14 @@ register_table(
         title="Programs lowered to a backend",
         section="section 6.4, appendix D, figure 8",
         protocol=(
-            "Eager and lowered calls alternate, in pairs after warm-up. Both are in float32 and evaluation mode, on "
-            "all cores or on a GPU. For large batches there are fewer pairs. The columns are:\n\n"
+            "Eager and lowered calls, and those of other compilers, alternate in rounds after warm-up. All are in "
+            "float32 and evaluation mode, on all cores or on a GPU. For large batches there are fewer rounds. The "
+            "columns are:\n\n"
             "- *speed-up*: the median of the time ratios of the pairs, with its bootstrap 95 % interval. Seconds are "
             "mean ± standard deviation.\n"
+            "- *torch.compile*: the speed-up over eager by Inductor with `freezing`, in the same rounds.\n"
+            "- *ONNX Runtime*: likewise, by our backend `onnxruntime`. A dash means that the row is older than the "
+            "column, or that the compiler failed.\n"
             "- *lowering*: the time from the captured program to the lowered one, with the compilation of the engine.\n"
             "- *error*: the largest difference of an output, divided by the largest output.\n"
             "- *outside*: the outputs that differ by more than the paper's bound (rtol=1e-5, atol=1e-8). In float32, "
@@ -196,6 +205,7 @@ register_table(
             Column("eager, s", pairs.seconds_of("eager")),
             Column("lowered, s", pairs.seconds_of("lowered")),
             Column("speed-up", pairs.speedup_of("lowered")),
+            *(Column(heading, pairs.speedup_of(name)) for name, heading in OTHERS.items()),
             Column("lowering, s", "{lowering:.2f}"),
             Column("error", "{error:.1e}"),
             Column("outside", "{outside:,} of {outputs:,}"),
@@ -208,6 +218,7 @@ register_table(
             axis="run time over that of eager PyTorch (lower is better; 95 % intervals)",
             series=(
                 pairs.with_interval("fx", "lowered_relative", "ours"),
+                pairs.with_interval("torch.compile", "inductor_relative", "peer"),
                 Series("the paper", "paper_lowered_relative", "paper"),
             ),
             template="{:.3f}",

@@ -20,7 +20,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         pytest.param(
             table,
             row,
-            id=f"{table.name}: {row.name}",
+            id=f"{table.name}:{row.keyword}",
             marks=[pytest.mark.xdist_group("fx-timing")] if row.timed and distributed else [],
         )
         for table, row in chosen

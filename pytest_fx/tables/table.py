@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -45,6 +46,15 @@ class Row:
     """Whether it needs a GPU. It is listed under machines with a GPU; without a record of any, under every machine."""
     stands_for: str = ""
     """The row of full size whose claims this small row answers where that row was not measured; empty for none."""
+
+    @property
+    def keyword(self) -> str:
+        """The name with hyphens in place of spaces and signs, for the option ``-k`` of pytest.
+
+        >>> Row("resnet50, CPU, 1 thread, batch 1", dict).keyword
+        'resnet50-CPU-1-thread-batch-1'
+        """
+        return re.sub(r"[^\w.+]+", "-", self.name).strip("-")
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import pytest_fx.suites.table_suite  # before the inner runs, which drop their first imports
-from pytest_fx.tables import table, tables_run
+from pytest_fx.tables import Scale, get_table, list_tables, table, tables_run
 
 if find_spec("matplotlib"):
     import pytest_fx.tables.figure  # noqa: F401
@@ -73,9 +73,7 @@ def records(results, table="petals"):
 def test_a_table_is_measured_into_records_and_documents(pytester, run):
     result = run(*ONE_ROW, "-v")
     result.assert_outcomes(passed=1, deselected=result.parseoutcomes()["deselected"])
-    result.stdout.fnmatch_lines(
-        ["fx::test_table?ir-complexity: resnet_tiny, torch.fx? PASSED*", "written: *README.md*"]
-    )
+    result.stdout.fnmatch_lines(["fx::test_table?ir-complexity:resnet_tiny-torch.fx? PASSED*", "written: *README.md*"])
     results = pytester.path / "results"
     (record,) = records(results, "ir-complexity")
     assert record["row"] == "resnet_tiny, torch.fx" and record["values"] == {"nodes": 67, "lines": 68}
@@ -120,6 +118,22 @@ def test_an_interrupted_run_keeps_its_rows_and_resumes(run, petals):
     petals()
     run("--fx-tables=petals").assert_outcomes(passed=1, skipped=1)
     assert "| rose | 5 | - |" in (results / "petals.md").read_text()
+
+
+def test_k_selects_a_row_by_its_name_with_hyphens(run):
+    every = run("--fx-tables=fusion", "--collect-only", "-q", "-k", "resnet50-CPU-1-thread-batch-1")
+    every.stdout.fnmatch_lines(
+        ["fx::test_table?fusion:resnet50-CPU-1-thread-batch-1?", "fx::test_table?fusion:*-batch-10?"]
+    )
+    result = run("--fx-tables=fusion", "--collect-only", "-q", "-k", "resnet50-CPU-1-thread-batch-1]")
+    result.stdout.fnmatch_lines(["fx::test_table?fusion:resnet50-CPU-1-thread-batch-1?", "1/5 tests collected*"])
+
+
+def test_keywords_of_rows_are_unique_in_their_table():
+    for name in list_tables():
+        for size in ("full", "small"):
+            keywords = [row.keyword for row in get_table(name).rows(Scale(size))]
+            assert len(set(keywords)) == len(keywords)
 
 
 def test_a_row_that_fails_fails_its_test_and_has_no_record(run, petals):
@@ -222,7 +236,7 @@ def test_without_matplotlib_the_documents_are_written_and_it_is_reported(run, pe
 def test_nothing_is_written_where_tests_are_only_listed(run, petals):
     results = petals()
     result = run("--fx-tables=petals", "--collect-only", "-q")
-    result.stdout.fnmatch_lines(["fx::test_table?petals: daisy?", "fx::test_table?petals: rose?"])
+    result.stdout.fnmatch_lines(["fx::test_table?petals:daisy?", "fx::test_table?petals:rose?"])
     assert not (results / "README.md").exists()
 
 
@@ -231,7 +245,7 @@ def test_the_suite_of_a_model_runs_in_the_same_run(run, petals):
     result = run("--fx-tables=petals", "--fx-model", "mlp", "-k", "petals or well_formed", "-v")
     result.assert_outcomes(passed=3, deselected=result.parseoutcomes()["deselected"])
     result.stdout.fnmatch_lines(
-        ["fx::test_capture_is_well_formed?mlp? PASSED*", "fx::test_table?petals: daisy? PASSED*"]
+        ["fx::test_capture_is_well_formed?mlp? PASSED*", "fx::test_table?petals:daisy? PASSED*"]
     )
 
 
@@ -239,7 +253,7 @@ def test_without_names_all_tables_are_measured(run, petals):
     petals()
     result = run("--fx-tables", "--collect-only", "-q")
     for name in ("fusion", "ir-complexity", "petals", "transform-times"):
-        result.stdout.fnmatch_lines(f"fx::test_table?{name}: *")
+        result.stdout.fnmatch_lines(f"fx::test_table?{name}:*")
 
 
 @pytest.mark.thorough

@@ -58,7 +58,7 @@ def test_a_check_of_random_programs_shows_them_on_the_line(pytester, monkeypatch
 def test_a_run_of_tables_shows_the_row_on_the_line(pytester, monkeypatch):
     options = ("--fx-size", "small", "--fx-rounds", "2", "-k", "resnet_tiny and torch.fx and not leaf")
     line = on_the_line(pytester, monkeypatch, "--fx-tables=ir-complexity", *options)
-    assert "fx: 0 of 1 tests done: test_table[ir-complexity: resnet_tiny" in line
+    assert "fx: 0 of 1 tests done: test_table[ir-complexity:resnet_tiny" in line
 
 
 def test_a_long_line_is_cut_to_the_terminal(monkeypatch):

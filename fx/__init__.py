@@ -136,5 +136,5 @@ def __dir__() -> list[str]:
 if not TYPE_CHECKING:  # to type checkers, any name would be an attribute
     __getattr__ = _imported
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 """Version of the package pytest-fx, which holds this library, the plugin and the models."""

@@ -78,7 +78,7 @@ __all__ = [
     "training_steps",
 ]
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 """Version of the package, equal to the version of ``fx``, which is not imported here."""
 
 _HOMES = {

@@ -2,6 +2,7 @@
 package lists what is public in it, from its docstrings.
 """
 
+import html
 import re
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,8 @@ from griffe import Extension
 from mkdocs.structure.files import File, Files
 
 _ROOT = Path(__file__).parents[1]
+_STYLE = ".md-typeset pre > code { white-space: pre-wrap; overflow-wrap: anywhere; }\n"
+"""Lines of code are wrapped where the window is narrower than they are."""
 _REFERENCE = {
     "reference_plugin.md": (
         "The plugin, by its docstrings",
@@ -30,6 +33,10 @@ _REFERENCE = {
     ),
 }
 """Pages on what is public: their titles, and the modules."""
+_NAMED_PAGE = re.compile(r"`docs/([a-z_]+\.md)`|\[[a-z_]+\.md\]\(([a-z_]+\.md)\)")
+"""A page by its name."""
+_CODE_WITH_BAR = re.compile(r"`([^`\n]*\\\|[^`\n]*)`")
+"""Code in a cell of a table that has a bar."""
 _ROLE = re.compile(r":(?:class|func|meth|mod|data|attr|exc):`~?([^`]+)`")
 """A name in a docstring."""
 _SESSION = re.compile(r"^( *)>>> .*(?:\n(?! *$).+)*", re.MULTILINE)
@@ -42,18 +49,34 @@ def on_files(files: Files, config: Any) -> Files:
     for name, (title, modules) in _REFERENCE.items():
         parts = [f"# {title}", *(f"::: {module}" for module in modules)]
         files.append(File.generated(config, name, content="\n\n".join(parts)))
+    files.append(File.generated(config, "narrow.css", content=_STYLE))
     for figure in sorted((_ROOT / "results").glob("*.svg")):
         files.append(File.generated(config, f"results/{figure.name}", content=figure.read_bytes()))
     return files
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
-    """Make a link of each page that is named, and plain text of links to results, but for their figures."""
+    """Make a link of each page that is named, and plain text of links to results, but for their figures.
+
+    Links have the titles of the pages.
+    """
     markdown = markdown.replace("](docs/report.png)", "](report.png)").replace("](../results/", "](results/")
     markdown = re.sub(r"(?<!!)\[([^\]]+)\]\((results/[^)]+)\)", r"\1 (`\2`)", markdown)
     parts = re.split(r"(^```.*?^```$)", markdown, flags=re.MULTILINE | re.DOTALL)
-    parts[::2] = [re.sub(r"`docs/([a-z_]+\.md)`", r"[\1](\1)", part) for part in parts[::2]]
+    parts[::2] = [_CODE_WITH_BAR.sub(_in_html, _NAMED_PAGE.sub(_link, part)) for part in parts[::2]]
     return "".join(parts)
+
+
+def _link(named: re.Match[str]) -> str:
+    """Return a link with the title of a page."""
+    name = named[1] or named[2]
+    title = (_ROOT / "docs" / name).read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ")
+    return f"[{title.partition(':')[0]}]({name})"
+
+
+def _in_html(code: re.Match[str]) -> str:
+    """Return code of a table's cell as HTML: Markdown keeps the backslash before a bar in it."""
+    return f"<code>{html.escape(code[1], quote=False).replace(chr(92) + '|', '&#124;')}</code>"
 
 
 class Docstrings(Extension):

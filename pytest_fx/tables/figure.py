@@ -57,6 +57,10 @@ _CHARACTER = 0.076
 """Average width of a character in inches, in the names of rows."""
 _NAME, _REASON = 43, 62
 """Characters in a line of a row's name, and of the reason why it has no bar."""
+_ROOM = 1.16
+"""Length of the axis in lengths of the longest bar or interval: the number is beside it."""
+_MOST = 1.5
+"""Lengths of the longest bar at which longer intervals are cut off, since they would make all bars short."""
 _LONG = 2e3
 """Ratio of the ends of a logarithmic axis above which it has ticks at powers of ten only."""
 
@@ -134,13 +138,11 @@ def _head(figure: Figure, section: Section, height: float) -> None:
 def _scale(axes: Axes, section: Section, body: float) -> None:
     """Set up the axes: room for the longest bar and the number beside it, and grid lines behind the bars."""
     chart = section.table.chart
-    numbers: list[float] = [
-        entry.all_numbers[name]
-        for entry in section.entries
-        for bar in chart.series
-        for name in (bar.number, bar.high)
-        if name in entry.all_numbers
-    ]
+    lengths, highs = (
+        [entry.all_numbers[name] for entry in section.entries for name in names if name in entry.all_numbers]
+        for names in ([bar.number for bar in chart.series], [bar.high for bar in chart.series])
+    )
+    numbers = [*lengths, *highs]
     marked = [chart.reference[0]] if chart.reference is not None else []
     largest = max([*numbers, *marked])
     if chart.logarithmic:
@@ -151,7 +153,7 @@ def _scale(axes: Axes, section: Section, body: float) -> None:
         axes.xaxis.set_minor_locator(NullLocator())
         axes.set_xlim(smallest / 1.6, largest * (largest / smallest) ** 0.16)
     else:
-        axes.set_xlim(0, largest * 1.16)
+        axes.set_xlim(0, min(largest, _MOST * max(lengths + marked)) * _ROOM)
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:,g}")
     axes.set_ylim(body, 0)
     axes.set_xlabel(chart.axis)
@@ -198,6 +200,10 @@ def _draw_bar(axes: Axes, entry: Entry, bar: Series, place: float, chart: Chart)
     end = length
     if bar.low in numbers and bar.high in numbers:
         low, high = numbers[bar.low], numbers[bar.high]
+        edge = axes.get_xlim()[1] / _ROOM
+        if high > edge and not chart.logarithmic:
+            high = edge
+            axes.plot([edge], [place], ">", color="#1f2328", markersize=5, zorder=3)
         axes.errorbar(
             length, place, xerr=[[max(0.0, length - low)], [max(0.0, high - length)]],
             ecolor="#1f2328", elinewidth=1, capsize=2.5, zorder=3,

@@ -60,6 +60,16 @@ def test_ours_and_the_papers_look_different_and_only_ours_has_an_error_bar(secti
     assert bar.get_segments()[0][:, 0].tolist() == [31, 36]
 
 
+def test_an_interval_much_longer_than_all_bars_is_cut_off_with_a_mark(section):
+    wide = Entry("daisy", {"petals": 33, "petals_low": 31, "petals_high": 3600}, {"petals": 34}, None)
+    axes = figure._figure(section((wide, *ENTRIES[1:]))).axes[0]
+    assert axes.get_xlim()[1] == pytest.approx(34 * 1.5 * 1.16)
+    (mark,) = (line for line in axes.lines if line.get_marker() == ">")
+    assert mark.get_xdata() == [34 * 1.5]
+    marks = [line.get_marker() for line in figure._figure(section()).axes[0].lines]
+    assert ">" not in marks
+
+
 def test_on_a_logarithmic_axis_numbers_are_dots(section):
     axes = figure._figure(section(logarithmic=True)).axes[0]
     assert axes.get_xscale() == "log"

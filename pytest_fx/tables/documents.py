@@ -19,6 +19,8 @@ NOT_YET = "not measured yet"
 """The reason that a row without a record shows."""
 OLDER = "**Older than the code**"
 """The beginning of the paragraph on rows that were measured on other code than today's."""
+_MOST_GROUPS = 8
+"""Groups of rows that are listed by name."""
 _ADDRESS = re.compile("0x[0-9a-f]{6,}")
 OVERVIEW = "README.md"
 """The page with a row for each claim."""
@@ -275,7 +277,8 @@ def _circumstances(section: Section) -> str:
     rows_of: dict[str, list[str]] = {}
     for record in records:
         rows_of.setdefault(str(record.get("host") or "not named"), []).append(str(record["row"]))
-    hosts = "; ".join(f"{host}: {_groups(rows_of, host)}" for host in rows_of)
+    *others, most = sorted(rows_of, key=lambda host: len(rows_of[host])) if rows_of else [""]
+    hosts = "; ".join([*(f"{host}: {_groups(rows_of, host)}" for host in others), f"{most}: all other rows"])
     shared = (
         f" Each row was measured on one host; times of other hosts do not compare. {hosts}." if len(rows_of) > 1 else ""
     )
@@ -285,10 +288,14 @@ def _circumstances(section: Section) -> str:
 
 
 def _groups(rows_of: Mapping[str, Sequence[str]], host: str) -> str:
-    """Return the names of a host's rows, or the first parts of names that no other host's rows have."""
+    """Return the names of a host's rows, or the first parts of names that no other host's rows have.
+
+    If these are many, return their number.
+    """
     others = {row.partition(",")[0] for other, rows in rows_of.items() if other != host for row in rows}
     first_parts = [(row, row.partition(",")[0]) for row in rows_of[host]]
-    return ", ".join(dict.fromkeys(row if part in others else part for row, part in first_parts))
+    groups = dict.fromkeys(row if part in others else part for row, part in first_parts)
+    return ", ".join(groups) if len(groups) <= _MOST_GROUPS else f"{len(first_parts)} rows, which `raw/` names"
 
 
 def _csv(sections: Sequence[Section]) -> str:

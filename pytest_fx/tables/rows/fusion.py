@@ -167,7 +167,7 @@ register_table(
             series=(
                 pairs.with_interval("fx", "fused_relative", "ours"),
                 pairs.with_interval("torch.fx", "peer_fused_relative", "peer"),
-                Series("the paper", "paper_fused_relative", "paper"),
+                Series("the paper: Xeon, V100", "paper_fused_relative", "paper"),
             ),
             template="{:.3f}",
             reference=(1.0, "unfused"),

@@ -219,7 +219,7 @@ register_table(
             series=(
                 pairs.with_interval("fx", "lowered_relative", "ours"),
                 pairs.with_interval("torch.compile", "inductor_relative", "peer"),
-                Series("the paper", "paper_lowered_relative", "paper"),
+                Series("the paper: V100", "paper_lowered_relative", "paper"),
             ),
             template="{:.3f}",
             reference=(1.0, "eager"),

@@ -284,7 +284,7 @@ register_table(
                 pairs.with_interval("static", "static_relative", "ours"),
                 pairs.with_interval("dynamic", "dynamic_relative", "baseline"),
                 pairs.with_interval("torch.ao", "ao_relative", "peer"),
-                Series("the paper", "paper_static_relative", "paper"),
+                Series("the paper: Xeon", "paper_static_relative", "paper"),
             ),
             template="{:.3f}",
             reference=(1.0, "float32"),

@@ -345,11 +345,11 @@ register_table(
         ),
         chart=Chart(
             title="Run time, estimated and measured",
-            axis="milliseconds (90 % intervals)",
+            axis="run time in milliseconds",
             over=with_interval("measured", "measured", "baseline"),
             series=(
-                with_interval("roofline", "roofline", "ours"),
-                with_interval("kernels measured once", "kernels", "peer"),
+                with_interval("estimated by roofline, with 90 % intervals", "roofline", "ours"),
+                with_interval("by kernels measured once", "kernels", "peer"),
             ),
         ),
         numbers=_numbers,

@@ -97,7 +97,10 @@ def test_rows_that_machines_of_a_kind_shared_out_are_merged_and_their_hosts_name
     write("rose", {"petals": 5}, host="two")
     page = documents()["petals.md"]
     assert page.count("## Abacus, 2 cores\n") == 1 and "| daisy | 33 | 34 |" in page and "| rose | 5 |" in page
-    assert "Each row was measured on one host; times of other hosts do not compare. one: daisy; two: rose." in page
+    assert (
+        "Each row was measured on one host; times of other hosts do not compare. one: daisy; two: all other rows."
+        in page
+    )
 
 
 def test_a_row_that_the_table_has_no_more_is_left_out(documents, write):
@@ -134,13 +137,22 @@ def test_an_address_in_a_reason_is_left_out(documents, write):
     assert "no object at 0x…" in documents()["petals.md"] and "56383ad008a0" not in documents()["petals.csv"]
 
 
-def test_hosts_are_listed_with_the_first_parts_of_their_rows(petals, register, write, tmp_path):
+def test_hosts_are_listed_with_their_rows_except_for_the_one_with_most(petals, register, write, tmp_path):
     names = ("daisy, batch 1", "daisy, batch 8", "rose, batch 1", "rose, batch 8")
     register(replace(petals, rows=lambda scale: [Row(name, dict) for name in names] if scale.size == "full" else []))
     for name, host in zip(names, ("one", "one", "one", "two"), strict=True):
         write(name, {"petals": 1}, host=host)
     page = write_documents(read_sections(tmp_path), frozenset())["petals.md"]
-    assert "one: daisy, rose, batch 1; two: rose, batch 8." in page
+    assert "two: rose, batch 8; one: all other rows." in page
+
+
+def test_many_rows_of_a_host_are_counted(petals, register, write, tmp_path):
+    names = [f"daisy, batch {number}" for number in range(30)]
+    register(replace(petals, rows=lambda scale: [Row(name, dict) for name in names] if scale.size == "full" else []))
+    for number, name in enumerate(names):
+        write(name, {"petals": 1}, host="two" if number < 9 else "one")
+    page = write_documents(read_sections(tmp_path), frozenset())["petals.md"]
+    assert "two: 9 rows, which `raw/` names; one: all other rows." in page
 
 
 def test_a_cell_without_its_number_cannot_be_shown():

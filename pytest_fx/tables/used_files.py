@@ -65,7 +65,7 @@ def _without_docstrings(tree: ast.Module) -> ast.Module:
         for field in ("body", "orelse", "finalbody"):
             statements: Any = getattr(node, field, None)
             if isinstance(statements, list):
-                setattr(node, field, [statement for statement in statements if not _is_text(statement)])  # pyright: ignore[reportUnknownVariableType]
+                setattr(node, field, [statement for statement in statements if not _is_text(statement)])
     return tree
 
 

@@ -113,8 +113,9 @@ register_table(
             "column, or that the compiler failed.\n"
             "- *outside*: the outputs that differ by more than the paper's bound (rtol=1e-5, atol=1e-8), in float64 "
             "and in float32. In float32, rounding errors alone exceed this bound.\n\n"
-            "The paper gives neither batch sizes nor the number of threads. Its CPU times fit a batch of 10 to 16, "
-            "and its GPU times one of 256. It calls a run time of 1/1.40 a 40 % reduction."
+            "The paper gives neither batch sizes nor the number of threads. Its times are shown beside batches of 10 "
+            "and 256, which are guesses; the page on simulation has estimates of them. It calls a run time of "
+            "1/1.40 a 40 % reduction."
         ),
         claims=(
             Claim(

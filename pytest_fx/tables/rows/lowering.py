@@ -162,7 +162,7 @@ register_table(
             "- *error*: the largest difference of an output, divided by the largest output.\n"
             "- *outside*: the outputs that differ by more than the paper's bound (rtol=1e-5, atol=1e-8). In float32, "
             "rounding errors alone exceed this bound.\n\n"
-            "The paper lowers to TensorRT on a V100, and gives no batch sizes. Its times fit 256 images for ResNet50. "
+            "The paper lowers to TensorRT on a V100, and gives no batch sizes: 256 and 96 are guesses. "
             "TensorRT-RTX builds engines without a GPU, but does not run on GPUs of data centres. So a machine "
             "without another GPU can measure only the backends for CPUs. **No engine of TensorRT has run yet.** Its "
             "rows say how many engines are built, and *emulated* errors: PyTorch computes the same networks on the "

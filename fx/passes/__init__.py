@@ -6,15 +6,15 @@ registry, and ``contract`` the promise about the program's numerical results.
 """
 
 from fx.passes.canonicalize import Canonicalize
-from fx.passes.common_subexpressions import EliminateCommonSubexpressions, Repetition
-from fx.passes.dead_code import Kept, RemoveDeadCode
-from fx.passes.fold_constants import FoldConstants, Folding
+from fx.passes.common_subexpressions import EliminateCommonSubexpressions
+from fx.passes.dead_code import RemoveDeadCode
+from fx.passes.fold_constants import FoldConstants
 from fx.passes.fold_into_modules import FoldIntoModules
-from fx.passes.fuse_conv_bn import FuseConvBN, Fusion
-from fx.passes.merge_parallel_layers import MergeParallelLayers, Merging
+from fx.passes.fuse_conv_bn import FuseConvBN
+from fx.passes.merge_parallel_layers import MergeParallelLayers
 from fx.passes.overlap import Overlap, OverlapCommunication
 from fx.passes.remove_checks import RemoveChecks
-from fx.passes.remove_identities import Removal, RemoveIdentities
+from fx.passes.remove_identities import RemoveIdentities
 from fx.passes.shape_prop import ShapeProp
 from fx.passes.split_module import Split, split_by_nodes
 from fx.pipelines.contract import Approximate, Close, Contract, Exact, approximate, close, contract_of, exact
@@ -28,7 +28,7 @@ from fx.pipelines.registered_passes import (
     pass_name,
     register_pass,
 )
-from fx.pipelines.rewriting import Edit, RewritingPass
+from fx.pipelines.rewriting import Decision, Edit, RewritingPass
 from fx.pipelines.verification import verify
 
 __all__ = [
@@ -37,17 +37,14 @@ __all__ = [
     "Close",
     "Contract",
     "Culprit",
+    "Decision",
     "Edit",
     "EliminateCommonSubexpressions",
     "Exact",
     "FoldConstants",
     "FoldIntoModules",
-    "Folding",
     "FuseConvBN",
-    "Fusion",
-    "Kept",
     "MergeParallelLayers",
-    "Merging",
     "Overlap",
     "OverlapCommunication",
     "Pass",
@@ -55,11 +52,9 @@ __all__ = [
     "PassReport",
     "PipelineListener",
     "PipelineResult",
-    "Removal",
     "RemoveChecks",
     "RemoveDeadCode",
     "RemoveIdentities",
-    "Repetition",
     "RewritingPass",
     "ShapeProp",
     "Split",

@@ -11,35 +11,18 @@ import torch
 
 from fx.analysis.dependence import Dependences
 from fx.container_kinds import key_of
-from fx.graph_module import GraphModule, expect_program
+from fx.graph_module import GraphModule
 from fx.node import Node
 from fx.pipelines.contract import Contract, exact
 from fx.pipelines.registered_passes import register_pass
-from fx.pipelines.rewriting import Edit, RewritingPass, rewrites_inside
-from fx.provenance import SourceLocation
+from fx.pipelines.rewriting import Edit, ExplainedPass, rewrites_inside
 
 _PLAIN = (str, bytes, int, bool, type(None), torch.dtype, torch.device, torch.memory_format, torch.layout)
 
 
-@dataclass(frozen=True, slots=True)
-class Repetition:
-    """A call that repeats an earlier one."""
-
-    node: str
-    """Name of its node."""
-    first: str
-    """Name of the earlier node, which computes the same value."""
-    merged: bool
-    """True if the earlier call replaces it."""
-    reason: str
-    """The replacement, or the reason why there is none."""
-    where: SourceLocation | None
-    """The user's line of the repetition, if known."""
-
-
 @register_pass
 @dataclass(frozen=True, slots=True)
-class EliminateCommonSubexpressions(RewritingPass):
+class EliminateCommonSubexpressions(ExplainedPass):
     """Replace repeated calls of the same function, method or module with the same arguments by the first of them.
 
     Arguments are the same if they are the same values of the program, or literals equal in type and bits. The operands
@@ -61,18 +44,10 @@ class EliminateCommonSubexpressions(RewritingPass):
                 node.replace_all_uses_with(first)
                 graph_module.graph.erase_node(node)
 
-    def explain(self, graph_module: GraphModule) -> list[Repetition]:
-        """Report for each repeated call of ``graph_module`` whether this pass would merge it, and why.
-
-        The program is not changed.
-        """
-        expect_program(graph_module, f"{type(self).__name__} explains a GraphModule")
-        return [
-            Repetition(
-                node.name, first.name, reason is None, reason or f"`%{first}` takes the place of `%{node}`", node.source
-            )
-            for node, first, reason in _repetitions(graph_module)
-        ]
+    def decisions(self, graph_module: GraphModule) -> Iterator[tuple[Node, bool, str]]:
+        """Yield each repeated call, whether it is merged with the first, and why."""
+        for node, first, reason in _repetitions(graph_module):
+            yield node, reason is None, reason or f"`%{first}` takes the place of `%{node}`"
 
 
 def _repetitions(graph_module: GraphModule) -> list[tuple[Node, Node, str | None]]:

@@ -7,32 +7,16 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from fx.analysis.dependence import Dependences
-from fx.graph_module import GraphModule, expect_program
+from fx.graph_module import GraphModule
 from fx.node import Node
 from fx.pipelines.contract import Contract, exact
 from fx.pipelines.registered_passes import register_pass
-from fx.pipelines.rewriting import Edit, RewritingPass, rewrites_inside
-from fx.provenance import SourceLocation
-
-
-@dataclass(frozen=True, slots=True)
-class Kept:
-    """An operation that stays although its value is unused."""
-
-    node: str
-    """Name of its node."""
-    reason: str
-    """Its effect, and who could observe it."""
-    where: SourceLocation | None
-    """The user's line that calls it, if known."""
-
-    def __str__(self) -> str:
-        return f"kept: {self.reason}"
+from fx.pipelines.rewriting import Edit, ExplainedPass, rewrites_inside
 
 
 @register_pass
 @dataclass(frozen=True, slots=True)
-class RemoveDeadCode(RewritingPass):
+class RemoveDeadCode(ExplainedPass):
     """Drop operations whose value is unused, unless :mod:`fx.analysis.dependence` finds an effect.
 
     Writes to memory that nothing reads afterwards are dropped too, if the program owns the memory: it is not the
@@ -53,25 +37,23 @@ class RemoveDeadCode(RewritingPass):
             yield Edit(f"{node} dropped", node.source)
             graph_module.graph.erase_node(node)
 
-    def explain(self, graph_module: GraphModule) -> list[Kept]:
-        """Report the unused operations that stay, each with the reason, in the order of the program.
-
-        The program is not changed, and called programs are not searched.
+    def decisions(self, graph_module: GraphModule) -> Iterator[tuple[Node, bool, str]]:
+        """Yield the unused operations that stay, in the order of the program; called programs are not searched.
 
         >>> import fx
         >>> program = fx.symbolic_trace(lambda x: (x.add_(1), x * 2)[1])
         >>> [operation.reason.partition(",")[0] for operation in RemoveDeadCode().explain(program)]
         ['`%add_` writes to `%x`']
         """
-        expect_program(graph_module, f"{type(self).__name__} explains a GraphModule")
-        return _examine(graph_module)[1][::-1]
+        for node, reason in reversed(_examine(graph_module)[1]):
+            yield node, False, reason
 
 
-def _examine(graph_module: GraphModule) -> tuple[list[Node], list[Kept]]:
+def _examine(graph_module: GraphModule) -> tuple[list[Node], list[tuple[Node, str]]]:
     """Return the dead operations, and the unused ones that stay, both from last to first."""
     dependences = Dependences(graph_module.graph)
     dead: list[Node] = []
-    staying: list[Kept] = []
+    staying: list[tuple[Node, str]] = []
     erased: set[Node] = set()
     for node in reversed(graph_module.graph.nodes):
         if node.op in ("placeholder", "output") or not erased.issuperset(node.users):
@@ -82,5 +64,5 @@ def _examine(graph_module: GraphModule) -> tuple[list[Node], list[Kept]]:
             dead.append(node)
             erased.add(node)
         else:
-            staying.append(Kept(node.name, reason, node.source))
+            staying.append((node, reason))
     return dead, staying

@@ -9,32 +9,18 @@ from typing import Any, ClassVar
 
 import torch
 
-from fx.graph_module import GraphModule, expect_program
+from fx.graph_module import GraphModule
 from fx.node import Node
 from fx.passes.constants import Constants, own_copy, size_in_bytes
 from fx.pipelines.contract import Contract, exact
 from fx.pipelines.registered_passes import register_pass
-from fx.pipelines.rewriting import Edit, RewritingPass
-from fx.provenance import SourceLocation, inherit
-
-
-@dataclass(frozen=True, slots=True)
-class Folding:
-    """The decision about one operation whose operands depend on no input."""
-
-    node: str
-    """Name of its node."""
-    folded: bool
-    """True if a constant replaces it."""
-    reason: str
-    """The constant, or the reason why the operation is left alone."""
-    where: SourceLocation | None
-    """The user's line that calls it, if known."""
+from fx.pipelines.rewriting import Edit, ExplainedPass
+from fx.provenance import inherit
 
 
 @register_pass
 @dataclass(frozen=True, slots=True)
-class FoldConstants(RewritingPass):
+class FoldConstants(ExplainedPass):
     """Replace operations that depend on no input by their values: operations on buffers, arithmetic on fixed sizes.
 
     A tensor becomes a buffer ``_folded_0``, a number or size an argument of its users. The buffers are copies outside
@@ -72,17 +58,13 @@ class FoldConstants(RewritingPass):
                     inherit(user, (node,))
             _erase_unused(node)
 
-    def explain(self, graph_module: GraphModule) -> list[Folding]:
-        """Report for each operation on constants whether this pass would fold it, and why.
-
-        The program is not changed.
-        """
-        expect_program(graph_module, f"{type(self).__name__} explains a GraphModule")
+    def decisions(self, graph_module: GraphModule) -> Iterator[tuple[Node, bool, str]]:
+        """Yield each operation on constants, whether it is folded, and why."""
         constants = Constants(graph_module, self.freeze, self.max_bytes)
-        folded = [
-            Folding(node.name, True, f"becomes {_described(value)}", node.source) for node, value in constants.foldable
-        ]
-        return folded + [Folding(node.name, False, why, node.source) for node, why in constants.refused.items()]
+        for node, value in constants.foldable:
+            yield node, True, f"becomes {_described(value)}"
+        for node, reason in constants.refused.items():
+            yield node, False, reason
 
 
 def _described(value: Any) -> str:

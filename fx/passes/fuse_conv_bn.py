@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from fx.gradients import without_gradients
-from fx.graph_module import GraphModule, expect_program
+from fx.graph_module import GraphModule
 from fx.node import Node
 from fx.operators.facts import Family
 from fx.operators.families import is_one_of
@@ -19,29 +19,14 @@ from fx.passes.ranks import Ranks, insert_rank_check
 from fx.passes.weighted_layers import Layers, WeightedLayer
 from fx.pipelines.contract import Contract, close
 from fx.pipelines.registered_passes import register_pass
-from fx.pipelines.rewriting import Edit, RewritingPass
-from fx.provenance import SourceLocation
+from fx.pipelines.rewriting import Edit, ExplainedPass
 
 _FOLDED_INTO: tuple[Family, ...] = ("linear", "convolution", "transposed convolution")
 
 
-@dataclass(frozen=True, slots=True)
-class Fusion:
-    """The decision about one batch norm."""
-
-    node: str
-    """Name of its node."""
-    fused: bool
-    """True if it is folded."""
-    reason: str
-    """The layer that it is folded into, or the reason why it is left alone."""
-    where: SourceLocation | None
-    """The user's line that calls it, if known."""
-
-
 @register_pass
 @dataclass(frozen=True, slots=True)
-class FuseConvBN(RewritingPass):
+class FuseConvBN(ExplainedPass):
     """Fold batch norms in evaluation mode into the convolution or linear layer before them.
 
     A batch norm is left alone if it is in training mode or has no running statistics. So is one whose layer has other
@@ -78,14 +63,10 @@ class FuseConvBN(RewritingPass):
             norm.node.replace_all_uses_with(fold.layer.node)
             layers.remove(norm)
 
-    def explain(self, graph_module: GraphModule) -> list[Fusion]:
-        """Report for each batch norm of ``graph_module`` whether this pass would fold it, and why.
-
-        The program is not changed.
-        """
-        expect_program(graph_module, f"{type(self).__name__} explains a GraphModule")
-        plan = self._plan(graph_module, Layers(graph_module))
-        return [Fusion(norm.node.name, isinstance(fold, _Fold), str(fold), norm.node.source) for norm, fold in plan]
+    def decisions(self, graph_module: GraphModule) -> Iterator[tuple[Node, bool, str]]:
+        """Yield each batch norm, whether it is folded, and why."""
+        for norm, fold in self._plan(graph_module, Layers(graph_module)):
+            yield norm.node, isinstance(fold, _Fold), str(fold)
 
     def _plan(self, graph_module: GraphModule, layers: Layers) -> list[tuple[WeightedLayer, _Fold | str]]:
         """Return each batch norm with its fold, or with the reason why it is left alone."""

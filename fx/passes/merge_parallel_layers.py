@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from fx.analysis.dependence import Dependences
 from fx.errors import PassError
-from fx.graph_module import GraphModule, expect_program
+from fx.graph_module import GraphModule
 from fx.naming.targets import qualified_name
 from fx.node import Node
 from fx.operators.effects import effect_of, why_impure
@@ -21,8 +21,8 @@ from fx.operators.tensor_queries import names_of
 from fx.passes.weighted_layers import Layers, WeightedLayer, copy_with
 from fx.pipelines.contract import Contract, close
 from fx.pipelines.registered_passes import register_pass
-from fx.pipelines.rewriting import Edit, RewritingPass
-from fx.provenance import SourceLocation, inherit
+from fx.pipelines.rewriting import Edit, ExplainedPass
+from fx.provenance import inherit
 
 _SETTINGS = {"stride": 1, "padding": 0, "dilation": 1, "groups": 1}
 _LAYOUT = names_of("memory").union(
@@ -32,23 +32,9 @@ _LAYOUT = names_of("memory").union(
 """Operations whose result or validity depends on the memory layout of a tensor."""
 
 
-@dataclass(frozen=True, slots=True)
-class Merging:
-    """The decision about one of several layers that read the same value."""
-
-    node: str
-    """Name of its node."""
-    merged: bool
-    """True if it is merged with others."""
-    reason: str
-    """The layers that it is merged with, or the reason why it is left alone."""
-    where: SourceLocation | None
-    """The user's line that calls it, if known."""
-
-
 @register_pass
 @dataclass(frozen=True, slots=True)
-class MergeParallelLayers(RewritingPass):
+class MergeParallelLayers(ExplainedPass):
     """Merge several linear layers, or several convolutions, that read the same value into one layer.
 
     The weights are concatenated and the result is split: one large product replaces several small ones. Convolutions
@@ -86,20 +72,15 @@ class MergeParallelLayers(RewritingPass):
             yield Edit(f"{names} into {group[0].label}", group[0].node.source)
             _merge(graph_module, layers, group)
 
-    def explain(self, graph_module: GraphModule) -> list[Merging]:
-        """Report for each layer that shares its input with another whether this pass would merge it, and why.
-
-        The program is not changed.
-        """
-        expect_program(graph_module, f"{type(self).__name__} explains a GraphModule")
+    def decisions(self, graph_module: GraphModule) -> list[tuple[Node, bool, str]]:
+        """Return each layer that shares its input with another, whether it is merged, and why."""
         groups, reasons = self._plan(graph_module, Layers(graph_module))
-        report = dict.fromkeys(reasons, False)
+        decisions = [(layer.node, False, reason) for layer, reason in reasons.items()]
         for group in groups:
             for layer in group:
                 others = ", ".join(f"`%{other.node}`" for other in group if other is not layer)
-                reasons[layer], report[layer] = f"merged with {others}", True
-        ordered = sorted(report, key=lambda layer: layer.node)
-        return [Merging(layer.node.name, report[layer], reasons[layer], layer.node.source) for layer in ordered]
+                decisions.append((layer.node, True, f"merged with {others}"))
+        return sorted(decisions)
 
     def _plan(
         self, graph_module: GraphModule, layers: Layers

@@ -13,15 +13,14 @@ import torch
 from torch import nn
 from torch.nn.modules.dropout import _DropoutNd
 
-from fx.graph_module import GraphModule, expect_program
+from fx.graph_module import GraphModule
 from fx.modules.attributes import does_as_its_class, is_own, prefixes, training_flag
 from fx.modules.containers import Container
 from fx.node import Node
 from fx.operators.families import CASTS, find_in_place, find_operator, operators
 from fx.pipelines.contract import Contract, exact
 from fx.pipelines.registered_passes import register_pass
-from fx.pipelines.rewriting import Edit, RewritingPass
-from fx.provenance import SourceLocation
+from fx.pipelines.rewriting import Edit, ExplainedPass
 
 _BATCHED_RANKS: dict[Any, int] = {
     spelling: 2 + row.dims for row in operators("dropout") if row.dims in (1, 3) for spelling in row.spellings
@@ -33,23 +32,9 @@ _CASTS: dict[str, torch.dtype | None] = {"to": None, **CASTS}
 """Methods that return the tensor itself if it already has the dtype; ``to`` takes the dtype as an argument."""
 
 
-@dataclass(frozen=True, slots=True)
-class Removal:
-    """The decision about one operation that may be an identity."""
-
-    node: str
-    """Name of its node."""
-    removed: bool
-    """True if it is removed."""
-    reason: str
-    """The value that it returns, or the reason why it is left alone."""
-    where: SourceLocation | None
-    """The user's line that calls it, if known."""
-
-
 @register_pass
 @dataclass(frozen=True, slots=True)
-class RemoveIdentities(RewritingPass):
+class RemoveIdentities(ExplainedPass):
     """Drop operations that return their input, the same tensor object, for any input.
 
     These are ``nn.Identity``, an empty ``nn.Sequential``, and all kinds of dropout in evaluation mode or with
@@ -76,20 +61,13 @@ class RemoveIdentities(RewritingPass):
                 if node.op == "call_module":
                     uses.drop(str(node.target))
 
-    def explain(self, graph_module: GraphModule) -> list[Removal]:
-        """Report for each operation that may be an identity whether this pass would remove it, and why.
-
-        The program is not changed.
-        """
-        expect_program(graph_module, f"{type(self).__name__} explains a GraphModule")
-        examined = ((node, _examine(graph_module, node)) for node in graph_module.graph.nodes)
-        return [
-            Removal(node.name, False, outcome, node.source)
-            if isinstance(outcome, str)
-            else Removal(node.name, True, f"returns `%{outcome}`", node.source)
-            for node, outcome in examined
-            if outcome is not None
-        ]
+    def decisions(self, graph_module: GraphModule) -> Iterator[tuple[Node, bool, str]]:
+        """Yield each operation that may be an identity, whether it is removed, and why."""
+        for node in graph_module.graph.nodes:
+            outcome = _examine(graph_module, node)
+            if outcome is not None:
+                is_identity = isinstance(outcome, Node)
+                yield node, is_identity, f"returns `%{outcome}`" if is_identity else str(outcome)
 
 
 def _examine(graph_module: GraphModule, node: Node) -> Node | str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -19,6 +19,7 @@ from fx.pipelines.pass_options import check_options
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
+    from fx.node import Node
     from fx.provenance import SourceLocation
 
 
@@ -67,6 +68,35 @@ class RewritingPass:
         """Edit ``graph_module`` and return it."""
         make_edits(self, graph_module)
         return graph_module
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The decision of a pass about one operation that it could edit."""
+
+    node: str
+    """Name of its node."""
+    is_edited: bool
+    """True if the pass edits it."""
+    reason: str
+    """The edit, or the reason why the operation is left alone."""
+    where: SourceLocation | None
+    """The user's line that calls it, if known."""
+
+
+class ExplainedPass(RewritingPass):
+    """Base of passes that give the reason for each edit, and for each operation that they leave alone."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def decisions(self, graph_module: GraphModule) -> Iterable[tuple[Node, bool, str]]:
+        """Yield each operation that this pass could edit, whether it does, and why. The program is not changed."""
+
+    def explain(self, graph_module: GraphModule) -> list[Decision]:
+        """Report for each operation that this pass could edit whether it would, and why. The program is not changed."""
+        expect_program(graph_module, f"{type(self).__name__} explains a GraphModule")
+        return [Decision(node.name, edited, why, node.source) for node, edited, why in self.decisions(graph_module)]
 
 
 def make_edits(pass_: RewritingPass, graph_module: GraphModule, fuel: int | None = None) -> list[Edit]:

@@ -84,7 +84,7 @@ def prepare(
             remedy="capture the model after model.eval()",
         )
     leaf_reasons = decompose(program)
-    if example_inputs is not None and any(not pair.fused for pair in FuseConvBN(checked=False).explain(program)):
+    if example_inputs is not None and any(not pair.is_edited for pair in FuseConvBN(checked=False).explain(program)):
         record_shapes(program, example_inputs)  # with shapes, more batch norms may be folded
     program = FuseConvBN()(program)
     form = canonical_form(program)

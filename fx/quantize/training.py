@@ -84,7 +84,7 @@ def prepare_qat(
     without_writes(program)
     pad_by_numbers(program)
     plan = prepare(program, scheme)
-    fused = {pair.node for pair in FuseConvBN().explain(program) if pair.fused}
+    fused = {pair.node for pair in FuseConvBN().explain(program) if pair.is_edited}
     for module, training in modes:
         module.training = training
     RoundingInserter(program, plan, scheme, fused).insert()

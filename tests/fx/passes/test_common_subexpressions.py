@@ -114,8 +114,8 @@ LEFT_ALONE: list[tuple[Any, str]] = [
 def test_repetitions_that_are_left_alone_are_explained(function: Any, reason: str) -> None:
     program = fx.symbolic_trace(function)
     (repetition,) = EliminateCommonSubexpressions().explain(program)
-    assert repetition.reason.startswith(reason) and not repetition.merged
-    assert repetition.node.startswith(repetition.first) and repetition.where is not None
+    assert repetition.reason.startswith(reason) and not repetition.is_edited
+    assert repetition.where is not None
     revision = program.graph.revision
     EliminateCommonSubexpressions()(program)
     assert program.graph.revision == revision
@@ -124,7 +124,7 @@ def test_repetitions_that_are_left_alone_are_explained(function: Any, reason: st
 def test_merged_nodes_are_explained_as_well() -> None:
     program = fx.symbolic_trace(lambda x: torch.relu(x) + torch.relu(x))
     (repetition,) = EliminateCommonSubexpressions().explain(program)
-    assert repetition.merged and repetition.reason == "`%relu` takes the place of `%relu_1`"
+    assert repetition.is_edited and repetition.reason == "`%relu` takes the place of `%relu_1`"
     assert len(names(program)) == 3
 
 

@@ -176,7 +176,7 @@ def functions(program: fx.GraphModule) -> list[str]:
 def test_batch_norms_are_folded_and_their_lines_stay(exports):
     program, _, x = exports(Convolutions)
     reports = fx.passes.FuseConvBN().explain(program)
-    assert [(report.fused, report.node) for report in reports] == [(True, "batch_norm"), (True, "batch_norm_1")]
+    assert [(report.is_edited, report.node) for report in reports] == [(True, "batch_norm"), (True, "batch_norm_1")]
     fused = passed("fuse-conv-bn", program, x)
     assert "batch_norm" not in functions(fused) and functions(fused).count("conv2d") == 2
     assert not any("bn" in path and "num_batches" not in path for path in fused.state_dict())

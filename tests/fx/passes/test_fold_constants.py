@@ -99,7 +99,7 @@ def test_values_that_depend_on_no_input_become_constants(make: Make, expected: l
             continue
         assert torch.equal(program(x), result)
     assert list(program.state_dict()) == saved
-    assert all(folding.folded for folding in FoldConstants().explain(program_of(make)))
+    assert all(folding.is_edited for folding in FoldConstants().explain(program_of(make)))
 
 
 def unknown(x: Any) -> Any:
@@ -153,7 +153,7 @@ REFUSED: list[tuple[Make, str]] = [
 def test_unfolded_values_are_explained(make: Make, reason: str) -> None:
     program = program_of(make)
     foldings = FoldConstants().explain(program)
-    assert next(folding.reason for folding in foldings if not folding.folded) == reason
+    assert next(folding.reason for folding in foldings if not folding.is_edited) == reason
     before = nodes_of(program)
     FoldConstants()(program)
     assert nodes_of(program) == before

@@ -127,6 +127,6 @@ def test_layers_whose_mode_the_program_reads_are_left_alone() -> None:
     [output] = program.graph.find_nodes(op="output")
     output.args = ((output.args[0], flag),)
     program.recompile()
-    [(norm, fusion)] = [(entry.node, str(entry)) for entry in FuseConvBN().explain(program)]
+    [(norm, fusion)] = [(entry.node, entry.reason) for entry in FuseConvBN().explain(program)]
     assert norm == "block_norm" and "the program reads `block.norm.training`" in fusion
     assert FuseConvBN()(program).code == program.code

@@ -78,16 +78,12 @@ class PassManager(PassSchedule):
     def remove_pass(self, _passes: list[str] | None) -> None:
         """Remove the passes of these names."""
         self.passes = [pass_ for pass_ in self.passes if pass_.__name__ not in (_passes or ())]
-        self._validated = False
 
     def replace_pass(self, _target: Callable[..., Any], _replacement: Callable[..., Any]) -> None:
         """Replace the passes with the name of ``_target`` by ``_replacement``."""
         self.passes = [_replacement if pass_.__name__ == _target.__name__ else pass_ for pass_ in self.passes]
-        self._validated = False
 
-    def validate(self) -> None:
-        """Check that the order meets all constraints."""
-        self.validate_constraints()
+    validate = PassSchedule.validate_constraints
 
     def __call__(self, source: Any) -> Any:
         """Run the passes on a program, and return the result of the last one."""

@@ -6,7 +6,6 @@ import functools
 import graphlib
 import inspect
 import itertools
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -49,17 +48,23 @@ class PassSchedule:
     def __init__(self, passes: list[Any] | None = None, constraints: list[Constraint] | None = None) -> None:
         self.passes: list[Callable[..., Any]] = list(passes or ())
         self.constraints: list[Constraint] = list(constraints or ())
-        self._validated = False
 
     def add_pass(self, _pass: Callable[..., Any]) -> None:
         """Append a pass."""
         self.passes.append(_pass)
-        self._validated = False
 
     def add_constraint(self, constraint: Constraint) -> None:
         """Add a constraint."""
         self.constraints.append(constraint)
-        self._validated = False
+
+    def _may_precede(self, a: int, b: int) -> bool:
+        """Return whether all constraints allow that pass number ``a`` runs before pass number ``b``."""
+        return all(allows(self.passes[a], self.passes[b]) for allows in self.constraints)
+
+    def _misplaced(self) -> tuple[int, int] | None:
+        """Return the numbers of the first two passes whose order a constraint forbids, or None."""
+        pairs = itertools.combinations(range(len(self.passes)), 2)
+        return next((pair for pair in pairs if not self._may_precede(*pair)), None)
 
     def validate_constraints(self) -> None:
         """Check the order of the passes.
@@ -67,13 +72,13 @@ class PassSchedule:
         Raises:
             PassError: a constraint forbids it; the message names the two passes.
         """
-        pairs = itertools.combinations(enumerate(self.passes), 2)
-        for (first, a), (second, b) in pairs if not self._validated else ():
-            if not all(may_precede(a, b) for may_precede in self.constraints):
-                what = f"pass schedule constraint violated: {_name_of(b)} has to run before {_name_of(a)}"
-                places = f"{_name_of(a)} is number {first} of the passes, {_name_of(b)} number {second}"
-                raise PassError(what, value=places, remedy="change their order, or drop the constraint")
-        self._validated = True
+        if (misplaced := self._misplaced()) is not None:
+            a, b = (_name_of(self.passes[number]) for number in misplaced)
+            raise PassError(
+                f"pass schedule constraint violated: {b} has to run before {a}",
+                value=f"{a} is number {misplaced[0]} of the passes, {b} number {misplaced[1]}",
+                remedy="change their order, or drop the constraint",
+            )
 
 
 class PassManager(PassSchedule):
@@ -85,7 +90,6 @@ class PassManager(PassSchedule):
         constraints: list[Constraint] | None = None,
         steps: int | None = None,
         run_checks_after_each_pass: bool = False,
-        suppress_check_failures: bool = False,
     ) -> None:
         """Set the passes and their constraints.
 
@@ -95,28 +99,18 @@ class PassManager(PassSchedule):
             steps: largest number of runs of all passes; a run that changes nothing is the last.
             run_checks_after_each_pass: run the check and ``Graph.lint`` after each pass, not only the check at the
                 start.
-            suppress_check_failures: warn if a check fails, instead of raising.
         """
         super().__init__(passes, constraints)
         self.steps = steps or 1
         self.run_checks_after_each_pass = run_checks_after_each_pass
-        self.suppress_check_failures = suppress_check_failures
-        self._check: Callable[[torch.nn.Module], object] = lambda module: None
+        self.check: Callable[[torch.nn.Module], object] = lambda module: None
+        """The function that checks a module, and raises an exception if the module is invalid."""
 
     def add_checks(self, check: Callable[[torch.nn.Module], object]) -> None:
-        """Set the function that checks a module, and raises an exception if the module is invalid."""
+        """Set :attr:`check`."""
         if len(inspect.signature(check).parameters) != 1:
             raise PassError("a check of a PassManager takes one argument, the module", value=shown(check))
-        self._check = check
-
-    def check(self, module: torch.nn.Module) -> None:
-        """Run the check that was added."""
-        try:
-            self._check(module)
-        except Exception as error:
-            if not self.suppress_check_failures:
-                raise
-            warnings.warn(f"a check of a PassManager failed: {error}", stacklevel=2)
+        self.check = check
 
     def solve_constraints(self) -> None:
         """Sort the passes topologically, so that all constraints hold.
@@ -124,20 +118,17 @@ class PassManager(PassSchedule):
         Raises:
             PassError: the constraints form a cycle; the message names its passes.
         """
-        before: graphlib.TopologicalSorter[int] = graphlib.TopologicalSorter(dict.fromkeys(range(len(self.passes)), ()))
-        for a, b in itertools.permutations(range(len(self.passes)), 2) if self.constraints else ():
-            if not all(allowed(self.passes[a], self.passes[b]) for allowed in self.constraints):
-                before.add(a, b)
+        numbers = range(len(self.passes))
+        before = {b: [a for a in numbers if a != b and not self._may_precede(b, a)] for b in numbers}
         try:
-            self.passes = [self.passes[number] for number in before.static_order()]
+            self.passes = [self.passes[number] for number in graphlib.TopologicalSorter(before).static_order()]
         except graphlib.CycleError as error:
             names = ", ".join(_name_of(self.passes[number]) for number in dict.fromkeys(error.args[1]))
             raise PassError(f"Circular dependency detected within the following passes: {names}") from None
-        self._validated = True
 
     def __call__(self, module: torch.nn.Module) -> PassResult:
         """Run the passes; an exception from one of them gets a note with its name."""
-        if not self._validated:
+        if self._misplaced() is not None:
             self.solve_constraints()
         self.check(module)
         modified = False
@@ -161,10 +152,11 @@ class PassManager(PassSchedule):
         if not hasattr(result, "graph_module"):
             what = f"the pass {_name_of(pass_)} returns no PassResult"
             raise PassError(what, value=shown(result), remedy="wrap it: pass_result_wrapper(the_pass)")
-        if isinstance(result.graph_module, GraphModule):
-            result.graph_module.recompile()
+        program = result.graph_module
+        if isinstance(program, GraphModule):
+            program.recompile()
         if self.run_checks_after_each_pass:
-            if isinstance(result.graph_module, GraphModule):
-                result.graph_module.graph.lint()
-            self.check(result.graph_module)
+            if isinstance(program, GraphModule):
+                program.graph.lint()
+            self.check(program)
         return result

@@ -92,15 +92,14 @@ def test_checks_run_before_the_passes_and_after_each_where_that_is_requested() -
         managed.add_checks(lambda module, more: None)
 
 
-def test_a_check_that_fails_is_an_error_or_a_warning() -> None:
+def test_a_check_that_fails_is_an_error() -> None:
     def fails(module: Any) -> None:
         raise ValueError("two outputs")
 
-    for suppressed in (False, True):
-        managed = PassManager(suppress_check_failures=suppressed)
-        managed.add_checks(fails)
-        with pytest.warns(UserWarning, match="two outputs") if suppressed else pytest.raises(ValueError, match="two"):
-            managed(program())
+    managed = PassManager()
+    managed.add_checks(fails)
+    with pytest.raises(ValueError, match="two outputs"):
+        managed(program())
 
 
 def test_an_invalid_graph_is_found_behind_the_pass_that_left_it() -> None:

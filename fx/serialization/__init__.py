@@ -41,7 +41,7 @@ from fx.serialization.allow_list import Refused, allow
 from fx.serialization.saved_modules import ModuleReader, ModuleWriter
 from fx.serialization.saved_tensors import TensorWriter, restore_tensors
 from fx.serialization.tensor_file import parse_json, read_tensor_file, write_tensor_file
-from fx.serialization.values import printable
+from fx.serialization.values import printable, stored_object
 
 _FORMAT = "fx"
 _VERSION = 1
@@ -121,9 +121,9 @@ def _load(path: Any, device: torch.device | None) -> GraphModule:
     if stored.get("version") != _VERSION:
         version = ascii(stored.get("version"))[:40]
         raise Refused(f"it has version {version} of the format; this is version {_VERSION}")
-    if stored.keys() != {"format", "version", "modules", "tensors", "memory"}:
-        raise Refused("it holds no program", why="parts are missing or unknown")
-    return ModuleReader(restore_tensors(stored, tensors, device)).read(stored["modules"])
+    required = {"format": str, "version": int, "modules": list, "tensors": list, "memory": list}
+    parts = stored_object(stored, "the program", required)
+    return ModuleReader(restore_tensors(parts, tensors, device)).read(parts["modules"])
 
 
 __all__ = ["LoadError", "SaveError", "allow", "load", "save"]

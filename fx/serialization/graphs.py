@@ -183,13 +183,11 @@ def decode_graph(stored: Json, place: str, tensors: list[torch.Tensor], check_pa
     Raises:
         LoadError: a node is not valid; the message names it.
     """
-    fields = stored_object(stored, {"nodes"}, {"constants", "sources", "notes", "history", "codegen"}, "a graph")
-    records = fields["nodes"]
-    if type(records) is not list:
-        raise Refused("the nodes of a graph are not a list")
+    optional = {"constants": {}, "sources": [], "notes": [], "history": [], "codegen": None}
+    fields = stored_object(stored, "a graph", {"nodes": list}, optional)
     graph = Graph()
     reader = _GraphReader(graph, tensors, fields, check_path)
-    for number, record in enumerate(records):
+    for number, record in enumerate(fields["nodes"]):
         name = record.get("name") if type(record) is dict else None
         where = f"{place}, node {number}" + (f" ({name})" if is_name(name) else "")
         try:
@@ -200,17 +198,13 @@ def decode_graph(stored: Json, place: str, tensors: list[torch.Tensor], check_pa
             raise LoadError(
                 "cannot load the program: the graph refuses a node", where=where, why=printable(str(error))
             ) from error
-    constants = fields.get("constants", {})
-    if type(constants) is not dict:
-        raise Refused("the constants of a graph are not an object")
     values = ValueReader(tensors)
-    for name, value in constants.items():
+    for name, value in fields["constants"].items():
         if not is_name(name):
             raise Refused(f"{ascii(name)[:80]} is not a name of an attribute")
         graph.constants[name] = values.value(value)
-    if "history" in fields:
-        graph.history = stored_strings(fields["history"])  # type: ignore[attr-defined]
-    if "codegen" in fields:
+    graph.history = stored_strings(fields["history"])
+    if fields["codegen"] is not None:
         graph.set_codegen(decode_codegen(fields["codegen"]))
     return graph
 
@@ -227,40 +221,33 @@ class _GraphReader:
         self._values = ValueReader(tensors, self._nodes)
         self._data = ValueReader([])
         self._check_path = check_path
-        sources, notes = fields.get("sources", []), fields.get("notes", [])
-        if type(sources) is not list or type(notes) is not list:
-            raise Refused("the sources or notes of a graph are not a list")
-        self._sources = [_location(parts) for parts in sources]
-        self._notes = [self._data.value(note) for note in notes]
+        self._sources = [_location(parts) for parts in fields["sources"]]
+        self._notes = [self._data.value(note) for note in fields["notes"]]
 
     def node(self, stored: Json) -> None:
-        optional = {"args", "kwargs", "type", "meta", "source", "origins"}
-        record = stored_object(stored, {"op", "name", "target"}, optional, "a node")
+        required = {"op": str, "name": str, "target": object}
+        optional = {"args": [], "kwargs": {}, "type": None, "meta": {}, "source": None, "origins": []}
+        record = stored_object(stored, "a node", required, optional)
         op, name = record["op"], record["name"]
         if op not in OPCODES:
             raise Refused(f"{ascii(op)[:80]} is not an opcode")
-        if type(name) is not str or len(name) > LONGEST_NAME or not name.isascii() or not name.isidentifier():
+        if len(name) > LONGEST_NAME or not name.isascii() or not name.isidentifier():
             raise Refused(f"{ascii(name)[:80]} is not a name of a node")
         if name in self._names:
             raise Refused(f"two nodes are called {name!r}")
-        args = tuple(self._values.items(record.get("args", []), 0))
-        kwargs = record.get("kwargs", {})
-        if type(kwargs) is not dict:
-            raise Refused("keyword arguments are not an object")
-        kwargs = {key: self._values.value(value) for key, value in kwargs.items()}
+        args = tuple(self._values.items(record["args"], 0))
+        kwargs = {key: self._values.value(value) for key, value in record["kwargs"].items()}
         _check_shape(op, len(args), len(kwargs))
         target = self._target(op, record["target"], args, bool(kwargs))
-        annotation = decode_annotation(record["type"]) if "type" in record else None
-        node = self._graph.create_node(op, target, args, kwargs, name, annotation)
+        node = self._graph.create_node(op, target, args, kwargs, name, decode_annotation(record["type"]))
         if node._name != name:  # the user set a name that the graph would not choose
             node._name = name
         self._names.add(name)
-        if "meta" in record:
+        if record["meta"]:
             node.meta = self._meta(record["meta"])
-        if "source" in record:
+        if record["source"] is not None:
             node.source = entry(self._sources, record["source"], "there is no place in the source number {}")
-        if "origins" in record:
-            node.origins = stored_strings(record["origins"])  # type: ignore[attr-defined]
+        node.origins = stored_strings(record["origins"])
         self._nodes.append(node)
 
     def _target(self, op: str, stored: Json, args: tuple[Any, ...], has_kwargs: bool) -> Any:
@@ -275,9 +262,7 @@ class _GraphReader:
             self._check_path(op, stored)
         return stored
 
-    def _meta(self, stored: Json) -> dict[str, Any]:
-        if type(stored) is not dict:
-            raise Refused("the notes of a node are not an object")
+    def _meta(self, stored: dict[str, Json]) -> dict[str, Any]:
         meta: dict[str, Any] = {}
         for key, value in stored.items():
             if type(value) is dict and value.keys() == {"note"}:
@@ -313,10 +298,8 @@ def encode_notes(meta: dict[str, Any], encode_dict: Callable[[dict[Any, Any]], J
     return stored
 
 
-def decode_notes(stored: Json) -> dict[str, Any]:
+def decode_notes(stored: dict[str, Json]) -> dict[str, Any]:
     """Return the notes that ``encode_notes`` stored."""
-    if type(stored) is not dict:
-        raise Refused("the notes of a module are not an object")
     data = ValueReader([])
     return {key: data.value(value) for key, value in stored.items()}
 

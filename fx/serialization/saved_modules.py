@@ -27,7 +27,7 @@ from fx.serialization.module_state import (
 )
 from fx.serialization.saved_tensors import TensorWriter
 from fx.serialization.trusted_arguments import check_trusted_arguments
-from fx.serialization.values import Json, ValueReader, ValueWriter, entry, is_name, printable
+from fx.serialization.values import Json, ValueReader, ValueWriter, entry, is_name, printable, stored_object
 
 _MOST_LEVELS = 100
 """The largest depth of nested modules."""
@@ -43,6 +43,9 @@ _HOLDERS: dict[str, Callable[[], torch.nn.Module]] = {
 _HOLDER_NAMES = {make: name for name, make in _HOLDERS.items()}
 
 _STATE = frozenset({"training", "_parameters", "_buffers", "_modules", "_non_persistent_buffers_set"})
+_CLASS = {"class": str, "training": bool}
+_HELD: dict[str, Json] = {"parameters": {}, "buffers": {}, "transient": [], "modules": {}, "attributes": {}}
+"""The parts of a module that a file may lack, if they are empty."""
 
 
 class _Extent:
@@ -237,14 +240,14 @@ class ModuleReader:
         self._extent = _Extent()
         self._budget = Budget()
 
-    def read(self, stored: Json) -> GraphModule:
+    def read(self, stored: list[Json]) -> GraphModule:
         """Return the program, which is the last module.
 
         Raises:
             LoadError: a module is damaged or not allowed; the message names it.
         """
-        if type(stored) is not list or not stored:
-            raise Refused("there is no list of modules")
+        if not stored:
+            raise Refused("there are no modules")
         for number, described in enumerate(stored):
             place = f"module {number} of {len(stored)}"
             try:
@@ -260,32 +263,24 @@ class ModuleReader:
         return program
 
     def _module(self, stored: Json, place: str) -> torch.nn.Module:
-        if type(stored) is not dict or type(name := stored.get("class")) is not str:
-            raise Refused("a module is not an object with a class")
-        training = stored.get("training")
-        if type(training) is not bool:
-            raise Refused("a module does not say whether it is training")
+        name = stored.get("class") if type(stored) is dict else None
         if name == _PROGRAM:
             return self._program(stored, place)
-        if (make := _HOLDERS.get(name)) is not None:
-            module = make()
-            self._fill_holder(module, stored, set())
-        else:
-            module = self._constructed(stored)
-        return module
+        if type(name) is str and (make := _HOLDERS.get(name)) is not None:
+            return self._filled(make(), stored_object(stored, "a module", _CLASS, _HELD))
+        return self._constructed(stored)
 
-    def _program(self, stored: dict[str, Json], place: str) -> GraphModule:
-        class_name: Any = stored.get("name")
-        if not is_name(class_name):
+    def _program(self, stored: Json, place: str) -> GraphModule:
+        required = {**_CLASS, "name": str, "graph": object}
+        parts = stored_object(stored, "a program", required, {**_HELD, "meta": {}})
+        if not is_name(parts["name"]):
             raise Refused("the name of a program's class is none")
         module = GraphModule.__new__(GraphModule)
         torch.nn.Module.__init__(module)
-        type(module).__name__ = class_name
-        module.__dict__.update(_tracer_cls=None, _tracer_extras=None, meta=decode_notes(stored.get("meta", {})))
-        self._fill_holder(module, stored, {"name", "graph", "meta"})
-        graph = decode_graph(
-            stored.get("graph"), place, self._tensors, lambda op, target: check_path(module, op, target)
-        )
+        type(module).__name__ = parts["name"]
+        module.__dict__.update(_tracer_cls=None, _tracer_extras=None, meta=decode_notes(parts["meta"]))
+        self._filled(module, parts)
+        graph = decode_graph(parts["graph"], place, self._tensors, lambda op, target: check_path(module, op, target))
         try:
             module.__dict__["_graph"] = graph  # the setter would write the code of nested programs again
             graph.owning_module = module
@@ -295,19 +290,15 @@ class ModuleReader:
             raise Refused("its graph cannot be written as Python", why=printable(str(error))) from error
         return module
 
-    def _fill_holder(self, module: torch.nn.Module, stored: dict[str, Json], own: set[str]) -> None:
-        parts = {key: stored.get(key, {}) for key in ("parameters", "buffers", "modules", "attributes")}
-        transient = stored.get("transient", [])
-        if not stored.keys() <= parts.keys() | {"class", "training", "transient"} | own:
-            raise Refused("a module has parts that are unknown")
-        if not all(type(part) is dict for part in parts.values()) or type(transient) is not list:
-            raise Refused("the parts of a module are of other types")
-        names = [name for part in parts.values() for name in part]
+    def _filled(self, module: torch.nn.Module, parts: dict[str, Json]) -> torch.nn.Module:
+        """Return an empty module with these parts."""
+        transient = parts["transient"]
+        names = [name for key in ("parameters", "buffers", "modules", "attributes") for name in parts[key]]
         if len(set(names)) != len(names):
             raise Refused("two parts of a module have one name")
         for name in names:
             check_attribute(module, name)
-        module.training = stored["training"]
+        module.training = parts["training"]
         for name, number in parts["parameters"].items():
             module._parameters[name] = self._tensor(number, torch.nn.Parameter)
         for name, number in parts["buffers"].items():
@@ -322,6 +313,7 @@ class ModuleReader:
         self._extent.add(children, len(parts["parameters"]) + len(parts["buffers"]))
         for name, value in parts["attributes"].items():
             module.__dict__[name] = self._values.value(value)
+        return module
 
     def _tensor(self, stored: Json, kind: type) -> Any:
         if stored is None:
@@ -331,19 +323,14 @@ class ModuleReader:
             raise Refused(f"tensor number {stored} is not a {'buffer' if kind is torch.Tensor else 'parameter'}")
         return tensor
 
-    def _constructed(self, stored: dict[str, Json]) -> torch.nn.Module:
-        kind = find_class(stored["class"])
-        arguments, tensors = stored.get("arguments", {}), stored.get("tensors", {})
-        modes = stored.get("modes", {})
-        if not stored.keys() <= {"class", "training", "arguments", "tensors", "modes"}:
-            raise Refused("a module has parts that are unknown")
-        if not all(type(part) is dict for part in (arguments, tensors, modes)):
-            raise Refused("the parts of a module are of other types")
+    def _constructed(self, stored: Json) -> torch.nn.Module:
+        parts = stored_object(stored, "a module", _CLASS, {"arguments": {}, "tensors": {}, "modes": {}})
+        kind = find_class(parts["class"])
         if not issubclass(kind, torch.nn.Module) or issubclass(kind, GraphModule):
-            raise Refused(f"{stored['class']} is not a class of modules")
-        arguments = {name: self._values.value(value) for name, value in arguments.items()}
+            raise Refused(f"{parts['class']} is not a class of modules")
+        arguments = {name: self._values.value(value) for name, value in parts["arguments"].items()}
         missing = "there is no tensor number {}"
-        values = {path: entry(self._tensors, number, missing) for path, number in tensors.items()}
+        values = {path: entry(self._tensors, number, missing) for path, number in parts["tensors"].items()}
         check_arguments(kind, arguments, list(values.values()))
         self._budget.add(len(values))
         try:
@@ -353,15 +340,15 @@ class ModuleReader:
         except Exception as error:
             message = str(error).partition("Exception raised from")[0].rstrip()  # without the stack of C++
             raise Refused(
-                f"{stored['class']} cannot be made with these arguments",
+                f"{parts['class']} cannot be made with these arguments",
                 why=printable(f"{type(error).__name__}: {message}"),
             ) from error
         fill_module(module, values)
-        module.train(stored["training"])
-        parts = dict(module.named_modules())
-        for path, training in modes.items():
-            if path not in parts or type(training) is not bool:
+        module.train(parts["training"])
+        inner = dict(module.named_modules())
+        for path, training in parts["modes"].items():
+            if path not in inner or type(training) is not bool:
                 raise Refused(f"{ascii(path)[:80]} is not a submodule of it")
-            parts[path].training = training
+            inner[path].training = training
         self._extent.add([], len(values))
         return module

@@ -44,7 +44,8 @@ def _encode_structure(spec: pytree.TreeSpec) -> Json:
 
 def decode_codegen(stored: Json) -> PyTreeCodeGen:
     """Return the code generator that ``stored`` describes."""
-    fields = stored_object(stored, {"parameters", "inputs", "outputs"}, set(), "a code generator")
+    required = {"parameters": list, "inputs": object, "outputs": object}
+    fields = stored_object(stored, "a code generator", required)
     parameters = list(stored_strings(fields["parameters"]))
     named = [parameter for parameter in parameters if parameter != "*"]
     plain = [parameter.lstrip("*") for parameter in named]
@@ -57,7 +58,7 @@ def decode_codegen(stored: Json) -> PyTreeCodeGen:
         raise Refused("the bare star of keyword-only parameters is not in front of one")
     outputs = fields["outputs"]
     if outputs is not None:
-        outputs = _structure(stored_object(outputs, {"structure"}, set(), "the structure of the output")["structure"])
+        outputs = _structure(stored_object(outputs, "the output", {"structure": object})["structure"])
     return PyTreeCodeGen(PyTreeInfo(parameters, _structure(fields["inputs"]), outputs))
 
 

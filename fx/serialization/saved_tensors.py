@@ -8,7 +8,7 @@ import torch
 
 from fx.serialization.allow_list import Refused
 from fx.serialization.tensor_file import DTYPES, are_sizes
-from fx.serialization.values import Json, entry
+from fx.serialization.values import Json, entry, stored_object
 
 _STORED = frozenset(DTYPES.values())
 
@@ -103,38 +103,35 @@ def restore_tensors(
     tables: dict[str, Json], stored: dict[str, torch.Tensor], device: torch.device | None
 ) -> list[torch.Tensor]:
     """Return the tensors that ``TensorWriter`` numbered, from the stored tensors of the file."""
-    memory, records = tables.get("memory"), tables.get("tensors")
-    if type(memory) is not list or type(records) is not list:
-        raise Refused("the tables of tensors are not lists")
     rest = dict(stored)
-    restored = [_restore_memory(described, rest, device) for described in memory]
+    restored = [_restore_memory(described, rest, device) for described in tables["memory"]]
     if rest:
         raise Refused(f"tensor {next(iter(rest))!r} belongs to nothing")
-    return [_restore_record(record, restored) for record in records]
+    return [_restore_record(record, restored) for record in tables["tensors"]]
 
 
 def _restore_memory(described: Json, rest: dict[str, torch.Tensor], device: torch.device | None) -> torch.Tensor:
-    if type(described) is not dict or not described.keys() <= {"name", "complex", "expanded", "stride"}:
-        raise Refused("an entry of the table of memory has other parts")
-    name: Any = described.get("name")
-    value = rest.pop(name, None) if type(name) is str else None
+    optional = {"complex": False, "expanded": None, "stride": None}
+    parts = stored_object(described, "an entry of the table of memory", {"name": str}, optional)
+    name = parts["name"]
+    value = rest.pop(name, None)
     if value is None:
         raise Refused(f"the file has no tensor {ascii(name)[:80]}, or it is used twice")
     if device is not None:
         value = value.to(device)
-    if (stride := described.get("stride")) is not None:
+    if (stride := parts["stride"]) is not None:
         shape = list(value.shape)
         # A small file must not ask for much memory: strides only permute dimensions.
         if not are_sizes(stride) or len(stride) != len(shape) or not _is_dense(shape, stride):
             raise Refused(f"tensor {name!r} has strides that do not fit its shape")
         value = torch.empty_strided(shape, stride, dtype=value.dtype, device=value.device).copy_(value)
-    if (expanded := described.get("expanded")) is not None:
+    if (expanded := parts["expanded"]) is not None:
         if not are_sizes(expanded) or len(expanded) != value.dim():
             raise Refused(f"tensor {name!r} is expanded to no shape")
         if any(new != size and size != 1 for new, size in zip(expanded, value.shape, strict=True)):
             raise Refused(f"tensor {name!r} cannot be expanded to {expanded}")
         value = value.expand(expanded)
-    if "complex" in described:
+    if parts["complex"]:
         value = _as_complex(value, name)
     return value
 
@@ -149,14 +146,12 @@ def _as_complex(value: torch.Tensor, name: str) -> torch.Tensor:
 
 
 def _restore_record(record: Json, memory: list[torch.Tensor]) -> torch.Tensor:
-    if type(record) is not dict or not record.keys() <= {"memory", "parameter", "requires_grad"}:
-        raise Refused("an entry of the table of tensors has other parts")
-    number, parameter, grad = record.get("memory"), record.get("parameter"), record.get("requires_grad", False)
-    if type(parameter) is not bool or type(grad) is not bool:
-        raise Refused("an entry of the table of tensors is of other types")
-    value = entry(memory, number, "there is no memory number {}")
+    required = {"memory": object, "parameter": bool}
+    parts = stored_object(record, "an entry of the table of tensors", required, {"requires_grad": False})
+    grad = parts["requires_grad"]
+    value = entry(memory, parts["memory"], "there is no memory number {}")
     if grad and not (value.is_floating_point() or value.is_complex()):
         raise Refused(f"a tensor of {value.dtype} is said to have gradients")
-    if parameter:
+    if parts["parameter"]:
         return torch.nn.Parameter(value, requires_grad=grad)
     return value.detach().requires_grad_(grad)

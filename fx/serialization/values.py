@@ -12,8 +12,9 @@ import enum
 import json
 import math
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from types import NoneType
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 import torch
@@ -318,11 +319,27 @@ def entry(table: list[T], number: Json, missing: str) -> T:
     return table[number]
 
 
-def stored_object(stored: Json, required: set[str], optional: set[str], what: str) -> dict[str, Json]:
-    """Return ``stored`` as an object with the keys ``required`` and perhaps those in ``optional``; refuse others."""
-    if type(stored) is not dict or not required <= stored.keys() <= required | optional:
+def stored_object(
+    stored: Json, what: str, required: Mapping[str, type], optional: Mapping[str, Any] | None = None
+) -> dict[str, Json]:
+    """Return the parts of an object; refuse other JSON.
+
+    Args:
+        stored: the JSON.
+        what: the words for it in a message.
+        required: the type of each part that it must have; ``object`` for any.
+        optional: the default of each part that it may lack. Another value is of the same type, unless that is None.
+    """
+    defaults = optional or {}
+    if type(stored) is not dict or not required.keys() <= stored.keys():
         raise Refused(f"{what} is not an object with {', '.join(sorted(required))}")
-    return stored
+    if not stored.keys() <= required.keys() | defaults.keys():
+        raise Refused(f"{what} has parts that are unknown")
+    for name, part in stored.items():
+        kind = required[name] if name in required else type(defaults[name])
+        if type(part) is not kind and kind not in (object, NoneType):
+            raise Refused(f"the part {name!r} of {what} is not {with_article(kind.__name__)}")
+    return {**defaults, **stored}
 
 
 def stored_strings(stored: Json) -> tuple[str, ...]:

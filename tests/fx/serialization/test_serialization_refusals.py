@@ -282,7 +282,9 @@ def test_files_of_other_programs(path: Path) -> None:
     path.write_bytes((2).to_bytes(8, "little") + b"{}")
     assert_not_loaded(path, "it holds tensors but no program")
     assert_not_loaded(edited(small(), path, lambda stored: stored.update(version=2)), "it has version 2 of the format")
-    assert_not_loaded(edited(small(), path, lambda stored: stored.update(more=2)), "parts are missing or unknown")
+    assert_not_loaded(
+        edited(small(), path, lambda stored: stored.update(more=2)), "the program has parts that are unknown"
+    )
 
 
 def test_every_truncation_is_noticed(path: Path) -> None:
@@ -366,7 +368,7 @@ CALLS = {"op": "call_function", "target": "torch.relu", "args": [{"node": 1}]}
 
 BAD_NODES: dict[str, tuple[dict[str, Any], str]] = {
     "unknown opcode": ({"op": "exec"}, "'exec' is not an opcode"),
-    "opcode of another type": ({"op": ["call_function"]}, "is not an opcode"),
+    "opcode of another type": ({"op": ["call_function"]}, "the part 'op' of a node is not a str"),
     "name twice": ({"name": "_0"}, "two nodes are called '_0'"),
     "name that is code": ({"name": "x; import os"}, "is not a name of a node"),
     "name that is long": ({"name": "x" * 2000}, "is not a name of a node"),
@@ -411,9 +413,9 @@ BAD_NODES: dict[str, tuple[dict[str, Any], str]] = {
         {"op": "placeholder", "target": "y", "args": [{"node": 1}]}, "depends on a traced value",
     ),
     "no output": ({"op": "output", "target": "output", "args": []}, "has 0 arguments"),
-    "arguments that are not a list": ({"args": {}}, "a list is expected"),
-    "keywords that are not an object": ({"kwargs": []}, "keyword arguments are not an object"),
-    "an unknown field": ({"more": 1}, "a node is not an object with"),
+    "arguments that are not a list": ({"args": {}}, "the part 'args' of a node is not a list"),
+    "keywords that are not an object": ({"kwargs": []}, "the part 'kwargs' of a node is not a dict"),
+    "an unknown field": ({"more": 1}, "a node has parts that are unknown"),
     "an unknown tag": ({"args": [{"eval": "1"}]}, "is not a value"),
     "two tags": ({"args": [{"node": 0, "int": "0x1"}]}, "is not a value"),
     "a number out of range": ({"args": [float("1e308") * 10]}, "the number Infinity"),
@@ -437,7 +439,7 @@ BAD_NODES: dict[str, tuple[dict[str, Any], str]] = {
     "an annotation that is none": ({"type": {"int": "0x1"}}, "is not an annotation"),
     "a generic that is none": ({"type": {"generic": ["Literal", []]}}, "there is no generic type"),
     "a generic of what it cannot be": ({"type": {"generic": ["|", [{"generic": ["|", []]}]]}}, "is not an annotation"),
-    "notes that are not an object": ({"meta": 1}, "the notes of a node are not an object"),
+    "notes that are not an object": ({"meta": 1}, "the part 'meta' of a node is not a dict"),
     "a note that is not there": ({"meta": {"a": {"note": 9}}}, "there is no note number 9"),
     "a place that is not there": ({"source": 99}, "there is no place in the source number 99"),
     "origins that are not strings": ({"origins": [1]}, "a list of strings is something else"),
@@ -461,11 +463,11 @@ def linear(stored: Any) -> Any:
 
 
 BAD_MODULES: dict[str, tuple[Callable[[Any], Any], str]] = {
-    "no list": (lambda s: s.update(modules={}), "there is no list of modules"),
-    "none": (lambda s: s.update(modules=[]), "there is no list of modules"),
+    "no list": (lambda s: s.update(modules={}), "the part 'modules' of the program is not a list"),
+    "none": (lambda s: s.update(modules=[]), "there are no modules"),
     "no program": (lambda s: s["modules"].pop(), "the last module is not a program"),
-    "not an object": (lambda s: s["modules"].insert(0, 1), "a module is not an object with a class"),
-    "no mode": (lambda s: last(s).pop("training"), "does not say whether it is training"),
+    "not an object": (lambda s: s["modules"].insert(0, 1), "a module is not an object with class, training"),
+    "no mode": (lambda s: last(s).pop("training"), "a program is not an object with class, graph, name, training"),
     "a child that is itself": (lambda s: last(s)["modules"].update(x=2), "a module holds number 2"),
     "a later child": (lambda s: last(s)["modules"].update(x=3), "a module holds number 3"),
     "a class that is not listed": (lambda s: linear(s).update({"class": "subprocess.Popen"}), "is nothing that"),
@@ -484,7 +486,7 @@ BAD_MODULES: dict[str, tuple[Callable[[Any], Any], str]] = {
     "modes of what is not there": (lambda s: linear(s).update(modes={"x": True}), "is not a submodule of it"),
     "unknown parts": (lambda s: linear(s).update(more=1), "parts that are unknown"),
     "unknown parts of a program": (lambda s: last(s).update(more=1), "parts that are unknown"),
-    "no graph": (lambda s: last(s).pop("graph"), "a graph is not an object"),
+    "no graph": (lambda s: last(s).pop("graph"), "a program is not an object with class, graph"),
     "a class name that is none": (lambda s: last(s).update(name="a\0"), "the name of a program's class is none"),
     "a name with a dot": (lambda s: last(s)["modules"].update({"a.b": 0}), "is not a name of an attribute"),
     "a name that hides a method": (lambda s: last(s)["modules"].update(forward=0), "would hide one"),
@@ -493,7 +495,7 @@ BAD_MODULES: dict[str, tuple[Callable[[Any], Any], str]] = {
     "a buffer that is a parameter": (lambda s: last(s).update(buffers={"x": 0}), "is not a buffer"),
     "a name for two things": (lambda s: last(s).update(buffers={"0": None}), "two parts of a module have one name"),
     "transient without buffer": (lambda s: last(s).update(transient=["x"]), "not in the state dict is none"),
-    "tables that are none": (lambda s: s.update(memory=1), "the tables of tensors are not lists"),
+    "tables that are none": (lambda s: s.update(memory=1), "the part 'memory' of the program is not a list"),
     "memory that is none": (lambda s: s.update(memory=[1]), "an entry of the table of memory"),
     "a tensor that belongs to nothing": (lambda s: s["memory"].pop(), "belongs to nothing"),
     "a tensor twice": (lambda s: s["memory"].append(s["memory"][0]), "or it is used twice"),
@@ -506,16 +508,19 @@ BAD_MODULES: dict[str, tuple[Callable[[Any], Any], str]] = {
     "sources that are none": (lambda s: last(s)["graph"].update(sources=[1]), "a place in the source is not"),
     "constants that are none": (
         lambda s: last(s)["graph"].update(constants=[]),
-        "constants of a graph are not an object",
+        "the part 'constants' of a graph is not a dict",
     ),
-    "history that is none": (lambda s: last(s)["graph"].update(history="abc"), "a list of strings"),
+    "history that is none": (
+        lambda s: last(s)["graph"].update(history="abc"),
+        "the part 'history' of a graph is not a list",
+    ),
     "a code generator that is code": (
         lambda s: last(s)["graph"].update(
             codegen={"parameters": ["x=__import__('os').system('id')"], "inputs": [0], "outputs": None}
         ),
         "the parameters of the program are no different identifiers",
     ),
-    "notes of the program": (lambda s: last(s).update(meta=[]), "the notes of a module are not an object"),
+    "notes of the program": (lambda s: last(s).update(meta=[]), "the part 'meta' of a program is not a dict"),
 }
 
 

@@ -16,7 +16,6 @@ from fx.analysis.guards import Guard, guards_of
 from fx.arguments import expect, refusal
 from fx.assertions import handled_error
 from fx.code.codegen import PythonCode
-from fx.code.folder import write_folder
 from fx.code.pytree_codegen import PyTreeCodeGen
 from fx.code.sources import LazyForward, check_scriptable, forward_of_source, not_traced
 from fx.errors import CodegenError, FxError, GraphError, MissingAttributeError, PassError, add_note
@@ -416,7 +415,8 @@ class GraphModule(QuickModule):
             module_name: name of the class in it.
         """
         expect(folder, (str, bytes, os.PathLike), "to_folder takes the path of a folder", error=CodegenError)
-        write_folder(self, os.fsdecode(folder), module_name)
+        writer = importlib.import_module("fx.serialization.folder")
+        writer.write_folder(self, os.fsdecode(folder), module_name)
 
     # State that is not in tensors.
 

@@ -15,7 +15,7 @@ import tempfile
 import textwrap
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.utils import _pytree as pytree
@@ -23,15 +23,14 @@ from torch.utils import _pytree as pytree
 from fx.arguments import shown
 from fx.container_kinds import leaves_of
 from fx.errors import CodegenError, type_in_words
-from fx.modules.attributes import LEFT_BY_SCRIPTING, has_hooks
+from fx.graph_module import GraphModule
+from fx.modules.attributes import has_hooks, prefixes
 from fx.modules.calibrated_values import FixedNumbers
 from fx.modules.containers import Container
 from fx.modules.pickling import imported_name
 from fx.naming.names import GENERATED_GLOBALS, NoneType, is_identifier
 from fx.naming.printing import describe
-
-if TYPE_CHECKING:
-    from fx.graph_module import GraphModule
+from fx.serialization.module_state import Budget, constructor_arguments, tensor_slots
 
 _MODULE = '''"""A captured program, written by fx.GraphModule.to_folder; edit it freely."""
 
@@ -54,6 +53,7 @@ _LOADING = """state = torch.load(pathlib.Path(__file__).parent / "state_dict.pt"
 for path, value in state.items():
     owner, _, name = path.rpartition(".")
     setattr(self.get_submodule(owner), name, value)"""
+_LITERALS = frozenset({bool, int, float, str, NoneType})
 
 
 def write_folder(program: GraphModule, folder: str, module_name: str) -> None:
@@ -89,10 +89,14 @@ def write_folder(program: GraphModule, folder: str, module_name: str) -> None:
 
 def _state(program: GraphModule) -> tuple[list[str], dict[str, Any]]:
     """Return the statements of ``__init__``, and the values that it loads, by path."""
-    modules, modes, values = _modules(program)
+    created, values = _modules(program)
+    whole = frozenset(values)
+    for path, _, _, tensor in tensor_slots(program):
+        if tensor is not None and whole.isdisjoint(prefixes(path)):
+            values[path] = tensor
     for node in program.graph.find_nodes(op="get_attr"):
         path, _, name = str(node.target).rpartition(".")
-        attributes = vars(program.get_submodule(path)) if path in modules else {}
+        attributes = {} if not whole.isdisjoint(prefixes(path)) else vars(program.get_submodule(path))
         if name in attributes and name != "training" and not isinstance(attributes[name], torch.nn.Module):
             values[str(node.target)] = attributes[name]
     others = {path: value for path, value in values.items() if not _is_plain(value)}
@@ -101,11 +105,17 @@ def _state(program: GraphModule) -> tuple[list[str], dict[str, Any]]:
     except Exception as error:
         raise _refused(f"one of its attributes {', '.join(others)} cannot be pickled", error) from error
     lines = ["super().__init__()"]
-    if indented := [f"    {line}" for statements in modules.values() for line in statements]:
-        lines += ['with torch.device("meta"):  # the values are loaded below', *indented]
-    lines += modes
+    if created:
+        lines += ['with torch.device("meta"):  # the values are loaded below', *(f"    {line}" for line in created)]
     if values:  # the import is inside, since names at the top belong to the program
         lines = ["import pathlib", "", *lines, *_LOADING.format(is_plain=not others).splitlines()]
+    if not program.training:
+        lines.append("self.eval()")
+    lines += [
+        f"self.get_submodule({path!r}).training = {bool(module.training)}"
+        for path, module in program.named_modules()
+        if module.training != program.training
+    ]
     lines += [
         f"self.{name} = {_spec(vars(program)[name])}" for name in ("_in_spec", "_out_spec") if name in vars(program)
     ]
@@ -114,33 +124,29 @@ def _state(program: GraphModule) -> tuple[list[str], dict[str, Any]]:
     return lines, values
 
 
-def _modules(program: GraphModule) -> tuple[dict[str, list[str]], list[str], dict[str, Any]]:
-    """Return the statements that create each module, by path, those that set modes, and the values to load, by path."""
-    statements: dict[str, list[str]] = {}
-    modes = [] if program.training else ["self.eval()"]
-    values: dict[str, Any] = {}
-    paths: dict[int, str] = {}
+def _modules(program: GraphModule) -> tuple[list[str], dict[str, Any]]:
+    """Return the statements that create the modules without values, and the modules that are pickled, by path."""
+    lines: list[str] = []
+    pickled: dict[str, Any] = {}
+    first_paths: dict[int, str] = {}
     holders = {""}
     for path, module in program.named_modules(remove_duplicate=False):
         if path.rpartition(".")[0] not in holders:
             continue  # a part of a module that is created, or pickled, as a whole
+        first_path = first_paths.setdefault(id(module), path)
         is_holder = not path or type(module) is torch.nn.Module or isinstance(module, Container)
         call = "torch.nn.Module()" if is_holder else constructor_call(module)
-        first_path = paths.setdefault(id(module), path)
-        if call is not None and first_path != path:
-            call = f"self.get_submodule({first_path!r})"
-        statements[path] = [f"self.set_submodule({path!r}, {call or 'torch.nn.Module()'})"] if path else []
         if call is None:
-            values[path] = module
-        elif first_path == path:
-            if module.training != program.training:
-                modes.append(f"self.get_submodule({path!r}).training = {bool(module.training)}")
-            tensors = {**module._parameters, **module._buffers}
-            values.update((f"{path}.{name}".lstrip("."), value) for name, value in tensors.items() if value is not None)
-            if is_holder:
-                holders.add(path)
-                statements[path] += _registrations(path, module)
-    return statements, modes, values
+            pickled[path] = module
+            call = "torch.nn.Module()"  # keeps its place
+        elif first_path != path:
+            call = f"self.get_submodule({first_path!r})"
+        if path:
+            lines.append(f"self.set_submodule({path!r}, {call})")
+        if is_holder and first_path == path:
+            holders.add(path)
+            lines += _registrations(path, module)
+    return lines, pickled
 
 
 def _registrations(path: str, module: torch.nn.Module) -> list[str]:
@@ -159,31 +165,22 @@ def _registrations(path: str, module: torch.nn.Module) -> list[str]:
 
 
 def constructor_call(module: torch.nn.Module) -> str | None:
-    """Return source that recreates ``module`` without its values; None if its ``repr`` is no such call."""
+    """Return source that recreates a module of ``torch.nn`` without its values; None if no such call of literals does.
+
+    >>> constructor_call(torch.nn.GRU(3, 4, bidirectional=True))
+    'torch.nn.GRU(input_size=3, hidden_size=4, bidirectional=True)'
+    """
     kind = type(module)
-    if getattr(torch.nn, kind.__name__, None) is not kind or module._modules:
+    if getattr(torch.nn, kind.__name__, None) is not kind:
         return None
     try:
-        call: Any = ast.parse(repr(module), mode="eval").body
-        args = [ast.literal_eval(value) for value in call.args]
-        kwargs = {keyword.arg: ast.literal_eval(keyword.value) for keyword in call.keywords}
-        with torch.device("meta"):
-            is_same = _described(kind(*args, **kwargs)) == _described(module)
+        arguments = constructor_arguments(module, Budget())
+        is_literal = all(type(leaf) in _LITERALS for leaf in leaves_of(arguments))
+        if not is_literal or ast.literal_eval(repr(arguments)) != arguments:  # inf, for one, is no literal
+            return None
     except Exception:  # after any failure, the module is pickled instead
         return None
-    # built from literals: a repr could contain anything
-    arguments = [*map(repr, args), *(f"{key}={value!r}" for key, value in kwargs.items())]
-    return f"torch.nn.{kind.__name__}({', '.join(arguments)})" if is_same else None
-
-
-def _described(module: torch.nn.Module) -> dict[str, Any]:
-    """Return the attributes of a module with their types; for tensors their names, types and shapes."""
-    skipped = ("training", "_parameters", "_buffers", *LEFT_BY_SCRIPTING)
-    tensors = [*module._parameters.items(), *module._buffers.items()]
-    described: dict[str, Any] = {
-        name: (type(value), value) for name, value in vars(module).items() if name not in skipped
-    }
-    return described | {"": [(name, type(value), getattr(value, "shape", None)) for name, value in tensors]}
+    return f"torch.nn.{kind.__name__}({', '.join(f'{name}={value!r}' for name, value in arguments.items())})"
 
 
 def _is_plain(value: Any) -> bool:

@@ -19,7 +19,7 @@ import torch
 from building import Calling, Point, assert_same_state
 
 import fx
-from fx.code.folder import constructor_call
+from fx.serialization.folder import constructor_call
 
 Load = Callable[..., Any]
 
@@ -121,13 +121,13 @@ class Stored(torch.nn.Module):
 
         super().__init__()
         with torch.device("meta"):  # the values are loaded below
-            self.set_submodule('0', torch.nn.Linear(in_features=2, out_features=3, bias=True))
+            self.set_submodule('0', torch.nn.Linear(in_features=2, out_features=3))
             self.set_submodule('1', torch.nn.ReLU())
-        self.eval()
         state = torch.load(pathlib.Path(__file__).parent / "state_dict.pt", "cpu", weights_only=True)
         for path, value in state.items():
             owner, _, name = path.rpartition(".")
             setattr(self.get_submodule(owner), name, value)
+        self.eval()
 
     forward = forward
 '''
@@ -426,10 +426,13 @@ class Evil:
 
 
 def test_modules_are_made_by_calls_of_literals_that_were_tried() -> None:
-    assert constructor_call(torch.nn.Conv2d(3, 4, 3, padding=1)) == (
-        "torch.nn.Conv2d(3, 4, kernel_size=(3, 3), stride=(1, 1), padding=(1, 1))"
+    call = constructor_call(torch.nn.Conv2d(3, 4, 3, padding=1))
+    assert call == (
+        "torch.nn.Conv2d(in_channels=3, out_channels=4, kernel_size=(3, 3), stride=(1, 1), padding=(1, 1), "
+        "dilation=(1, 1))"
     )
-    assert constructor_call(torch.nn.Embedding(5, 3, padding_idx=0)) == "torch.nn.Embedding(5, 3, padding_idx=0)"
+    call = constructor_call(torch.nn.Embedding(5, 3, padding_idx=0))
+    assert call == "torch.nn.Embedding(num_embeddings=5, embedding_dim=3, padding_idx=0)"
     changed = torch.nn.Conv2d(3, 4, 3)
     changed.kernel_size = Evil()  # type: ignore[assignment]
     hooked = torch.nn.ReLU()
@@ -442,10 +445,35 @@ def test_modules_are_made_by_calls_of_literals_that_were_tried() -> None:
     speaking.extra_repr = lambda: "2, 2), __import__('os'), (1"  # type: ignore[method-assign]
     infinite = torch.nn.Hardtanh(-math.inf, 1.0)
     subclass = type("ReLU", (torch.nn.ReLU,), {})()
-    same = torch.nn.Conv2d(3, 4, 3, padding="same")  # prints padding=same
-    for module in (same, changed, hooked, noted, lying, speaking, infinite, subclass, torch.nn.Sequential(noted), Own(),
-                   torch.nn.LazyLinear(3), torch.nn.MultiheadAttention(4, 2)):  # fmt: skip
+    for module in (changed, hooked, noted, lying, speaking, infinite, subclass, torch.nn.Sequential(noted), Own(),
+                   torch.nn.LazyLinear(3), torch.nn.TransformerEncoderLayer(4, 2, activation=torch.tanh)):  # fmt: skip
         assert constructor_call(module) is None, module
+
+
+@pytest.mark.parametrize(
+    "make, inputs",
+    [
+        (lambda: torch.nn.Conv1d(3, 4, 3, padding="same"), 1),
+        (lambda: torch.nn.GRU(6, 4, num_layers=2, bidirectional=True), 1),
+        (lambda: torch.nn.MultiheadAttention(6, 2, add_bias_kv=True), 3),
+        (lambda: torch.nn.TransformerEncoderLayer(6, 2), 1),
+        (lambda: torch.nn.TransformerEncoderLayer(6, 2, activation=torch.tanh), 1),  # pickled: it has a function
+    ],
+    ids=["same", "GRU", "attention", "encoder", "pickled"],
+)
+def test_layers_with_parts_are_kept(load: Load, make: Any, inputs: int) -> None:
+    graph = fx.Graph()
+    x = graph.placeholder("x")
+    graph.output(graph.call_module("layer", (x,) * inputs))
+    module = fx.GraphModule({"layer": make()}, graph).eval()
+    module.layer.train()
+    stored = load(module)
+    assert_same_state(stored, module)
+    assert [part.training for part in stored.modules()] == [part.training for part in module.modules()]
+    value = torch.randn(3, 6)
+    stored.eval(), module.eval()
+    for mine, theirs in zip(stored(value), module(value), strict=True):
+        assert torch.equal(mine, theirs)
 
 
 def test_modules_are_imported_only_by_their_true_path(load: Load, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from fx.drawing.clusters import Cluster
 from fx.drawing.drawn_program import DrawnNode
 from fx.drawing.placement import Size
-from fx.naming.tables import in_bytes, in_units
+from fx.naming.tables import ending, in_bytes, in_seconds, in_units
 
 FILLS = {
     "placeholder": "#d6e6f5",
@@ -43,13 +43,10 @@ class Figure:
         """Return a number with its unit.
 
         >>> Figure("time", "s", {}).written(0.00025)
-        '250 us'
+        '250 µs'
         """
         if self.unit == "s":
-            for unit, size in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
-                if abs(value) >= size:
-                    return f"{value / size:.3g} {unit}"
-            return f"{value / 1e-9:.3g} ns" if value else "0 s"
+            return in_seconds(value) if value else "0 s"
         if self.unit == "B":
             return in_bytes(value)
         if self.unit:
@@ -116,20 +113,15 @@ class Labels:
 
     def of(self, node: DrawnNode) -> list[str]:
         """Return the lines in the box of a node."""
-        title = cut(node.title, _LONGEST_TITLE)
-        text = [title] if node.name == node.title else [title, cut(node.name, _LONGEST_TITLE)]
+        title = ending(node.title, _LONGEST_TITLE)
+        text = [title] if node.name == node.title else [title, ending(node.name, _LONGEST_TITLE)]
         if self.shapes and node.shape:
-            text.append(cut(f"{node.shape} {node.dtype}".rstrip(), _LONGEST_TITLE))
+            text.append(ending(f"{node.shape} {node.dtype}".rstrip(), _LONGEST_TITLE))
         if self.lines and node.file:
-            text.append(cut(node.place, _LONGEST_TITLE))
+            text.append(ending(node.place, _LONGEST_TITLE))
         if self.figure is not None and node.name in self.figure.values:
             text.append(self.figure.written(self.figure.values[node.name]))
         return text
-
-
-def cut(text: str, longest: int) -> str:
-    """Return ``text``, or its end, which distinguishes names."""
-    return text if len(text) <= longest else f"…{text[len(text) - longest + 1 :]}"
 
 
 def box_of(lines: Sequence[str]) -> Size:
@@ -141,5 +133,5 @@ def title_of(cluster: Cluster) -> str:
     """Return the title at the top of a cluster."""
     if not cluster.number:
         return ""
-    path = cut(cluster.path, 40)
+    path = ending(cluster.path, 40)
     return f"{path}  {cluster.title}" if cluster.title else path

@@ -48,11 +48,6 @@ class ProgramDifference:
     kept: Mapping[str, str]
     """The new name of each surviving node, by its old name."""
 
-    @property
-    def is_empty(self) -> bool:
-        """True if nothing is different."""
-        return not (self.removed or self.added or self.changed or self.moved)
-
     def marks(self) -> tuple[dict[str, str], dict[str, str]]:
         """Return the marks of the old nodes and of the new nodes, by their names; unedited nodes have none."""
         before = dict.fromkeys(self.moved, "moved")

@@ -11,12 +11,11 @@ from typing import Any, cast
 
 from fx.analysis.cost import estimate_cost
 from fx.drawing import Figure, draw
-from fx.drawing.appearance import cut
 from fx.drawing.drawn_program import DrawnNode, DrawnProgram
 from fx.drawing.pass_history import record_passes
 from fx.errors import DrawingError
 from fx.graph_module import GraphModule
-from fx.naming.tables import table_lines
+from fx.naming.tables import ending, table_lines
 from fx.pipelines.registered_passes import list_passes
 from fx.serialization import save
 
@@ -59,8 +58,10 @@ def _trace(program: GraphModule, inputs: Sequence[Any] | None, options: argparse
         return json.dumps({"nodes": [asdict(node) for node in drawn.nodes]})
     has_shapes = any(node.shape for node in drawn.nodes)
     header = ["node", "operation", *(["shape"] if has_shapes else []), "line"]
-    rows = [[node.name, cut(_operation(node), 26), *([cut(node.shape, 18)] if has_shapes else []), cut(node.place, 20)]
-            for node in drawn.nodes]  # fmt: skip
+    shapes = {node.name: [ending(node.shape, 18)] if has_shapes else [] for node in drawn.nodes}
+    rows = [
+        [node.name, ending(_operation(node), 26), *shapes[node.name], ending(node.place, 20)] for node in drawn.nodes
+    ]
     return "\n".join([*table_lines(header, rows), "", f"{len(drawn.nodes)} nodes"])
 
 

@@ -55,11 +55,13 @@ def table_lines(header: Sequence[str], rows: Iterable[Sequence[str]], width: int
     all_rows = [tuple(header), *map(tuple, rows)]
     widths = [max(map(len, column)) for column in zip(*all_rows, strict=True)]
     first = min(widths[0], max(8, width - sum(widths[1:]) - 2 * (len(widths) - 1)))
+    names = [ending(row[0], first).ljust(first) for row in all_rows]
     return [
-        "  ".join([_cut(row[0], first).ljust(first), *map(str.rjust, row[1:], widths[1:])]).rstrip() for row in all_rows
+        "  ".join([name, *map(str.rjust, row[1:], widths[1:])]).rstrip()
+        for name, row in zip(names, all_rows, strict=True)
     ]
 
 
-def _cut(text: str, width: int) -> str:
-    """Return ``text``, or its end, which distinguishes paths of modules."""
+def ending(text: str, width: int) -> str:
+    """Return ``text``, or its end, which distinguishes names and paths."""
     return text if len(text) <= width else f"…{text[len(text) - width + 1 :]}"

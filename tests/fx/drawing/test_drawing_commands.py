@@ -57,7 +57,7 @@ def test_draw_colours_by_the_cost_of_nodes(capsys, tmp_path):
 def test_draw_takes_figures_from_a_file(capsys, tmp_path):
     (tmp_path / "times.json").write_text('{"time": {"unit": "s", "values": {"conv1": 2e-4}}}')
     run(capsys, "draw", "resnet_tiny", "--output", "net.svg", "--color", "time", "--figures", "times.json")
-    assert "200 us" in (tmp_path / "net.svg").read_text("utf-8")
+    assert "200 µs" in (tmp_path / "net.svg").read_text("utf-8")
     (tmp_path / "times.json").write_text("[1]")
     printed = run(capsys, "draw", "resnet_tiny", "--figures", "times.json", status=2)
     assert printed.startswith("cannot read the figures in times.json\n  why    AttributeError: ")
@@ -70,7 +70,7 @@ def test_draw_takes_facts_on_nodes_from_other_commands(capsys, tmp_path):
     assert "flops, logarithmic: " in (tmp_path / "net.svg").read_text("utf-8")
     (tmp_path / "times.json").write_text(json.dumps({"nodes": [{"node": "conv1", "module": "", "seconds": 2e-4}]}))
     run(capsys, "draw", "resnet_tiny", "--output", "net.svg", "--color", "seconds", "--figures", "times.json")
-    assert "200 us" in (tmp_path / "net.svg").read_text("utf-8")
+    assert "200 µs" in (tmp_path / "net.svg").read_text("utf-8")
 
 
 def test_draw_shows_passes(capsys, tmp_path):

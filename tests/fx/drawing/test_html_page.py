@@ -103,7 +103,7 @@ def test_a_page_has_the_facts_on_each_node(tmp_path):
     ]  # fmt: skip
     assert (first, line > 0, data["strings"][code]) == (0, True, "return x + self.narrow(torch.relu(self.wide(x)))")
     assert data["strings"][texts[-1]].endswith("drawn_models.py")
-    assert data["figures"][0]["nodes"] == [[names_of(data).index("relu"), "#ef6548", "1 us", 1.0]]
+    assert data["figures"][0]["nodes"] == [[names_of(data).index("relu"), "#ef6548", "1 µs", 1.0]]
     assert data["figure"] is None
 
 

@@ -16,7 +16,7 @@ from torch.fx.experimental.optimization import fuse
 import fx
 import fx.lowering
 from fx.passes import FuseConvBN
-from fx.passes.partition import find_regions
+from fx.passes.machinery.partition import find_regions
 from model_zoo import get_model
 
 from .paired import Contender, Table, each, parse

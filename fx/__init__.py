@@ -18,6 +18,7 @@ from fx import _symbolic_trace as _symbolic_trace  # client code of torch.fx rea
 from fx import config
 from fx.capture.signature import PH, PHWithMeta
 from fx.capture.tracer import ProxyableClassMeta, Tracer, is_fx_symbolic_tracing, is_fx_tracing, symbolic_trace
+from fx.code.wrapping import wrap
 from fx.errors import (
     CaptureError,
     CodegenError,
@@ -40,7 +41,6 @@ from fx.immutable_collections import immutable_dict, immutable_list
 from fx.interpreter import Interpreter, Transformer
 from fx.node import Node, has_side_effect, map_arg
 from fx.proxy import Proxy
-from fx.wrapping import wrap
 
 if TYPE_CHECKING:
     from fx import passes, quantize

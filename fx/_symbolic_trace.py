@@ -9,7 +9,7 @@ from fx.capture.tracer import (
     is_fx_tracing,
     symbolic_trace,
 )
-from fx.wrapping import wrap
+from fx.code.wrapping import wrap
 
 __all__ = [
     "PH",

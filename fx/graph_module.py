@@ -18,17 +18,17 @@ from fx.assertions import handled_error
 from fx.code.codegen import PythonCode
 from fx.code.pytree_codegen import PyTreeCodeGen
 from fx.code.sources import LazyForward, check_scriptable, forward_of_source, not_traced
+from fx.code.wrapping import wrap_generated
 from fx.errors import CodegenError, FxError, GraphError, MissingAttributeError, PassError, add_note
-from fx.gradients import leave_modes, without_gradients
 from fx.graph import Graph
 from fx.modules import attributes
 from fx.modules.attributes import fetch_attribute, prefixes, put_attribute
 from fx.modules.calibrated_values import load_numbers, mark_inlined, save_numbers
 from fx.modules.containers import Container, QuickModule
+from fx.modules.gradients import leave_modes, without_gradients
 from fx.modules.pickling import imported_name
 from fx.naming.printing import describe
 from fx.node import Node
-from fx.wrapping import wrap_generated
 
 __all__ = ["GraphModule", "expect_program"]
 

@@ -15,9 +15,9 @@ from fx.capture.tracer import Tracer
 from fx.code.pytree_codegen import PyTreeCodeGen
 from fx.container_kinds import map_parts
 from fx.errors import GraphError, add_note, type_in_words
-from fx.gradients import leave_modes
 from fx.graph import Graph
 from fx.graph_module import GraphModule, expect_program
+from fx.modules.gradients import leave_modes
 from fx.naming.printing import describe
 from fx.node import KEYWORD_ONLY, Argument, Node, Target, map_aggregate
 from fx.provenance import inherit

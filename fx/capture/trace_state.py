@@ -32,12 +32,12 @@ from fx.capture.shared_values import (
 from fx.capture.training_flag import TrainingFlags
 from fx.checks.questions import ask, check_once
 from fx.checks.traced_values import kind_of, outside_fx
+from fx.code.wrapping import wrapped_globals
 from fx.errors import TracedValueError, TraceError
 from fx.frames import users_frame
 from fx.node import Node
 from fx.provenance import SourceLocation
 from fx.proxy import Proxy, RecordingState
-from fx.wrapping import wrapped_globals
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,13 +15,13 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from fx.code.spelling import Speller, VariableName
+from fx.code.wrapping import is_marked
 from fx.errors import CodegenError
 from fx.naming.names import GENERATED_GLOBALS, Namespace, is_identifier
 from fx.naming.printing import Comments, describe
 from fx.node import KEYWORD_ONLY, Node
 from fx.operators.python import BY_FUNCTION, PythonOperator
 from fx.provenance import SourceLocation
-from fx.wrapping import is_marked
 
 if TYPE_CHECKING:
     from fx.graph import Graph

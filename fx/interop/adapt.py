@@ -17,7 +17,7 @@ from fx.graph_module import GraphModule
 from fx.interop.pass_forms import PassForm
 from fx.interop.pass_library import form_of
 from fx.interop.torch_fx import FromTorch, ToTorch, check_program, check_torch_program
-from fx.origins import EarlierNode, complete_origins, match_origins, record_origins
+from fx.matcher.origins import EarlierNode, complete_origins, match_origins, record_origins
 from fx.pipelines.contract import Contract, contract_of
 from fx.pipelines.registered_passes import pass_name
 

@@ -19,7 +19,7 @@ from fx.graph_module import GraphModule, expect_program
 from fx.interop.stage_cuts import Division, StageCuts
 from fx.naming.tables import in_bytes
 from fx.node import Node
-from fx.passes.regions import _blank_like, _copy, _copy_notes, _take_constants
+from fx.passes.machinery.regions import _blank_like, _copy, _copy_notes, _take_constants
 from fx.passes.tensor_metadata import data_dependent_size_error
 
 _SLACK = 1.05

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from fx.graph import Graph
 from fx.node import Node
-from fx.passes.regions import Region
+from fx.passes.machinery.regions import Region
 
 
 class Boundaries:

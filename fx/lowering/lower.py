@@ -19,7 +19,7 @@ from fx.lowering.choice import AUTO, Auto
 from fx.lowering.coverage import Coverage
 from fx.lowering.plan import Plan, make_plan
 from fx.lowering.support import Veto
-from fx.passes.regions import Region, Spelling
+from fx.passes.machinery.regions import Region, Spelling
 from fx.pipelines.contract import Contract, close
 from fx.pipelines.registered_passes import register_pass
 

@@ -22,13 +22,13 @@ from fx.lowering.example_inputs import expect_inputs, find_misfit
 from fx.lowering.known_program import KnownProgram
 from fx.lowering.support import Veto, all_of, is_pure, not_vetoed
 from fx.lowering.wrapped_calls import inline_wrapped_calls
+from fx.matcher.origins import record_origins
 from fx.naming.printing import target_name
 from fx.node import Node, map_arg
 from fx.operators.families import is_one_of
-from fx.origins import record_origins
 from fx.passes import functional_form
-from fx.passes.partition import find_regions
-from fx.passes.regions import Region, Regions
+from fx.passes.machinery.partition import find_regions
+from fx.passes.machinery.regions import Region, Regions
 from fx.passes.tensor_metadata import bytes_recorded
 from fx.quantize.attention import add_attention_mask, attention_mask
 

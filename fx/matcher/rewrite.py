@@ -10,6 +10,7 @@ from fx.errors import PassError
 from fx.graph import Graph
 from fx.graph_module import GraphModule
 from fx.matcher.occurrences import InternalMatch, Occurrence
+from fx.matcher.origins import record_origins
 from fx.matcher.patterns import Pattern
 from fx.matcher.replacement_copy import Attributes, copy_replacement
 from fx.matcher.searched_program import SearchedProgram, attribute_value, is_call
@@ -17,7 +18,6 @@ from fx.modules.attributes import is_own, prefixes
 from fx.naming.printing import describe
 from fx.node import Argument, Node, map_arg, nodes_in, reached
 from fx.operators.effects import effect_of
-from fx.origins import record_origins
 
 
 class Rewrite:

@@ -11,7 +11,7 @@ import torch
 
 from fx.graph_module import GraphModule
 from fx.node import Node
-from fx.passes.constants import Constants, own_copy, size_in_bytes
+from fx.passes.machinery.constants import Constants, own_copy, size_in_bytes
 from fx.pipelines.contract import Contract, exact
 from fx.pipelines.registered_passes import register_pass
 from fx.pipelines.rewriting import Edit, ExplainedPass

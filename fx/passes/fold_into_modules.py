@@ -15,7 +15,7 @@ from fx.modules.attributes import fetch_attribute
 from fx.modules.containers import Container
 from fx.node import Node
 from fx.operators.families import find_operator
-from fx.passes.weighted_layers import TENSORS
+from fx.passes.machinery.weighted_layers import TENSORS
 from fx.pipelines.contract import Contract, exact
 from fx.pipelines.registered_passes import register_pass
 from fx.pipelines.rewriting import Edit, RewritingPass

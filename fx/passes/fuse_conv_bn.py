@@ -10,13 +10,13 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from fx.gradients import without_gradients
 from fx.graph_module import GraphModule
+from fx.modules.gradients import without_gradients
 from fx.node import Node
 from fx.operators.facts import Family
 from fx.operators.families import is_one_of
-from fx.passes.ranks import Ranks, insert_rank_check
-from fx.passes.weighted_layers import Layers, WeightedLayer
+from fx.passes.machinery.ranks import Ranks, insert_rank_check
+from fx.passes.machinery.weighted_layers import Layers, WeightedLayer
 from fx.pipelines.contract import Contract, close
 from fx.pipelines.registered_passes import register_pass
 from fx.pipelines.rewriting import Edit, ExplainedPass

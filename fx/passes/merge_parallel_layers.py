@@ -18,7 +18,7 @@ from fx.node import Node
 from fx.operators.effects import effect_of, why_impure
 from fx.operators.families import is_one_of
 from fx.operators.tensor_queries import names_of
-from fx.passes.weighted_layers import Layers, WeightedLayer, copy_with
+from fx.passes.machinery.weighted_layers import Layers, WeightedLayer, copy_with
 from fx.pipelines.contract import Contract, close
 from fx.pipelines.registered_passes import register_pass
 from fx.pipelines.rewriting import Edit, ExplainedPass

@@ -12,8 +12,8 @@ from fx.errors import PassError
 from fx.graph_module import GraphModule, expect_program
 from fx.node import Node
 from fx.operators.effects import effect_of
-from fx.passes.overlap_limits import Event, GapLimits, OverlapLimits, live_bytes, sizes_of
-from fx.passes.waiting_calls import EarlyOrder, WaitingCall, find_waiting_calls
+from fx.passes.machinery.overlap_limits import Event, GapLimits, OverlapLimits, live_bytes, sizes_of
+from fx.passes.machinery.waiting_calls import EarlyOrder, WaitingCall, find_waiting_calls
 from fx.pipelines.contract import Contract, exact
 from fx.pipelines.registered_passes import register_pass
 from fx.pipelines.rewriting import Edit, RewritingPass

@@ -17,7 +17,7 @@ from fx.graph import Graph
 from fx.graph_module import GraphModule, expect_program
 from fx.modules.attributes import prefixes
 from fx.node import Node
-from fx.passes.regions import Region, Regions, Spelling
+from fx.passes.machinery.regions import Region, Regions, Spelling
 from fx.pipelines.contract import Contract, exact
 from fx.pipelines.registered_passes import register_pass
 

@@ -13,8 +13,8 @@ from fx.analysis.verify import Violation
 from fx.arguments import expect, expect_all, expect_callable, explained, shown
 from fx.errors import FxError, PassError, add_note, type_in_words, with_article
 from fx.graph_module import GraphModule, expect_program, is_of_torch
+from fx.matcher.origins import EarlierNode, complete_origins, match_origins, record_origins
 from fx.naming.printing import describe
-from fx.origins import EarlierNode, complete_origins, match_origins, record_origins
 from fx.pipelines.bisection import Culprit, Predicate, find_culprit
 from fx.pipelines.contract import Approximate, Close, Contract, contract_of, exact
 from fx.pipelines.option_text import PassText

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from fx.arguments import shown
 from fx.errors import PassError, type_in_words
 from fx.graph_module import GraphModule, expect_program
+from fx.matcher.origins import EarlierNode, complete_origins, match_origins, record_origins
 from fx.modules.attributes import find_attribute
-from fx.origins import EarlierNode, complete_origins, match_origins, record_origins
 from fx.pipelines.pass_options import check_options
 
 if TYPE_CHECKING:

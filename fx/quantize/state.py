@@ -11,9 +11,9 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from fx.analysis.dependence import Dependences
 from fx.errors import FxError, QuantizationError, note_lines
-from fx.gradients import without_gradients
 from fx.graph_module import GraphModule
 from fx.modules.attributes import fetch_attribute
+from fx.modules.gradients import without_gradients
 from fx.modules.kept_tensors import KeptTensor
 
 

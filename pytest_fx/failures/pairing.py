@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from fx import GraphModule, Node
-from fx.origins import EarlierNode, complete_origins, match_origins, record_origins
+from fx.matcher.origins import EarlierNode, complete_origins, match_origins, record_origins
 from pytest_fx.harness.structure import leaves
 
 NEAR = 1e-3

@@ -23,9 +23,9 @@ from fx.analysis.kernel_calls import KernelMode
 from fx.errors import FxError, PassError
 from fx.interop.adapt import AdaptedPass, NoProgramError
 from fx.interop.pass_library import is_for_ours
+from fx.matcher.origins import record_origins
 from fx.naming.printing import describe
 from fx.operators.effects import effect_of
-from fx.origins import record_origins
 from fx.passes import Approximate, Contract, Pass, RewritingPass, close, contract_of, exact, pass_name
 from fx.pipelines.pipeline import PassPipeline, program_in
 from fx.pipelines.rewriting import make_edits

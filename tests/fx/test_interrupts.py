@@ -24,7 +24,7 @@ from torch import nn
 import fx
 from fx.capture import patching, real_tensors, tracer
 from fx.capture.restore import record
-from fx.gradients import without_gradients
+from fx.modules.gradients import without_gradients
 
 
 class Interrupted(BaseException):

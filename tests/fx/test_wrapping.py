@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import fx
-from fx import wrapping
+from fx.code import wrapping
 from fx.errors import UnsupportedTraceError
 
 

@@ -10,9 +10,9 @@ from fx.errors import PassError
 from fx.graph_module import GraphModule, expect_program
 from fx.naming.targets import module_qualified_name
 from fx.node import Node, reached
+from fx.passes.machinery.partition import find_regions
+from fx.passes.machinery.regions import Region, Regions, Spelling
 from fx.passes.operator_support import OperatorSupportBase
-from fx.passes.partition import find_regions
-from fx.passes.regions import Region, Regions, Spelling
 from fx.passes.tools_common import CALLABLE_NODE_OPS
 
 
@@ -40,7 +40,7 @@ class Partition:
 
 
 class CapabilityBasedPartitioner:
-    """A partitioner that makes submodules of supported nodes, by :func:`~fx.passes.partition.find_regions`.
+    """A partitioner that makes submodules of supported nodes, by :func:`~fx.passes.machinery.partition.find_regions`.
 
     >>> import torch, fx
     >>> from fx.passes.operator_support import OperatorSupport

@@ -276,7 +276,7 @@ ADDED = """
     from fx.lowering.onednn.operations import converters
     from fx.lowering.known_program import KnownProgram
     from fx.pipelines.interface import Interface
-    from fx.passes.ranks import find_ranks
+    from fx.passes.machinery.ranks import find_ranks
     from fx.quantize import convert, prepare, report
     from pytest_fx.generation.bias import choices_for
     from pytest_fx.generation.grammar import ROWS

@@ -13,8 +13,8 @@ from torch import nn
 import fx
 from fx.modules.attributes import fetch_attribute
 from fx.passes.fuse_conv_bn import FuseConvBN
+from fx.passes.machinery.weighted_layers import Layers, read_layer
 from fx.passes.merge_parallel_layers import MergeParallelLayers
-from fx.passes.weighted_layers import Layers, read_layer
 
 
 class Model(nn.Module):

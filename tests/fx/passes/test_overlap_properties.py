@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 
 from fx.passes import OverlapCommunication
-from fx.passes.overlap_limits import live_bytes, sizes_of
+from fx.passes.machinery.overlap_limits import live_bytes, sizes_of
 from fx.pipelines.rewriting import make_edits
 from tests.fx.passes.simulated_network import CHANNELS, Network, programs, run
 

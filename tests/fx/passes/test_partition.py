@@ -13,8 +13,8 @@ from torch import Tensor
 
 import fx
 from fx.errors import PassError
-from fx.passes.partition import find_regions
-from fx.passes.regions import Region, Regions
+from fx.passes.machinery.partition import find_regions
+from fx.passes.machinery.regions import Region, Regions
 
 
 def regions_of(function: Callable[..., Any], names: str) -> list[str]:
@@ -131,7 +131,7 @@ def test_hardly_any_regions_that_feed_one_another_could_be_one() -> None:
 
 def test_dividing_takes_as_many_steps_an_operation_in_long_programs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Steps are counted as look-ups of inputs, which every sweep makes."""
-    from fx.passes import partition
+    from fx.passes.machinery import partition
 
     steps = []
     for operations in (500, 5000):

@@ -17,7 +17,7 @@ from torch import nn
 
 import fx
 import model_zoo
-from fx.origins import EarlierNode, complete_origins, match_origins, record_origins
+from fx.matcher.origins import EarlierNode, complete_origins, match_origins, record_origins
 from fx.passes import get_pass, list_passes
 from fx.pipelines import registered_passes
 from fx.pipelines.pass_options import options_of

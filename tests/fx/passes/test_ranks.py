@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import fx
-from fx.passes.ranks import find_ranks
+from fx.passes.machinery.ranks import find_ranks
 
 
 def rank_of(function: Callable[[Any], Any] | nn.Module) -> int | None:

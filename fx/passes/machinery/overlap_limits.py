@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from fx.node import Node
+from fx.passes.machinery.waiting_calls import EarlyOrder, WaitingCall
 from fx.passes.tensor_metadata import bytes_recorded
-from fx.passes.waiting_calls import EarlyOrder, WaitingCall
 
 Event = tuple[WaitingCall, bool]
 """A half of a call: the call, and True if the half starts it, False if it waits for it."""

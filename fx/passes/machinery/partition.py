@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping
 
 from fx.graph import Graph
 from fx.node import Node
-from fx.passes.regions import find_constraints
+from fx.passes.machinery.regions import find_constraints
 
 _EVERYWHERE = ("get_attr",)
 """Operations without a place of their own: each region that uses the value fetches it."""

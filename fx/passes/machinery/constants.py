@@ -11,9 +11,9 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from fx.analysis.dependence import Dependences
 from fx.errors import type_in_words
-from fx.gradients import without_gradients
 from fx.graph_module import GraphModule
 from fx.modules.attributes import MISSING, find_attribute
+from fx.modules.gradients import without_gradients
 from fx.modules.storages import NUMBERS
 from fx.node import Node, map_arg
 from fx.operators.tensor_queries import names_of

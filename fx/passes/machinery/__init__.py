@@ -1,0 +1,1 @@
+"""The machinery that several passes share: regions of programs, constants, ranks, layers with weights, waits."""

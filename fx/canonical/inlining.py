@@ -20,7 +20,7 @@ from fx.container_kinds import key_of
 from fx.graph import CodeGen, Graph
 from fx.graph_module import GraphModule
 from fx.modules.attributes import has_hooks
-from fx.node import Argument, Node, Target, map_arg
+from fx.node import Argument, Node, map_arg
 
 _ATOMS = (str, int, bool, complex, bytes, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format)
 _OF_EVERY_MODULE = frozenset(vars(nn.Module()))
@@ -229,18 +229,10 @@ class _TemplateTracer(Tracer):
 
         return forward, [self.root, *map_arg(self._call.args, inputs.__getitem__)]
 
-    def create_node(
-        self,
-        kind: str,
-        target: Target,
-        args: tuple[Argument, ...],
-        kwargs: dict[str, Argument],
-        name: str | None = None,
-        type_expr: Any | None = None,
-    ) -> Node:
+    def create_node(self, kind: str, *args: Any, **kwargs: Any) -> Node:
         if kind == "output":
             self.assigned = next(filter(None, map(_assigned, self._attributes_before)), None)
-        return super().create_node(kind, target, args, kwargs, name, type_expr)
+        return super().create_node(kind, *args, **kwargs)
 
 
 def _assigned(attributes: tuple[dict[str, Any], dict[str, Any]]) -> str | None:

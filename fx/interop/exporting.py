@@ -50,7 +50,9 @@ class ExportedModel:
             imported, self.batch = _exported(module, (args, kwargs))
         program = imported.program
         program.train(module.training)
-        shared = {name: tensor for name, tensor in _tensors(program) if _is_tensor(find_attribute(module, name))}
+        shared = {
+            name: tensor for name, tensor in _tensors(program) if isinstance(find_attribute(module, name), torch.Tensor)
+        }
         self._stand_ins = {id(tensor): _without_memory(tensor) for tensor in shared.values()}
         self._names = {id(self._stand_ins[id(tensor)]): name for name, tensor in shared.items()}
         self._programs: dict[Form, GraphModule] = {"aten": copy.deepcopy(program, dict(self._stand_ins))}
@@ -112,10 +114,6 @@ def without_cache(module: nn.Module) -> Generator[None]:
 def _tensors(module: nn.Module) -> list[tuple[str, torch.Tensor]]:
     """Return the named parameters and buffers, shared ones under each of their names."""
     return [*module.named_parameters(remove_duplicate=False), *module.named_buffers(remove_duplicate=False)]
-
-
-def _is_tensor(value: Any) -> bool:
-    return isinstance(value, torch.Tensor)
 
 
 def _without_memory(tensor: torch.Tensor) -> torch.Tensor:
@@ -193,7 +191,7 @@ def _without_shared_tensors(call: Call, module: nn.Module) -> Call:
     earlier = {id(tensor) for _, tensor in _tensors(module)}
 
     def copied_if_shared(leaf: Any) -> Any:
-        if not _is_tensor(leaf):
+        if not isinstance(leaf, torch.Tensor):
             return leaf
         if id(leaf) in earlier:
             return leaf.detach().clone().requires_grad_(leaf.requires_grad)
@@ -208,7 +206,7 @@ def batch_size(call: Call) -> int | None:
 
     None if there is no such tensor, or the size is 0.
     """
-    shapes = [leaf.shape for leaf in pytree.tree_leaves(call) if _is_tensor(leaf)]
+    shapes = [leaf.shape for leaf in pytree.tree_leaves(call) if isinstance(leaf, torch.Tensor)]
     sizes = [shape[0] for least in (2, 1) for shape in shapes if len(shape) >= least]
     return sizes[0] if sizes and sizes[0] else None
 
@@ -272,7 +270,7 @@ def _output(module: nn.Module, call: Call) -> Any:
     """Return the leaves of the output of ``module``, or its exception. Buffers and attributes are not changed."""
     parameters: dict[int, Any] = {id(parameter): parameter for parameter in module.parameters()}
     copied: Any = copy.deepcopy(module, parameters)
-    args, kwargs = pytree.tree_map(lambda leaf: leaf.detach().clone() if _is_tensor(leaf) else leaf, call)
+    args, kwargs = pytree.tree_map(lambda leaf: leaf.detach().clone() if isinstance(leaf, torch.Tensor) else leaf, call)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -285,7 +283,7 @@ def _output(module: nn.Module, call: Call) -> Any:
 @contextmanager
 def _same_random_numbers(values: list[Any]) -> Generator[None]:
     """Fix the random numbers in the block on the CPU and the devices of ``values``, without starting other devices."""
-    devices = sorted({value.device.index for value in values if _is_tensor(value) and value.is_cuda})
+    devices = sorted({value.device.index for value in values if isinstance(value, torch.Tensor) and value.is_cuda})
     generators = [torch.default_generator, *(torch.cuda.default_generators[index] for index in devices)]
     with torch.random.fork_rng(devices):
         for generator in generators:

@@ -10,7 +10,7 @@ from fx.canonical.forms import FIXED, OVERLOAD, Form, is_written_in_aten, to_ate
 from fx.canonical.inlining import copy_graph
 from fx.graph_module import GraphModule
 from fx.interop.torch_fx import ToTorch
-from fx.node import Node, map_aggregate
+from fx.node import map_arg
 
 _CONVERSIONS = {"functional": to_functional, "aten": to_aten}
 
@@ -44,7 +44,7 @@ class PassForm:
             if copied.target is node.target or copied.op in ("placeholder", "output"):
                 continue
             torch_node, before = counterparts[copied], _call_of(counterparts[copied])
-            args, kwargs = (_in_terms_of(counterparts, argument) for argument in (copied.args, copied.kwargs))
+            args, kwargs = map_arg((copied.args, copied.kwargs), counterparts.__getitem__)
             _write(torch_node, (copied.op, copied.target, args, kwargs))
             self._rewritten[torch_node] = before, _call_of(torch_node)
         torch_program.recompile()
@@ -74,7 +74,3 @@ def _call_of(node: torch.fx.Node) -> _Call:
 
 def _write(node: torch.fx.Node, call: _Call) -> None:
     node.op, node.target, node.args, node.kwargs = call
-
-
-def _in_terms_of(counterparts: dict[Node, Any], argument: Any) -> Any:
-    return map_aggregate(argument, lambda leaf: counterparts[leaf] if isinstance(leaf, Node) else leaf)

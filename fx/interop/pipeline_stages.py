@@ -19,7 +19,7 @@ from fx.graph_module import GraphModule, expect_program
 from fx.interop.stage_cuts import Division, StageCuts
 from fx.naming.tables import in_bytes
 from fx.node import Node
-from fx.passes.machinery.regions import _blank_like, _copy, _copy_notes, _take_constants
+from fx.passes.machinery.regions import blank_like, copy_node, copy_notes, take_constants
 from fx.passes.tensor_metadata import data_dependent_size_error
 
 _SLACK = 1.05
@@ -220,15 +220,15 @@ def _places(
 
 def _module(gm: GraphModule, cuts: StageCuts, begin: int, end: int, number: int) -> GraphModule:
     """Return the program from one cut to the next."""
-    graph = _blank_like(gm.graph)
+    graph = blank_like(gm.graph)
     values: dict[Node, Node] = {}
     if begin == 0:
         for node in gm.graph.find_nodes(op="placeholder"):
-            _copy(graph, node, values, True)
+            copy_node(graph, node, values, True)
     else:
         for node in cuts.crossing(begin):
             values[node] = graph.placeholder(node.name, node.type)
-            _copy_notes(node, values[node])
+            copy_notes(node, values[node])
     for node in cuts.steps[begin:end]:
         _copy_with_needs(graph, cuts, node, values)
     if end == len(cuts.steps):
@@ -236,7 +236,7 @@ def _module(gm: GraphModule, cuts: StageCuts, begin: int, end: int, number: int)
     else:
         results = tuple(values[node] for node in cuts.crossing(end))
         graph.output(results if len(results) != 1 else results[0])
-    _take_constants(gm.graph, graph)
+    take_constants(gm.graph, graph)
     return GraphModule.of_capture(gm, graph, f"Stage{number}")
 
 
@@ -245,6 +245,6 @@ def _copy_with_needs(graph: Graph, cuts: StageCuts, node: Node, values: dict[Nod
     for needed in cuts.made_for(node):
         first = cuts.sent_on.get(needed, needed)
         if first not in values:
-            _copy(graph, first, values, True)
+            copy_node(graph, first, values, True)
         values[needed] = values[first]
-    _copy(graph, node, values, True)
+    copy_node(graph, node, values, True)

@@ -252,15 +252,15 @@ class Regions:
                     remedy="give submodules another name: partition_affix of split_module, prefix of fuse_partitions",
                 )
         submodules = {region.name: self._submodule(region, spelling) for region in self.regions}
-        outer = _blank_like(self._graph)
+        outer = blank_like(self._graph)
         outer.set_codegen(copy.deepcopy(self._graph._codegen))
         values: dict[Node, Node] = {}
         for item in order:
             if isinstance(item, Region):
                 _call(outer, item, values, spelling)
             else:
-                _copy(outer, item, values, spelling.keep_node_names or item.op == "placeholder")
-        _take_constants(self._graph, outer)
+                copy_node(outer, item, values, spelling.keep_node_names or item.op == "placeholder")
+        take_constants(self._graph, outer)
         state: dict[str, Any] = self._graph_module.plain_state()
         root = Container()
         root.__dict__.update({**state, "_modules": {**state["_modules"], **submodules}})
@@ -269,17 +269,17 @@ class Regions:
         return program
 
     def _submodule(self, region: Region, spelling: Spelling) -> GraphModule:
-        graph = _blank_like(self._graph)
+        graph = blank_like(self._graph)
         values: dict[Node, Node] = {}
         for number, used in enumerate(region.inputs):
             values[used] = graph.placeholder(used.name if spelling.keep_input_names else f"arg_{number}", used.type)
-            _copy_notes(used, values[used])
+            copy_notes(used, values[used])
             values[used].meta.pop(KEYWORD_ONLY, None)  # the submodule is called with positional arguments
         for node in region.nodes:
-            _copy(graph, node, values, spelling.keep_node_names)
+            copy_node(graph, node, values, spelling.keep_node_names)
         results = tuple(values[node] for node in region.outputs)
         graph.output(results if len(results) != 1 or spelling.always_tuple else results[0])
-        _take_constants(self._graph, graph)
+        take_constants(self._graph, graph)
         return GraphModule.of_capture(self._graph_module, graph, "GraphModule")
 
 
@@ -314,20 +314,22 @@ def find_constraints(graph: Graph) -> Iterator[tuple[Node, Node]]:
                 readers.setdefault(memory, []).append(index)
 
 
-def _blank_like(graph: Graph) -> Graph:
+def blank_like(graph: Graph) -> Graph:
+    """Return an empty graph with the tracer and the history of ``graph``."""
     blank = Graph(tracer_cls=graph._tracer_cls, tracer_extras=graph._tracer_extras)
     blank.history = graph.history
     return blank
 
 
-def _copy(graph: Graph, node: Node, values: dict[Node, Node], keep_name: bool) -> None:
+def copy_node(graph: Graph, node: Node, values: dict[Node, Node], keep_name: bool) -> None:
     """Copy ``node`` to the end of ``graph``, with its operands mapped by ``values``, and add the copy to ``values``."""
     args, kwargs = map_arg(node.args, values.__getitem__), map_arg(node.kwargs, values.__getitem__)
     values[node] = graph.create_node(node.op, node.target, args, kwargs, node.name if keep_name else None, node.type)
-    _copy_notes(node, values[node])
+    copy_notes(node, values[node])
 
 
-def _copy_notes(node: Node, copied: Node) -> None:
+def copy_notes(node: Node, copied: Node) -> None:
+    """Give ``copied`` the notes, the place in the source and the origins of ``node``."""
     if node._meta:
         copied.meta = dict(node._meta)
     copied.source = node.source
@@ -348,7 +350,7 @@ def _call(graph: Graph, region: Region, values: dict[Node, Node], spelling: Spel
             value.meta.update((key, node._meta[key]) for key in _DESCRIBING_THE_VALUE if key in node._meta)
 
 
-def _take_constants(graph: Graph, other: Graph) -> None:
+def take_constants(graph: Graph, other: Graph) -> None:
     """Give ``other`` the constants of ``graph`` that it uses."""
     if graph.constants:
         targets = (str(node.target) for node in other.find_nodes(op="get_attr"))

@@ -32,13 +32,12 @@ def expect(
     what: str,
     *,
     error: type[FxError] = GraphError,
-    why: str | None = None,
     remedy: str | None = None,
 ) -> None:
     """Refuse ``value`` unless it is of one of ``kinds``.
 
-    ``what`` names the function and the argument: ``"Graph.erase_node takes a Node"``. ``why`` is the reason, unless it
-    is obvious, and ``remedy`` the value to pass instead.
+    ``what`` names the function and the argument: ``"Graph.erase_node takes a Node"``. ``remedy`` is the value to pass
+    instead.
 
     >>> from fx.errors import PassError
     >>> expect(3, str, "get_pass takes the name of a pass", error=PassError)
@@ -48,15 +47,13 @@ def expect(
     ...
     """
     if not isinstance(value, kinds):
-        raise refusal(what, value, error=error, why=why, remedy=remedy)
+        raise refusal(what, value, error=error, remedy=remedy)
 
 
-def expect_callable(
-    value: object, what: str, *, error: type[FxError] = GraphError, remedy: str | None = None, optional: bool = False
-) -> None:
+def expect_callable(value: object, what: str, *, error: type[FxError] = GraphError, optional: bool = False) -> None:
     """Refuse ``value`` unless it can be called; if ``optional``, None is accepted too."""
     if not callable(value) and not (optional and value is None):
-        raise refusal(what, value, error=error, remedy=remedy)
+        raise refusal(what, value, error=error)
 
 
 def expect_all(

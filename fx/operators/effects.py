@@ -110,10 +110,10 @@ def is_impure(node: Node, impure_random: bool = True) -> bool:
     return effect is not None and (impure_random or effect.kind != "random")
 
 
-def why_impure(node: Node, impure_random: bool = True) -> str | None:
+def why_impure(node: Node) -> str | None:
     """Return why :func:`is_impure` holds for ``node``, as a sentence, or ``None`` if it does not hold."""
     effect = effect_of(node)
-    if effect is None or (effect.kind == "random" and not impure_random):
+    if effect is None:
         return None
     does = effect.does
     if effect.written is not None:

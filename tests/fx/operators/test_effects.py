@@ -248,7 +248,6 @@ def test_random_calls_are_effects_unless_randomness_is_ignored(target: Any, args
     assert why_impure(node) == "`%node` draws random numbers"
     assert node.is_impure()
     assert not node.is_impure(impure_random=False)
-    assert why_impure(node, impure_random=False) is None
 
 
 def test_flags_that_the_program_computes_count_as_set() -> None:

@@ -31,8 +31,7 @@ class Backend(ABC):
     converters: ClassVar[Converters]
     """The converters that build its operations; an operation without a converter stays in eager Python."""
     min_size: ClassVar[int] = 1
-    """The least number of operations in a region, unless the caller passes another. Operations whose converter has
-    ``counts=False`` are not counted."""
+    """The least number of operations in a region, as converters count them, unless the caller passes another."""
     flops_per_byte: ClassVar[float] = 0.0
     """The least number of floating-point operations for each byte that a region takes or returns. Regions with fewer
     stay in eager Python. Checked only where shapes are known."""

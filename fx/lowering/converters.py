@@ -34,9 +34,9 @@ class Converter:
     tensors for constants. ``None`` where the backend imports regions as a whole."""
     supports: Predicate = takes_all
     """The predicate that accepts the calls that the converter can build."""
-    counts: bool = True
-    """Whether it counts toward ``min_size``, because the backend is faster for it. An operation that is only taken to
-    keep others in one region does not count.
+    counts: int = 1
+    """The number of operations as which it counts toward ``min_size``; 0 for one for which the backend is not faster,
+    which is only taken to keep others in one region.
     """
 
 

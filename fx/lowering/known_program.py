@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import inspect
+import operator
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import NoneType
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 
@@ -18,7 +19,11 @@ from fx.graph_module import GraphModule
 from fx.modules.attributes import fetch_attribute
 from fx.node import Node
 from fx.operators.families import find_in_place, find_operator
+from fx.operators.sharing import find_sharing
 from fx.passes.tensor_metadata import TensorMetadata
+
+_Memory: TypeAlias = "tuple[int | None, ...]"
+"""A group of values that may share memory, and the place in the result of an operation with separate results."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -77,8 +82,10 @@ class KnownProgram:
         self.dependences = Dependences(graph_module.graph)
         """The dependences between its nodes."""
         outputs = graph_module.graph.find_nodes(op="output")
-        self.returned = Counter(self.dependences.memory(node) for output in outputs for node in _parts(output))
-        """The number of returned values in each group of memory."""
+        self._memory: dict[Node, _Memory] = {}
+        for node in graph_module.graph.nodes:
+            self._memory[node] = self._find_memory(node)
+        self._returned = Counter(self._memory[node] for output in outputs for node in _parts(output))
         self._dtypes: dict[Node, torch.dtype] = {}
         self._constants: dict[Node, torch.Tensor] = {}
         self._of_constants: set[Node] = set()
@@ -110,6 +117,34 @@ class KnownProgram:
     def constant(self, node: Node) -> torch.Tensor | None:
         """Return the tensor that ``node`` fetches, if no run of the program changes it."""
         return self._constants.get(node)
+
+    def is_in_several_results(self, node: Node) -> bool:
+        """Return whether the program returns several values that may share memory with ``node``, a tensor."""
+        recorded = node.meta.get("tensor_meta") if node._meta else None
+        if isinstance(recorded, (tuple, list)) and not isinstance(recorded, TensorMetadata):
+            return False  # the caller asks for its parts one by one
+        own = self._memory[node]
+        return sum(count for other, count in self._returned.items() if _overlap(own, other)) > 1
+
+    def _find_memory(self, node: Node) -> _Memory:
+        """Return the memory of a value: its group, and its place in the result of an operation with several."""
+        group = self.dependences.memory(node)
+        sources = [used for used in node.all_input_nodes if self.dependences.memory(used) == group]
+        if len(sources) != 1:
+            return (group,)
+        (source,) = sources
+        is_part = node.target is operator.getitem and not isinstance(source.meta.get("tensor_meta"), TensorMetadata)
+        if is_part and isinstance(node.args[1], int) and self._has_separate_parts(source):
+            return (*self._memory[source], node.args[1])
+        return self._memory[source]
+
+    def _has_separate_parts(self, node: Node) -> bool:
+        """Return whether each tensor in the result of ``node``, which may be nested, has memory of its own."""
+        while node.target is operator.getitem and isinstance(node.args[0], Node):
+            node = node.args[0]
+        memory = self.dependences.memory
+        is_known = node.op == "call_function" and find_sharing(node.target).places is not None
+        return is_known and all(memory(used) != memory(node) for used in node.all_input_nodes)
 
     def is_of_constants(self, node: Node) -> bool:
         """Return whether ``node`` computes its value from tensors of the program alone."""
@@ -143,6 +178,11 @@ class KnownProgram:
         dtypes = {self._dtypes.get(value) if isinstance(value, Node) else None for value in operands}
         first = dtypes.pop() if len(dtypes) == 1 else None
         return first if first is not None and first.is_floating_point else None
+
+
+def _overlap(first: _Memory, second: _Memory) -> bool:
+    shared = min(len(first), len(second))
+    return first[:shared] == second[:shared]
 
 
 def _may_change_dtype(node: Node) -> bool:

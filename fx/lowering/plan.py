@@ -140,7 +140,7 @@ def _why_dropped(
 ) -> str | None:
     """Return why lowering a region does not pay, or ``None`` if it does."""
     converters = (backend.converters.find(subject.operation(node).target) for node in members)
-    counted = sum(converter is not None and converter.counts for converter in converters)
+    counted = sum(0 if converter is None else converter.counts for converter in converters)
     if counted < least:
         operations = "1 operation" if counted == 1 else f"{counted} operations"
         return f"its region has {operations} that the backend is faster for, and needs {least}"

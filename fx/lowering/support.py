@@ -173,7 +173,7 @@ def has_own_memory(operation: Operation) -> str | None:
     if dependences.may_be_returned(node) and (owner := dependences._owner(group)) is not None:
         return f"the program may return it as a view of memory that {owner}"
     is_view = any(dependences.memory(used) == group for used in node.all_input_nodes)
-    if is_view and operation.subject.returned[group] > 1:
+    if is_view and operation.subject.is_in_several_results(node):
         return "the program returns several views of this memory"
     return None
 

@@ -17,7 +17,7 @@ import types
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -31,6 +31,7 @@ from fx.operators.overloads import Overload, get_overloads
 from fx.operators.python import BUILTINS
 from fx.operators.tensor_queries import ATTRIBUTES, FUNCTIONS, METHODS
 
+Declared = TypeVar("Declared", bound=Callable[..., Any])
 Kind: TypeAlias = Literal["number", "tensor", "tensors", "iterator", "any", "arithmetic", "element", "attribute"]
 """The kind of a result:
 
@@ -128,6 +129,12 @@ def find_sharing(target: Any) -> Sharing:
         return _sharings.setdefault(target, _method_sharing(target))
     sharing = _function_sharing(target)
     return sharing if sharing is ANY else _sharings.setdefault(target, sharing)
+
+
+def declare_new(target: Declared) -> Declared:
+    """Declare that calls of a function return new tensors, each with memory of its own; usable as a decorator."""
+    _sharings[target] = FRESH_CONTAINER
+    return target
 
 
 def module_sharing(module: nn.Module) -> Sharing | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence
 
+from fx.operators.sharing import declare_new
 from fx.quantize.declaration import operation
 from fx.quantize.expansion import Expansion
 
@@ -17,6 +18,8 @@ Mode = Literal["LSTM", "GRU", "RNN_TANH", "RNN_RELU"]
 """The kinds of recurrence, by their names in ``nn.RNNBase.mode``."""
 GATES: dict[Mode, int] = {"LSTM": 4, "GRU": 3, "RNN_TANH": 1, "RNN_RELU": 1}
 """The number of rows of a weight for each hidden feature."""
+OPERATIONS = 6
+"""The least number of operations for each element of a sequence: products, a sum, activations."""
 Compute = Callable[[Tensor, "Tensor | None", "tuple[Tensor, ...]"], Sequence[Any]]
 """A function from a batch of sequences, the batch sizes if it is packed, and states, to the output and states."""
 
@@ -89,6 +92,7 @@ def _ordered(states: Sequence[Tensor], order: Tensor | None) -> tuple[Tensor, ..
     return tuple(states) if order is None else tuple(part.index_select(1, order) for part in states)
 
 
+@declare_new
 @operation
 def recurrent(
     input: Tensor,
@@ -121,6 +125,19 @@ def recurrent(
     hidden = len(weights[0]) // GATES[mode]
     sizes = [weights[1].shape[1], hidden] if mode == "LSTM" else [hidden]
     return recurrence.run(input, state, sizes, recurrence.floats(weights))
+
+
+def weights_of_each(arguments: Mapping[Any, Any]) -> list[tuple[Any, ...]]:
+    """Return the weights of each layer and direction, from the arguments of a call of :func:`recurrent`."""
+    weights = arguments["weights"]
+    directions = arguments.get("num_layers", 1) * (2 if arguments.get("bidirectional") else 1)
+    count = len(weights) // directions
+    return [tuple(weights[first : first + count]) for first in range(0, len(weights), count)]
+
+
+def has_projections(arguments: Mapping[Any, Any]) -> bool:
+    """Return whether a call of :func:`recurrent` projects its hidden states."""
+    return len(weights_of_each(arguments)[0]) % 2 == 1
 
 
 def expand_recurrent(call: Expansion) -> Any:

@@ -29,7 +29,7 @@ def _register_activation(target: Any, name: str, *scalars: str) -> None:
         activation = Activation(name, numbers, options.get("approximate", ""))
         return network.activate(input, activation) or network.call(target, input=input, **options)
 
-    converters.register(Converter(target, build, all_of(_takes_one_tensor, has_numbers(*scalars)), counts=False))
+    converters.register(Converter(target, build, all_of(_takes_one_tensor, has_numbers(*scalars)), counts=0))
 
 
 def _passthrough(target: Any) -> Converter:
@@ -38,7 +38,7 @@ def _passthrough(target: Any) -> Converter:
     def build(network: FusedRegion, *args: Any, **kwargs: Any) -> Node:
         return network.call(target, *args, **kwargs)
 
-    return Converter(target, build, _has_no_computed_options, counts=False)
+    return Converter(target, build, _has_no_computed_options, counts=0)
 
 
 def _other_activation(target: Any) -> Converter | None:
@@ -116,7 +116,7 @@ converters.register(
     )
 )
 converters.register(Converter(F.linear, FusedRegion.multiply, all_of(_is_layer, _is_large)))
-converters.register(Converter(operator.add, FusedRegion.add, _has_no_computed_options, counts=False))
+converters.register(Converter(operator.add, FusedRegion.add, _has_no_computed_options, counts=0))
 for _target, _name in (
     (F.relu, "relu"), (torch.sigmoid, "sigmoid"), (torch.tanh, "tanh"), (F.silu, "swish"), (F.gelu, "gelu"),
     (F.hardswish, "hardswish"), (F.hardsigmoid, "hardsigmoid"),

@@ -11,6 +11,7 @@ from fx.lowering.converters import Converters
 from fx.lowering.openvino import operations as shared
 from fx.lowering.support import all_of, has_rank, where
 from fx.quantize.arithmetic import dequantize, dequantize_channels, quantize
+from fx.quantize.recurrence import has_projections, recurrent
 
 converters = Converters("onnxruntime")
 """The converters of the backend ``onnxruntime``. They build nothing: the exporter takes a whole region at a time."""
@@ -23,6 +24,7 @@ _LIMITS = {
     torch.mean: where(lambda operation: operation.arguments.get("dim") is not None, "it averages all elements"),
     # torch.onnx (2.13) has no function for others
     F.scaled_dot_product_attention: has_rank("query", 4),
+    recurrent: where(lambda operation: not has_projections(operation.arguments), "it projects its hidden states"),
 }
 
 for _converter in shared.converters:

@@ -16,7 +16,7 @@ from fx.errors import LoweringError
 from fx.graph_module import GraphModule
 from fx.lowering.engine_region import Sizes, check_of, exported, order_in_memory
 from fx.lowering.openvino.package import decoder, element_types, importer, load, operators, whole_operators
-from fx.lowering.openvino.spelling import quantization_extension, spell_for_importer
+from fx.lowering.openvino.spelling import extensions, spell_for_importer
 from fx.node import Node
 from fx.passes.tensor_metadata import TensorMetadata
 
@@ -118,7 +118,7 @@ def _return_once(program: torch.fx.GraphModule, returned: Sequence[Node]) -> dic
 def _converted(program: torch.fx.GraphModule, kinds: Sequence[TensorMetadata | None]) -> Any:
     """Return the network of a program of ATen's operators."""
     reader = decoder()(program, dynamic_shapes=False)  # the importer keeps no reference to it
-    frontend = importer(quantization_extension())
+    frontend = importer(*extensions())
     model = frontend.convert(frontend.load(reader))
     for parameter, kind in zip(model.inputs, kinds, strict=True):
         if kind is None:

@@ -27,6 +27,7 @@ from fx.lowering.support import (
 from fx.node import Node
 from fx.passes.tensor_metadata import TensorMetadata
 from fx.quantize.arithmetic import dequantize, dequantize_channels, quantize
+from fx.quantize.recurrence import OPERATIONS, recurrent
 
 DTYPES = (torch.float32, torch.int64, torch.int32, torch.uint8, torch.int8, torch.bool)
 """The dtypes of values in an engine."""
@@ -41,7 +42,7 @@ converters = Converters("openvino")
 """The converters of the backend ``openvino``. They build nothing: the importer takes a whole region at a time."""
 
 
-def _allow(targets: Iterable[Any], *predicates: Predicate, counts: bool = True) -> None:
+def _allow(targets: Iterable[Any], *predicates: Predicate, counts: int = 1) -> None:
     """Register functions whose calls are taken if their values are known and the predicates accept them."""
     for target in targets:
         converters.register(Converter(target, supports=all_of(knows_values, *predicates), counts=counts))
@@ -219,6 +220,10 @@ def _is_quantized(operation: Operation) -> bool:
     return isinstance(weight, Node) and weight.target is dequantize_channels
 
 
+def _has_floats(operation: Operation) -> bool:
+    return all(operation.subject.dtype(node) is torch.float32 for node in operation.node.all_input_nodes)
+
+
 def _has_tuples(operation: Operation) -> bool:
     return all(isinstance(operation.arguments.get(name), tuple) for name in ("stride", "padding"))
 
@@ -258,18 +263,18 @@ _allow(
     where(_is_ordered, "its bounds are the wrong way round"),
 )
 _allow((F.dropout,), _FLOAT, has_values(training=False, inplace=False))
-_allow((torch.Tensor.contiguous,), has_values(memory_format=torch.contiguous_format), counts=False)
+_allow((torch.Tensor.contiguous,), has_values(memory_format=torch.contiguous_format), counts=0)
 _allow((operator.add, operator.sub, operator.mul), any_of(_FLOAT, _of_sizes))
 _allow((operator.floordiv,), _of_sizes)
 _allow(
     (operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge),
     any_of(_compares_tensors, _compares_ranks),
 )
-_allow((operator.and_, operator.or_, operator.xor), _LOGICAL, counts=False)
+_allow((operator.and_, operator.or_, operator.xor), _LOGICAL, counts=0)
 _allow((operator.invert,), _LOGICAL)
 _allow((torch.where,), any_of(takes((torch.bool,), "condition"), takes((torch.bool,), 0)))
 _allow((torch.masked_fill,), takes((torch.bool,), "mask"))
-_allow((torch.Tensor.to,), _converts, counts=False)
+_allow((torch.Tensor.to,), _converts, counts=0)
 
 # Layers with weights.
 
@@ -310,6 +315,14 @@ _allow(
     has_values(offsets=None, per_sample_weights=None, padding_idx=None, mode=("sum", "mean")),
 )
 
+_allow(
+    (recurrent,),
+    takes((torch.float32,), "input"),
+    has_rank("input", 2, 3),
+    where(_has_floats, "a state is no float"),
+    counts=OPERATIONS,
+)
+
 # Windows and whole dimensions.
 
 for _dimensions, (_largest, _mean, _to_size) in enumerate(
@@ -336,13 +349,13 @@ _allow((F.softmax, F.log_softmax, torch.cumsum), _FLOAT, has_numbers("dim"), has
 
 # Operations that move values, pick some, or read sizes.
 
-_allow((torch.Tensor.size,), _of_tensor, has_numbers("dim", optional=True), counts=False)
-_allow((torch.Tensor.dim,), _of_tensor, counts=False)
-_allow((getattr,), _asks_of_a_tensor, counts=False)
-_allow((torch.reshape, torch.Tensor.expand), counts=False)
-_allow((torch.Tensor.view,), _is_shape, counts=False)
-_allow((torch.flatten,), has_numbers("start_dim", "end_dim"), counts=False)
-_allow((torch.unflatten, torch.squeeze, torch.unsqueeze, torch.unbind), has_numbers("dim"), counts=False)
+_allow((torch.Tensor.size,), _of_tensor, has_numbers("dim", optional=True), counts=0)
+_allow((torch.Tensor.dim,), _of_tensor, counts=0)
+_allow((getattr,), _asks_of_a_tensor, counts=0)
+_allow((torch.reshape, torch.Tensor.expand), counts=0)
+_allow((torch.Tensor.view,), _is_shape, counts=0)
+_allow((torch.flatten,), has_numbers("start_dim", "end_dim"), counts=0)
+_allow((torch.unflatten, torch.squeeze, torch.unsqueeze, torch.unbind), has_numbers("dim"), counts=0)
 _allow(
     (F.pad,),
     _FLOAT,
@@ -350,21 +363,21 @@ _allow(
     has_numbers("value", optional=True),
     has_values(mode=("constant", "reflect", "replicate")),
     where(lambda operation: all(width >= 0 for width in operation.arguments["pad"]), "it crops the input"),
-    counts=False,
+    counts=0,
 )
-_allow((torch.permute,), has_numbers("dims"), counts=False)
-_allow((torch.transpose,), has_numbers("dim0", "dim1"), has_rank("input", 1, 2, 3, 4, 5, 6), counts=False)
-_allow((torch.pixel_shuffle,), has_rank("input", 4), has_numbers("upscale_factor"), counts=False)
-_allow((torch.cat, torch.stack), _joins_tensors, has_numbers("dim"), counts=False)
-_allow((torch.split,), has_numbers("split_size_or_sections", "dim"), counts=False)
-_allow((torch.chunk,), has_numbers("chunks", "dim"), counts=False)
-_allow((torch.repeat_interleave,), has_numbers("repeats", "dim"), counts=False)
-_allow((operator.getitem,), _has_plain_index, counts=False)
-_allow((torch.narrow,), has_numbers("dim", "start", "length"), counts=False)
+_allow((torch.permute,), has_numbers("dims"), counts=0)
+_allow((torch.transpose,), has_numbers("dim0", "dim1"), has_rank("input", 1, 2, 3, 4, 5, 6), counts=0)
+_allow((torch.pixel_shuffle,), has_rank("input", 4), has_numbers("upscale_factor"), counts=0)
+_allow((torch.cat, torch.stack), _joins_tensors, has_numbers("dim"), counts=0)
+_allow((torch.split,), has_numbers("split_size_or_sections", "dim"), counts=0)
+_allow((torch.chunk,), has_numbers("chunks", "dim"), counts=0)
+_allow((torch.repeat_interleave,), has_numbers("repeats", "dim"), counts=0)
+_allow((operator.getitem,), _has_plain_index, counts=0)
+_allow((torch.narrow,), has_numbers("dim", "start", "length"), counts=0)
 
 # The reference form of `fx.quantize`, which engines compute on 8-bit integers.
 
 _has_map = has_numbers("scale", "zero_point")
 _allow((quantize,), takes((torch.float32,), "input"), _has_map)
-_allow((dequantize,), takes((torch.uint8,), "input"), _has_map, counts=False)
+_allow((dequantize,), takes((torch.uint8,), "input"), _has_map, counts=0)
 _allow((dequantize_channels,), has_constant("weight", "scale"), takes((torch.int8,), "weight"))

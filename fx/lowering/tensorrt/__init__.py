@@ -28,7 +28,16 @@ from fx.lowering.converters import Converters, build_region
 from fx.lowering.known_program import Operation
 from fx.lowering.preparation import prepare_for_engine
 from fx.lowering.support import has_own_memory
-from fx.lowering.tensorrt import activations, arrangement, attention, indexing, quantization, selection, statistics
+from fx.lowering.tensorrt import (
+    activations,
+    arrangement,
+    attention,
+    indexing,
+    loops,
+    quantization,
+    selection,
+    statistics,
+)
 from fx.lowering.tensorrt import elementwise as arithmetic
 from fx.lowering.tensorrt import layer_converters as layers
 from fx.lowering.tensorrt.build import build_engine
@@ -55,6 +64,7 @@ __all__ = [
     "attention",
     "indexing",
     "layers",
+    "loops",
     "quantization",
     "selection",
     "statistics",

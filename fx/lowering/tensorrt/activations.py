@@ -142,7 +142,7 @@ register(torch.clamp, clamp, takes_floats("input"), _bound)
 _softmax = all_of(takes_floats("input"), is_one_of(dim=int, dtype=(torch.dtype, type(None))))
 register(F.softmax, softmax, _softmax)
 register(F.log_softmax, log_softmax, _softmax)
-register(F.dropout, lambda network, input, **_: network.tensor(input), has_values(training=False), counts=False)
+register(F.dropout, lambda network, input, **_: network.tensor(input), has_values(training=False), counts=0)
 for _target, _kind in (
     (torch.exp, "EXP"), (torch.log, "LOG"), (torch.sqrt, "SQRT"), (torch.reciprocal, "RECIP"), (torch.sin, "SIN"),
     (torch.cos, "COS"), (torch.tan, "TAN"), (torch.sinh, "SINH"), (torch.cosh, "COSH"), (torch.asin, "ASIN"),

@@ -186,7 +186,7 @@ def _has_channels(operation: Operation) -> bool:
 
 
 def _register(target: Any, build: Any, *predicates: Any) -> None:
-    register(target, build, *predicates, counts=False)
+    register(target, build, *predicates, counts=0)
 
 
 _dim, _dims = is_one_of(dim=int), is_one_of(dims=tuple)
@@ -204,8 +204,8 @@ _register(torch.cat, cat, _dim)
 _register(torch.stack, stack, _dim)
 _register(F.pixel_shuffle, pixel_shuffle, where(_has_channels, "its input is not an image"))
 _register(Tensor.to, to, _converts)
-register(Tensor.size, size, is_one_of(dim=(int, type(None))), counts=False, stored=True)
-register(Tensor.dim, lambda network, value: network.rank(value), counts=False, stored=True)
+register(Tensor.size, size, is_one_of(dim=(int, type(None))), counts=0, stored=True)
+register(Tensor.dim, lambda network, value: network.rank(value), counts=0, stored=True)
 _register(torch.movedim, movedim, is_one_of(source=int, destination=int))
-register(len, lambda network, sizes: len(sizes), _is_of_sizes, counts=False, stored=True)
-register(getattr, attribute, _is_known_attribute, counts=False, stored=True)
+register(len, lambda network, sizes: len(sizes), _is_of_sizes, counts=0, stored=True)
+register(getattr, attribute, _is_known_attribute, counts=0, stored=True)

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fx.errors import LoweringError
+from fx.lowering.tensorrt.emulated_loop import run_loop, steps_of
 from fx.lowering.tensorrt.engine import check_inputs
 from fx.lowering.tensorrt.layers import EngineLayer, read_layers
 from fx.lowering.tensorrt.network import VARIES, EngineBinding, TensorRTNetwork
@@ -54,7 +55,8 @@ class EmulatedEngine(nn.Module):
         """Whether it returns a tensor rather than a tuple."""
         self.is_wide = is_wide
         """Whether layers in float32 are computed in float64."""
-        self._unused_after = _unused_after(self.layers, {binding.name for binding in self.outputs})
+        self._steps = tuple(steps_of(self.layers))
+        self._unused_after = _unused_after(self._steps, {binding.name for binding in self.outputs})
 
     @classmethod
     def of_network(cls, network: TensorRTNetwork) -> EmulatedEngine:
@@ -82,8 +84,11 @@ class EmulatedEngine(nn.Module):
             raise LoweringError("an emulated engine takes tensors of the CPU", remedy="build the engine: emulate=False")
         values = {binding.name: tensor.detach() for binding, tensor in zip(self.inputs, inputs, strict=True)}
         with torch.no_grad():
-            for layer, unused in zip(self.layers, self._unused_after, strict=True):
-                self._run(layer, values)
+            for step, unused in zip(self._steps, self._unused_after, strict=True):
+                if len(step) == 1:
+                    self._run(step[0], values)
+                else:
+                    run_loop(step, values, self._run)
                 for name in unused:
                     del values[name]
         outputs = tuple(values[binding.name] for binding in self.outputs)
@@ -109,13 +114,14 @@ class EmulatedEngine(nn.Module):
         return f"{len(self.layers)} layers, emulated"
 
 
-def _unused_after(layers: Sequence[EngineLayer], returned: set[str]) -> list[tuple[str, ...]]:
-    """Return, for each layer, the values that no later layer reads."""
+def _unused_after(steps: Sequence[Sequence[EngineLayer]], returned: set[str]) -> list[tuple[str, ...]]:
+    """Return, for each step, the values that no later one reads."""
     needed, unused = set(returned), list[tuple[str, ...]]()
-    for layer in reversed(layers):
-        names = {*layer.inputs, *(output.name for output in layer.outputs)} - {None}
-        unused.append(tuple(name for name in names if name is not None and name not in needed))
-        needed.update(name for name in layer.inputs if name is not None)
+    for step in reversed(steps):
+        inputs = {name for layer in step for name in layer.inputs if name is not None}
+        results = {output.name for layer in step for output in layer.outputs}
+        unused.append(tuple(name for name in inputs | results if name not in needed))
+        needed |= inputs
     return unused[::-1]
 
 

@@ -277,17 +277,17 @@ def _pads(operation: Operation) -> str | None:
     return has_values(mode="constant")(operation) or is_one_of(value=(int, float, type(None)))(operation)
 
 
-register(operator.getitem, getitem, _indexes, counts=False)
-register(torch.narrow, narrow, is_one_of(dim=int, start=int, length=int), counts=False)
-register(torch.split, split, _divides_fixed, is_one_of(split_size_or_sections=(int, tuple)), counts=False)
-register(torch.chunk, chunk, _divides_fixed, is_one_of(chunks=int), counts=False)
-register(torch.unbind, unbind, _divides_fixed, counts=False)
-register(torch.repeat_interleave, repeat_interleave, _divides_fixed, is_one_of(repeats=int), counts=False)
-register(Tensor.expand, expand, _expands, counts=False)
-register(F.pad, pad, takes_floats("input"), _pads, counts=False)
-register(Tensor.repeat, repeat, is_one_of(repeats=tuple), counts=False)
-register(torch.roll, roll, _moves_fixed, is_one_of(shifts=tuple), counts=False)
-register(torch.flip, flip, _moves_fixed, counts=False)
+register(operator.getitem, getitem, _indexes, counts=0)
+register(torch.narrow, narrow, is_one_of(dim=int, start=int, length=int), counts=0)
+register(torch.split, split, _divides_fixed, is_one_of(split_size_or_sections=(int, tuple)), counts=0)
+register(torch.chunk, chunk, _divides_fixed, is_one_of(chunks=int), counts=0)
+register(torch.unbind, unbind, _divides_fixed, counts=0)
+register(torch.repeat_interleave, repeat_interleave, _divides_fixed, is_one_of(repeats=int), counts=0)
+register(Tensor.expand, expand, _expands, counts=0)
+register(F.pad, pad, takes_floats("input"), _pads, counts=0)
+register(Tensor.repeat, repeat, is_one_of(repeats=tuple), counts=0)
+register(torch.roll, roll, _moves_fixed, is_one_of(shifts=tuple), counts=0)
+register(torch.flip, flip, _moves_fixed, counts=0)
 for _target in (torch.tril, torch.triu):
     register(
         _target,
@@ -295,5 +295,5 @@ for _target in (torch.tril, torch.triu):
         takes_floats("input"),
         is_one_of(diagonal=int),
         _moves_fixed,
-        counts=False,
+        counts=0,
     )

@@ -344,7 +344,7 @@ register(
     has_constant("weight", "bias", optional=True),
     is_one_of(normalized_shape=tuple),
 )
-register(_WEIGHT_NORM, weight_norm, has_constant("v", "g"), is_one_of(dim=int), counts=False)
+register(_WEIGHT_NORM, weight_norm, has_constant("v", "g"), is_one_of(dim=int), counts=0)
 register(F.embedding, embedding, takes_floats("weight"), has_values(max_norm=None))
 for _target, _dimensions in ((F.max_pool1d, 1), (F.max_pool2d, 2), (F.max_pool3d, 3)):
     _register_max_pool(_target, _dimensions)

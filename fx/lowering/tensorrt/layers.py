@@ -34,12 +34,15 @@ _LAYERS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "GATHER": ("Gather", ("axis", "mode", "num_elementwise_dims")),
     "GRID_SAMPLE": ("GridSample", ("interpolation_mode", "align_corners", "sample_mode")),
     "IDENTITY": ("Identity", ()),
+    "ITERATOR": ("Iterator", ("axis", "reverse")),
+    "LOOP_OUTPUT": ("LoopOutput", ("axis", "kind")),
     "MATRIX_MULTIPLY": ("MatrixMultiply", ("op0", "op1")),
     "NORMALIZATION": ("Normalization", ("axes", "epsilon", "num_groups")),
     "PARAMETRIC_RELU": ("ParametricReLU", ()),
     "POOLING": ("Pooling", (
         "type", "window_size_nd", "stride_nd", "padding_nd", "padding_mode", "average_count_excludes_padding")),
     "QUANTIZE": ("Quantize", ("axis",)),
+    "RECURRENCE": ("Recurrence", ()),
     "REDUCE": ("Reduce", ("op", "axes", "keep_dims")),
     "RESIZE": ("Resize", (
         "resize_mode", "coordinate_transformation", "nearest_rounding", "selector_for_single_pixel", "cubic_coeff",
@@ -51,9 +54,12 @@ _LAYERS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "SLICE": ("Slice", ("start", "shape", "stride", "mode")),
     "SOFTMAX": ("SoftMax", ("axes",)),
     "TOPK": ("TopK", ("op", "k", "axes")),
+    "TRIP_LIMIT": ("TripLimit", ("kind",)),
     "UNARY": ("Unary", ("op",)),
 }  # fmt: skip
 """For each type of layer, TensorRT's class for it and the settings to read."""
+_OF_LOOPS = ("ITERATOR", "LOOP_OUTPUT", "RECURRENCE", "TRIP_LIMIT")
+"""The types of layers on the boundary of a loop, whose name is one more of their settings."""
 _WEIGHTS: Mapping[str, tuple[str, ...]] = {
     "CONSTANT": ("weights",), "CONVOLUTION": ("kernel", "bias"), "DECONVOLUTION": ("kernel", "bias"),
 }  # fmt: skip
@@ -111,6 +117,8 @@ def _read(network: TensorRTNetwork, layer: Any) -> EngineLayer:
     settings = {name: _plain(getattr(layer, name)) for name in names}
     if kind == "ATTENTION_INPUT":
         settings = {name: _plain(getattr(layer.attention, name, None)) for name in _ATTENTION}
+    if kind in _OF_LOOPS:
+        settings["loop"] = layer.loop.name
     inputs = [layer.get_input(number) for number in range(layer.num_inputs)]
     outputs = [layer.get_output(number) for number in range(layer.num_outputs)]
     return EngineLayer(

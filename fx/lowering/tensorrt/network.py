@@ -103,6 +103,7 @@ class TensorRTNetwork:
         self._digests: dict[int, str] = {}
         self._given: dict[int, tuple[Tensor, Tensor] | None] = {}
         self._shapes: dict[str, Any] = {}
+        self._layer_of: dict[str, Any] = {}
         self._recipe = hashlib.sha256(repr(precision).encode())
         self._layers = 0
 
@@ -153,20 +154,23 @@ class TensorRTNetwork:
 
     # Methods for converters.
 
-    def add(self, kind: str, *args: Any, inputs: Mapping[int, Any] | None = None, **settings: Any) -> Any:
+    def add(
+        self, kind: str, *args: Any, inputs: Mapping[int, Any] | None = None, loop: Any = None, **settings: Any
+    ) -> Any:
         """Add a layer and return its result, or a tuple of several.
 
         Args:
             kind: the layer, as in TensorRT's ``add_convolution_nd`` without the ``add_``.
             args: the arguments of that method.
             inputs: tensors for the layer's later inputs, by their number.
+            loop: the loop whose boundary the layer is on.
             settings: attributes of the layer to set.
 
         Raises:
             RuntimeError: TensorRT refuses the layer; the message is TensorRT's.
         """
         count_before = self.definition.num_layers
-        layer = getattr(self.definition, f"add_{kind}")(*args)
+        layer = getattr(self.definition if loop is None else loop, f"add_{kind}")(*args)
         if layer is None:
             raise RuntimeError(f"add_{kind} refuses it: {self.log.words()}")
         for name, value in settings.items():
@@ -178,13 +182,22 @@ class TensorRTNetwork:
         options = {name: self._describe(value) for name, value in settings.items()}
         self._recipe.update(repr((kind, first, more, options)).encode())
         layer.name = self._layer_name()
+        if loop is not None:
+            loop.name = loop.name or layer.name
+            self._recipe.update(loop.name.encode())
         if any(id(value) in self._given for value in args):
             self.weights_of[layer.name] = tuple(self._given[id(value)] for value in args if id(value) in self._given)
         self._layers += self.definition.num_layers - count_before  # attention has two
         results = tuple(layer.get_output(number) for number in range(layer.num_outputs))
         for result in results:
             self.shape(result)
+            self._layer_of[result.name] = layer
         return results[0] if len(results) == 1 else results
+
+    def close_loop(self, before: Any, after: Any) -> None:
+        """Make ``after`` the value of ``before``, the result of a layer for recurrence, in the next run of a loop."""
+        self._layer_of[before.name].set_input(1, after)
+        self._recipe.update(repr((before.name, after.name)).encode())
 
     def shape(self, tensor: Any) -> tuple[int, ...]:
         """Return the sizes of a tensor of the network; -1 for those that vary.

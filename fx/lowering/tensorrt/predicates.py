@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_leaves
 
 from fx.errors import type_in_words, with_article
 from fx.lowering.converters import Converter, Converters
@@ -35,7 +36,7 @@ converters = Converters("tensorrt")
 
 
 def register(
-    target: Any, build: Callable[..., Any], *predicates: Predicate, counts: bool = True, stored: bool = False
+    target: Any, build: Callable[..., Any], *predicates: Predicate, counts: int = 1, stored: bool = False
 ) -> None:
     """Register a converter for operations whose operands are known and that all predicates accept.
 
@@ -43,7 +44,7 @@ def register(
         target: the function.
         build: the function that adds a call of it to a network.
         predicates: further conditions.
-        counts: whether it counts toward ``min_size``, the least number of operations in a region.
+        counts: the number of operations as which it counts toward ``min_size``.
         stored: whether it takes the 8-bit integers of quantized programs.
     """
     are_known = has_known_or_stored_values if stored else has_known_values
@@ -87,8 +88,8 @@ def _why_unknown(node: Node, operation: Operation) -> str | None:
     kind: Any = node.meta.get("type") if node._meta else None
     if kind is None:
         return f"the shape of `%{node}` is not known: give example_inputs"
-    parts: Any = node.meta.get("tensor_meta")
-    if isinstance(parts, (tuple, list)) and all(isinstance(part, TensorMetadata) for part in parts):
+    parts = tree_leaves(node.meta.get("tensor_meta"), is_leaf=lambda part: isinstance(part, TensorMetadata))
+    if parts and all(isinstance(part, TensorMetadata) for part in parts):
         return None
     if issubclass(kind, _NO_TENSORS):
         return None

@@ -68,8 +68,6 @@ def _is_stored_by_engine(operation: Operation) -> str | None:
 
 
 _numbers = is_one_of(scale=float, zero_point=int)
-register(arithmetic.quantize, quantize, takes_floats("input"), _numbers, _stores, counts=False, stored=True)
-register(arithmetic.dequantize, dequantize, _numbers, _is_stored_by_engine, counts=False, stored=True)
-register(
-    arithmetic.dequantize_channels, dequantize_channels, has_constant("weight", "scale"), counts=False, stored=True
-)
+register(arithmetic.quantize, quantize, takes_floats("input"), _numbers, _stores, counts=0, stored=True)
+register(arithmetic.dequantize, dequantize, _numbers, _is_stored_by_engine, counts=0, stored=True)
+register(arithmetic.dequantize_channels, dequantize_channels, has_constant("weight", "scale"), counts=0, stored=True)

@@ -159,9 +159,9 @@ def picks(operation: Operation, value: Node, entries: list[Any]) -> str | None:
     return None
 
 
-register(torch.gather, gather, is_one_of(dim=int), counts=False)
-register(torch.index_select, index_select, is_one_of(dim=int), counts=False)
-register(Tensor.scatter, scatter, takes_floats(0, 3), _replaces_all, counts=False)
+register(torch.gather, gather, is_one_of(dim=int), counts=0)
+register(torch.index_select, index_select, is_one_of(dim=int), counts=0)
+register(Tensor.scatter, scatter, takes_floats(0, 3), _replaces_all, counts=0)
 _options = is_one_of(k=int, dim=int, largest=int)
 register(torch.topk, top, takes_floats("input"), _options, _is_over_last_four, _is_short)
 for _target, _largest in ((torch.argmax, True), (torch.argmin, False)):

@@ -182,14 +182,6 @@ def test_every_layer_is_that_of_pytorch(name: str, calls: list[str]) -> None:
     assert calls == ["engine"] * 2
 
 
-def test_recurrent_layers_stay_in_eager_python() -> None:
-    module = Calling(lambda self, x: F.relu(self.linear(self.lstm(x)[0])), lstm=nn.LSTM(4, 6), linear=nn.Linear(6, 3))
-    lowered = lower(module, torch.randn(5, 2, 4))
-    assert "openvino has no converter for `torch.nn" in str(lowered.meta["lowering"])
-    assert len(regions(lowered)) == 1
-    assert_same(lowered, module, torch.randn(5, 2, 4))
-
-
 def test_every_operator_on_each_element_that_is_taken_has_a_case() -> None:
     used: set[Any] = set()
     for function in FUNCTIONS.values():

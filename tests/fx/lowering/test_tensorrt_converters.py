@@ -18,6 +18,7 @@ from fx.lowering.tensorrt import TensorRT
 from fx.lowering.tensorrt.library import find_library
 from fx.quantize.arithmetic import dequantize, dequantize_channels, quantize
 from fx.quantize.attention import add_attention_mask, attention_mask
+from fx.quantize.recurrence import recurrent
 
 pytestmark = [
     pytest.mark.skipif(find_library() is None, reason="neither tensorrt nor tensorrt_rtx is installed"),
@@ -39,6 +40,22 @@ class TakesAll(TensorRT):
 
 def weight(*shape: int) -> Tensor:
     return (torch.arange(float(math.prod(shape))) * 12.9898 + sum(shape)).sin().reshape(shape) / 1.5
+
+
+def recurrence(mode: Any, gates: int, **settings: Any) -> Callable[..., Any]:
+    """A recurrent module with five hidden features, which returns everything that it computes."""
+    directions = 2 if settings.get("bidirectional") else 1
+    shapes: list[tuple[int, ...]] = []
+    for layer in range(settings.get("num_layers", 1)):
+        matrices = [(5 * gates, 5 * directions if layer else 8), (5 * gates, 5)]
+        shapes += (matrices + [(5 * gates,)] * (2 if settings.get("has_biases", True) else 0)) * directions
+    weights = tuple(weight(*shape) / 3 for shape in shapes)
+
+    def function(x: Tensor) -> tuple[Any, ...]:
+        output, last = recurrent(input=torch.tanh(x * 2), state=None, weights=weights, mode=mode, **settings)
+        return (output * 2, *((last[0] + 1, last[1] + 1) if mode == "LSTM" else (last + 1,)))
+
+    return function
 
 
 def positive(*shape: int) -> Tensor:
@@ -261,6 +278,9 @@ CASES: dict[str, Case] = {
         (V,),
     ),
     "dequantize_channels": (stored(), (V,)),
+    "recurrent": (recurrence("LSTM", 4, num_layers=2, bidirectional=True), (M,)),
+    "recurrent by batch": (recurrence("GRU", 3, batch_first=True), (M,)),
+    "recurrent of one sequence": (recurrence("RNN_RELU", 1, has_biases=False), (V,)),
 }  # fmt: skip
 
 

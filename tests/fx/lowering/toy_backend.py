@@ -50,7 +50,7 @@ class Tape(nn.Module):
 def make_converters() -> Converters:
     converters = Converters("toy")
     converters.register(Converter(F.relu, lambda tape, input, inplace: tape.add(torch.relu, input)))
-    converters.register(Converter(operator.neg, lambda tape, value: tape.add(torch.neg, value), counts=False))
+    converters.register(Converter(operator.neg, lambda tape, value: tape.add(torch.neg, value), counts=0))
     converters.register(
         Converter(
             F.linear,

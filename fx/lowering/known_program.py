@@ -26,6 +26,15 @@ _Memory: TypeAlias = "tuple[int | None, ...]"
 """A group of values that may share memory, and the place in the result of an operation with separate results."""
 
 
+_NUMBERS = (int, float, str, torch.Size, torch.dtype, torch.device, torch.memory_format, NoneType)
+
+
+def is_number(node: Node) -> bool:
+    """Return whether the value of a node is recorded as a number, a size, a dtype or the like, without tensors."""
+    kind: Any = node.meta.get("type") if node._meta else None
+    return isinstance(kind, type) and issubclass(kind, _NUMBERS)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Operation:
     """One operation of a canonical program, as predicates see it."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+import operator
 import types
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from fx.lowering.boundaries import Boundaries
 from fx.lowering.converters import has_converter
 from fx.lowering.coverage import Coverage, CoveredRegion, Placement
 from fx.lowering.example_inputs import expect_inputs, find_misfit
-from fx.lowering.known_program import KnownProgram
+from fx.lowering.known_program import KnownProgram, is_number
 from fx.lowering.support import Veto, all_of, is_pure, not_vetoed
 from fx.lowering.wrapped_calls import inline_wrapped_calls
 from fx.matcher.origins import record_origins
@@ -31,8 +32,9 @@ from fx.passes.machinery.partition import find_regions
 from fx.passes.machinery.regions import Region, Regions
 from fx.passes.tensor_metadata import bytes_recorded
 from fx.quantize.attention import add_attention_mask, attention_mask
+from fx.quantize.transformer import zero_padding
 
-_OF_MASKS = (attention_mask, add_attention_mask)
+_OF_MASKS = (attention_mask, add_attention_mask, zero_padding)
 _NOT_DIVIDED = ("placeholder", "get_attr", "output")
 _CALLS = ("call_function", "call_method", "call_module")
 _METHODS = (types.MethodDescriptorType, types.WrapperDescriptorType)
@@ -79,7 +81,7 @@ def make_plan(
     if backend.inlines_functions and example_inputs is not None:
         opened = [function for function in _OF_MASKS if backend.converters.find(function) is None]
         inline_wrapped_calls(program, example_inputs, opened)
-    changed = make_functional(program)
+    changed = make_functional(program, takes_items=backend.converters.find(functional_form.with_items) is not None)
     notes = [] if (why := backend.why_unavailable()) is None else [why]
     flops: dict[Node, int] | None = None
     if example_inputs is not None:
@@ -139,7 +141,8 @@ def _why_dropped(
     members: list[Node], subject: KnownProgram, backend: Backend, least: int, flops: dict[Node, int] | None
 ) -> str | None:
     """Return why lowering a region does not pay, or ``None`` if it does."""
-    converters = (backend.converters.find(subject.operation(node).target) for node in members)
+    tensors = (node for node in members if not is_number(node))
+    converters = (backend.converters.find(subject.operation(node).target) for node in tensors)
     counted = sum(0 if converter is None else converter.counts for converter in converters)
     if counted < least:
         operations = "1 operation" if counted == 1 else f"{counted} operations"
@@ -186,8 +189,10 @@ def _total(counts: Iterable[int | None]) -> int | None:
 # The spelling of the program before it is divided, and after.
 
 
-def make_functional(graph_module: GraphModule) -> list[Node]:
+def make_functional(graph_module: GraphModule, takes_items: bool = False) -> list[Node]:
     """Replace in-place operations by functional ones; see :func:`fx.passes.functional_form.make_functional`.
+
+    Assignments to elements stay unless ``takes_items``.
 
     In addition, an operation stays as it is unless its operands are known to have the same floating-point dtype.
     Activations need not meet this condition, because they keep any dtype.
@@ -204,6 +209,8 @@ def make_functional(graph_module: GraphModule) -> list[Node]:
 
     def keeps_dtype(node: Node) -> bool:
         """Return whether a new value would have the same dtype as the tensor that is written to."""
+        if node.target is operator.setitem:
+            return takes_items
         if is_one_of(node.target, "activation", "dropout"):
             return True
         values = (*node.args, *node.kwargs.values())

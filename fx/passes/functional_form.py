@@ -2,24 +2,43 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from fx.analysis.dependence import Dependences
 from fx.canonical.calls import CallSpeller
 from fx.graph_module import GraphModule
 from fx.node import Node
+from fx.operators.effects import declare_pure
 from fx.operators.facts import Family
 from fx.operators.families import find_in_place
+from fx.operators.sharing import declare_new
+from fx.serialization.allow_list import allow
 
 _COMPUTED: tuple[Family, ...] = ("activation", "function", "arithmetic")
 """Families whose in-place operators compute the same as the operator itself, and write it to the first operand."""
 
 
+@allow
+@declare_new
+@declare_pure
+def with_items(input: Tensor, index: Any, value: Any) -> Tensor:
+    """Return a copy of a tensor after ``copy[index] = value``.
+
+    >>> with_items(torch.zeros(3), slice(1, None), 2)
+    tensor([0., 2., 2.])
+    """
+    copied = input.clone()
+    copied[index] = value
+    return copied
+
+
 def make_functional(graph_module: GraphModule, keeps_dtype: Callable[[Node], bool]) -> list[Node]:
-    """Replace in-place activations, functions and arithmetic by operations that return new values.
+    """Replace in-place activations, functions, arithmetic and ``x[index] = y`` by operations that return new values.
 
     Later operations use the new value in place of the tensor that was written to. Writes to inputs, to tensors of the
     program, and to memory that is read through another value, such as an earlier view, stay.
@@ -27,7 +46,8 @@ def make_functional(graph_module: GraphModule, keeps_dtype: Callable[[Node], boo
     Args:
         graph_module: a program in canonical form, which is edited.
         keeps_dtype: returns whether the result of an operation keeps its dtype if it becomes a new value. A write
-            keeps the dtype of the tensor that it writes to; a new value has the promoted dtype of the operands.
+            keeps the dtype of the tensor that it writes to; a new value has the promoted dtype of the operands. For
+            ``x[index] = y``, returns whether to replace it, by :func:`with_items`.
 
     Returns:
         The operations that now return a new value.
@@ -56,6 +76,8 @@ def written_operand(node: Node) -> Node | None:
     """Return the value that an in-place activation, function or arithmetic writes to; None for other nodes."""
     if node.op != "call_function":
         return None
+    if node.target is operator.setitem:
+        return node.args[0] if isinstance(node.args[0], Node) else None
     if node.kwargs.get("inplace") is not True and not _is_in_place(node.target):
         return None
     written = next(iter(node.args), node.kwargs.get("input"))
@@ -117,6 +139,10 @@ def _replace(node: Node, speller: CallSpeller, position: dict[Node, int]) -> Non
     for user in list(written.users):
         if position[user] > position[node]:
             user.replace_input_with(written, node)
+    if node.target is operator.setitem:
+        node.target = with_items
+        node.meta.update({kind: written.meta[kind] for kind in ("tensor_meta", "type") if kind in written.meta})
+        return
     if node.kwargs.get("inplace") is True:
         node.kwargs = {**node.kwargs, "inplace": False}
         return

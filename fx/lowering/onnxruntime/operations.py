@@ -13,7 +13,7 @@ from fx.lowering.support import all_of, has_rank, where
 from fx.quantize.arithmetic import dequantize, dequantize_channels, quantize
 from fx.quantize.recurrence import has_projections, recurrent
 
-converters = Converters("onnxruntime")
+converters = Converters("onnxruntime", shared.converters.find)
 """The converters of the backend ``onnxruntime``. They build nothing: the exporter takes a whole region at a time."""
 
 # Both runtimes take float32 values of known sizes, and arguments that are numbers. They

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import builtins
+import math
 import operator
+import sys
 from collections.abc import Iterable
 from typing import Any
 
@@ -12,7 +15,7 @@ from torch import Tensor
 
 from fx.errors import with_article
 from fx.lowering.converters import Converter, Converters
-from fx.lowering.known_program import Operation
+from fx.lowering.known_program import Operation, is_number
 from fx.lowering.support import (
     Predicate,
     all_of,
@@ -24,28 +27,47 @@ from fx.lowering.support import (
     has_values,
     where,
 )
+from fx.naming.targets import home_of
 from fx.node import Node
+from fx.passes.functional_form import with_items
 from fx.passes.tensor_metadata import TensorMetadata
 from fx.quantize.arithmetic import dequantize, dequantize_channels, quantize
 from fx.quantize.recurrence import OPERATIONS, recurrent
 
 DTYPES = (torch.float32, torch.int64, torch.int32, torch.uint8, torch.int8, torch.bool)
 """The dtypes of values in an engine."""
-_PLAIN = (bool, torch.dtype, torch.Size)
-_GIVING_PLAIN = (operator.eq, operator.ne, torch.Tensor.size, getattr)
-"""Operations whose result may be a plain value, known when the engine is built."""
-_SIZE_ARITHMETIC = (operator.add, operator.sub, operator.mul, operator.floordiv)
 _INTEGERS = (torch.int64, torch.int32, torch.uint8, torch.bool)
 """The dtypes that convert to float32 without loss, except for large numbers, which PyTorch rounds as well."""
 
-converters = Converters("openvino")
+
+def computes_numbers(operation: Operation) -> str | None:
+    """Accept a function of Python whose operands and result are numbers, which are known when an engine is built."""
+    nodes = (*operation.node.all_input_nodes, operation.node)
+    other = next((node for node in nodes if not is_number(node)), None)
+    return None if other is None else f"`%{other}` is not a number"
+
+
+def _of_python(target: Any) -> Converter | None:
+    """Return the converter for a function of Python that is in no list; ``None`` for all else."""
+    if home_of(target) not in (builtins, math, sys.modules["_operator"]):
+        return None
+    return Converter(target, supports=computes_numbers, counts=0)
+
+
+converters = Converters("openvino", _of_python)
 """The converters of the backend ``openvino``. They build nothing: the importer takes a whole region at a time."""
 
 
 def _allow(targets: Iterable[Any], *predicates: Predicate, counts: int = 1) -> None:
-    """Register functions whose calls are taken if their values are known and the predicates accept them."""
+    """Register functions whose calls are taken if their values are known and the predicates accept them.
+
+    Functions of Python may also compute with numbers.
+    """
+    supports = all_of(knows_values, *predicates)
     for target in targets:
-        converters.register(Converter(target, supports=all_of(knows_values, *predicates), counts=counts))
+        may_be_of_numbers = _of_python(target) is not None
+        both = any_of(computes_numbers, supports) if may_be_of_numbers else supports
+        converters.register(Converter(target, supports=both, counts=counts))
 
 
 # Predicates.
@@ -70,10 +92,7 @@ def _why_unknown(operation: Operation, node: Node) -> str | None:
         kind = node.meta.get("type")
         if kind is None:
             return f"the shape of `%{node}` is not known: give example_inputs"
-        is_static = kind in _PLAIN and node.target in _GIVING_PLAIN
-        if kind is torch.Size:  # single sizes may be read from it, nothing else
-            is_static &= all(user.target is operator.getitem and isinstance(user.args[1], int) for user in node.users)
-        if kind is int or is_static:
+        if is_number(node):
             return None
         return f"`%{node}` is {with_article(kind.__name__)}, which engines do not take"
     for leaf in _flat(recorded):
@@ -119,14 +138,10 @@ def takes(dtypes: tuple[torch.dtype, ...], *arguments: str | int) -> Predicate:
 def _why_other(operation: Operation, node: Node, dtypes: tuple[torch.dtype, ...]) -> str | None:
     dtype = operation.subject.dtype(node)
     if dtype is None:
-        is_integer = node.meta.get("type") in (int, bool)
-        return None if is_integer and node is not operation.node else f"`%{node}` is not a tensor"
+        is_plain = node.meta.get("type") in (int, bool, float)
+        return None if is_plain and node is not operation.node else f"`%{node}` is not a tensor"
     wanted = " or ".join(map(dtype_name, dtypes))
     return None if dtype in dtypes else f"`%{node}` is {dtype_name(dtype)}, and only {wanted} is computed as in PyTorch"
-
-
-def _is_of_sizes(operation: Operation) -> bool:
-    return operation.node.meta.get("type") is int and operation.node.target in _SIZE_ARITHMETIC
 
 
 def _is_ordered(operation: Operation) -> bool:
@@ -139,12 +154,6 @@ def _compares_tensors(operation: Operation) -> str | None:
     if operation.metadata() is None or not are_small:
         return "it compares no tensors, or a number that is too large for engines"
     return None
-
-
-def _compares_ranks(operation: Operation) -> str | None:
-    sources = (torch.Tensor.dim, operator.eq, operator.ne)
-    ranks = operation.metadata() is None and all(used.target in sources for used in operation.node.all_input_nodes)
-    return None if ranks else "it compares no numbers of dimensions"
 
 
 def _converts(operation: Operation) -> str | None:
@@ -163,7 +172,7 @@ def _converts(operation: Operation) -> str | None:
 def _asks_of_a_tensor(operation: Operation) -> str | None:
     value, name = operation.node.args[:2]
     is_tensor = isinstance(value, Node) and operation.subject.dtype(value) is not None
-    return None if name in ("dtype", "shape") and is_tensor else f"it reads the attribute `{name}`"
+    return None if name in ("device", "dtype", "ndim", "shape") and is_tensor else f"it reads the attribute `{name}`"
 
 
 def _joins_tensors(operation: Operation) -> str | None:
@@ -190,6 +199,29 @@ def _has_plain_index(operation: Operation) -> str | None:
             if not (is_plain or is_size) or (part is Ellipsis and isinstance(place, slice)):
                 return "it picks elements by a tensor or mask"
     return None
+
+
+def _has_plain_items(operation: Operation) -> str | None:
+    """Accept an assignment of a number or a tensor to elements that slices and numbers pick."""
+    index, value = operation.node.args[1:]
+    ends: list[Any] = []
+    for place in index if isinstance(index, tuple) else (index,):
+        ends += (place.start, place.stop, place.step) if isinstance(place, slice) else (place,)
+    if not all(is_number(end) if isinstance(end, Node) else end in (None, ...) or type(end) is int for end in ends):
+        return "it picks elements by a tensor or mask"
+    return None if isinstance(value, (Node, int, float)) else "it assigns no tensor or number"
+
+
+def _creates(operation: Operation) -> str | None:
+    """Accept the creation of a tensor on the CPU, of a dtype of engines, from numbers or like another tensor."""
+    device = operation.arguments.get("device")
+    if not (device is None or isinstance(device, Node) or torch.device(device).type == "cpu"):
+        return "it creates a tensor on another device"
+    return (
+        None
+        if operation.subject.dtype(operation.node) in DTYPES
+        else "it creates a tensor of a dtype that no engine has"
+    )
 
 
 def _is_by_constants(operation: Operation, places: tuple[Any, ...]) -> bool:
@@ -224,14 +256,37 @@ def _has_floats(operation: Operation) -> bool:
     return all(operation.subject.dtype(node) is torch.float32 for node in operation.node.all_input_nodes)
 
 
+def _has_whole_shifts(operation: Operation) -> str | None:
+    """Accept shifts along dimensions, which may be computed from sizes."""
+    shifts, dims = operation.arguments.get("shifts"), operation.arguments.get("dims")
+    parts = [*shifts, *dims] if isinstance(shifts, tuple) and isinstance(dims, tuple) and dims else [None]
+    is_plain = all(type(part) is int or (isinstance(part, Node) and is_number(part)) for part in parts)
+    return None if is_plain else "its shifts are not along dimensions"
+
+
+def _has_widths(operation: Operation) -> bool:
+    """Accept computed widths of padding in all but the modes whose widths the importer limits."""
+    widths = operation.arguments["pad"]
+    is_plain = isinstance(widths, tuple) and all(type(width) is int for width in widths)
+    return is_plain or (isinstance(widths, tuple) and operation.arguments["mode"] == "constant")
+
+
+def _is_negative(width: Any) -> bool:
+    return not isinstance(width, Node) and width < 0
+
+
 def _has_tuples(operation: Operation) -> bool:
     return all(isinstance(operation.arguments.get(name), tuple) for name in ("stride", "padding"))
 
 
 _FLOAT = computes(torch.float32)
 _LOGICAL = computes(torch.bool)
+CREATED = (
+    *(torch.Tensor.new_zeros, torch.Tensor.new_ones, torch.zeros, torch.ones, torch.full, torch.arange),
+    *(torch.zeros_like, torch.ones_like),
+)
+"""Functions that create tensors from sizes and numbers alone."""
 _IN_PLACE = has_values(inplace=False)
-_of_sizes = where(_is_of_sizes, "it is not arithmetic of sizes")
 _of_tensor = where(
     lambda operation: operation.subject.dtype(operation.node.all_input_nodes[0]) is not None, "its operand is no tensor"
 )
@@ -264,13 +319,10 @@ _allow(
 )
 _allow((F.dropout,), _FLOAT, has_values(training=False, inplace=False))
 _allow((torch.Tensor.contiguous,), has_values(memory_format=torch.contiguous_format), counts=0)
-_allow((operator.add, operator.sub, operator.mul), any_of(_FLOAT, _of_sizes))
-_allow((operator.floordiv,), _of_sizes)
-_allow(
-    (operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge),
-    any_of(_compares_tensors, _compares_ranks),
-)
+_allow((operator.add, operator.sub, operator.mul), _FLOAT)
+_allow((operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge), _compares_tensors)
 _allow((operator.and_, operator.or_, operator.xor), _LOGICAL, counts=0)
+_allow((torch.all, torch.any), _LOGICAL, counts=0)
 _allow((operator.invert,), _LOGICAL)
 _allow((torch.where,), any_of(takes((torch.bool,), "condition"), takes((torch.bool,), 0)))
 _allow((torch.masked_fill,), takes((torch.bool,), "mask"))
@@ -359,12 +411,15 @@ _allow((torch.unflatten, torch.squeeze, torch.unsqueeze, torch.unbind), has_numb
 _allow(
     (F.pad,),
     _FLOAT,
-    has_numbers("pad"),
+    where(_has_widths, "its pad is not a tuple of numbers"),
     has_numbers("value", optional=True),
     has_values(mode=("constant", "reflect", "replicate")),
-    where(lambda operation: all(width >= 0 for width in operation.arguments["pad"]), "it crops the input"),
+    where(lambda operation: not any(map(_is_negative, operation.arguments["pad"])), "it crops the input"),
     counts=0,
 )
+_allow((with_items,), takes((torch.float32, torch.int64, torch.bool), 0), _has_plain_items, counts=0)
+_allow(CREATED, _creates, counts=0)
+_allow((torch.roll,), _has_whole_shifts, counts=0)
 _allow((torch.permute,), has_numbers("dims"), counts=0)
 _allow((torch.transpose,), has_numbers("dim0", "dim1"), has_rank("input", 1, 2, 3, 4, 5, 6), counts=0)
 _allow((torch.pixel_shuffle,), has_rank("input", 4), has_numbers("upscale_factor"), counts=0)

@@ -13,9 +13,8 @@ from fx.lowering.support import Predicate, any_of, shape_of, where
 from fx.lowering.tensorrt.activations import apply, combine
 from fx.lowering.tensorrt.network import Number, Size, TensorRTNetwork
 from fx.lowering.tensorrt.predicates import FLOATS, is_one_of, register, setting, takes_floats
-from fx.lowering.tensorrt.ranges import sizes_of
+from fx.lowering.tensorrt.ranges import varies
 from fx.node import Node
-from fx.passes.tensor_metadata import TensorMetadata
 
 _ON_SIZES: dict[Any, str] = {
     operator.add: "SUM", operator.sub: "SUB", operator.mul: "PROD", operator.floordiv: "FLOOR_DIV",
@@ -56,23 +55,11 @@ def _takes_numbers(operation: Operation) -> str | None:
     if not all(isinstance(value, (Node, int, float)) for value in operands):
         return "an operand is neither a tensor nor a number"
     is_size = node.target in _ON_SIZES and node.meta.get("type") is int
-    if operation.metadata() is None and not is_size and _varies(node):
+    if operation.metadata() is None and not is_size and varies(node):
         return "engines do not compute this with sizes that vary"
     if node.target in _ON_SIZES and operation.subject.dtype(node) is torch.bool:
         return "engines do not add truth values"
     return None
-
-
-def _varies(node: Node) -> bool:
-    """Return whether a number may differ from run to run, as sizes that vary do."""
-    for used in node.all_input_nodes:
-        if isinstance(used.meta.get("tensor_meta"), TensorMetadata):
-            least, _, most = sizes_of(used)
-            if least != most:
-                return True
-        elif used.op == "placeholder" or _varies(used):
-            return True
-    return False
 
 
 def divide(network: TensorRTNetwork, left: Any, right: Any) -> Any:
@@ -192,6 +179,9 @@ def masked_fill(network: TensorRTNetwork, input: Any, mask: Any, value: Any) -> 
     return network.add("select", network.tensor(mask, rank=rank), filled, network.tensor(input, rank=rank))
 
 
+_OF_TRUTH = (torch.all, torch.any)
+
+
 def _register_reduction(function: Any, kind: str) -> None:
     def build(network: TensorRTNetwork, input: Any, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
         rank, input_dtype = network.rank(input), network.dtype(input)
@@ -199,8 +189,11 @@ def _register_reduction(function: Any, kind: str) -> None:
         axes = sum(1 << axis for axis in {number % rank for number in chosen})
         if kind == "SUM" and dtype is None and not input_dtype.is_floating_point:
             dtype = torch.int64
-        tensor = network.tensor(input, None if dtype is None else network.working(dtype))
-        return network.add("reduce", tensor, setting("ReduceOperation", kind), axes, bool(keepdim))
+        is_logical = function in _OF_TRUTH
+        wanted = torch.int32 if is_logical else None if dtype is None else network.working(dtype)
+        tensor = network.tensor(input, wanted)
+        result = network.add("reduce", tensor, setting("ReduceOperation", kind), axes, bool(keepdim))
+        return network.cast(result, torch.bool) if is_logical else result
 
     register(function, build, _reduces)
 
@@ -212,7 +205,10 @@ def _reduces(operation: Operation) -> str | None:
         return "its input is a single number"
     options = {"dim": (int, tuple, type(None)), "keepdim": int, "dtype": (torch.dtype, type(None))}
     present = {name: kinds for name, kinds in options.items() if name in operation.arguments}
-    if operation.target is not torch.sum and (why := takes_floats("input")(operation)) is not None:
+    if operation.target in _OF_TRUTH:
+        if operation.subject.dtype(operation.node.all_input_nodes[0]) is not torch.bool:
+            return "its operand holds no truth values"
+    elif operation.target is not torch.sum and (why := takes_floats("input")(operation)) is not None:
         return why
     return is_one_of(**present)(operation)
 
@@ -269,6 +265,8 @@ register(torch.bmm, matmul, _takes_matrices)
 register(torch.where, select)
 register(torch.masked_fill, masked_fill, is_one_of(value=(int, float)))
 for _function, _kind in ((torch.sum, "SUM"), (torch.mean, "AVG"), (torch.amax, "MAX"), (torch.amin, "MIN")):
+    _register_reduction(_function, _kind)
+for _function, _kind in ((torch.all, "MIN"), (torch.any, "MAX")):
     _register_reduction(_function, _kind)
 register(torch.logical_not, lambda network, input: apply(network, input, "NOT"), _takes_truth_values)
 register(

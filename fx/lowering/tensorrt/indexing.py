@@ -16,7 +16,7 @@ from fx.lowering.tensorrt.arrangement import cat, squeeze
 from fx.lowering.tensorrt.elementwise import compute
 from fx.lowering.tensorrt.network import Number, Size, TensorRTNetwork
 from fx.lowering.tensorrt.predicates import is_one_of, register, setting, takes_floats
-from fx.lowering.tensorrt.ranges import sizes_of
+from fx.lowering.tensorrt.ranges import sizes_of, varies
 from fx.lowering.tensorrt.selection import pick, picks
 from fx.node import Node
 from fx.passes.tensor_metadata import TensorMetadata
@@ -62,13 +62,19 @@ def pad(network: TensorRTNetwork, input: Any, pad: Sequence[int], mode: str, val
 
 
 def getitem(network: TensorRTNetwork, value: Any, index: Any) -> Any:
-    """Index a tensor, or pick one of several values."""
-    if isinstance(value, (tuple, list)):
+    """Index a tensor, or pick one of several values; what a constant is indexed by is computed at once."""
+    if isinstance(value, (tuple, list)) or (isinstance(value, Tensor) and _is_plain(index)):
         return value[index]
     places = _places(index, network.rank(value))
     if any(isinstance(place, Tensor) for place in places):
         return pick(network, value, tuple(places))
     return _pick(network, network.tensor(value), places)
+
+
+def _is_plain(index: Any) -> bool:
+    places: Any = index if isinstance(index, tuple) else (index,)
+    ends = [end for place in places for end in ((place.start, place.stop) if isinstance(place, slice) else (place,))]
+    return all(end is None or end is Ellipsis or type(end) is int for end in ends)
 
 
 def _places(index: Any, rank: int) -> list[Any]:
@@ -255,6 +261,12 @@ def _moves_fixed(operation: Operation) -> str | None:
     return "the size of a dimension that it changes varies" if any(least[dim] != most[dim] for dim in dims) else None
 
 
+def _shifts_fixed(operation: Operation) -> str | None:
+    shifts = operation.arguments.get("shifts")
+    is_fixed = isinstance(shifts, tuple) and all(map(_is_fixed, shifts))
+    return None if is_fixed else f"its shifts is {shifts!r}"
+
+
 def _divides_fixed(operation: Operation) -> str | None:
     value, dim = operation.node.all_input_nodes[0], operation.arguments.get("dim")
     if not isinstance(dim, int):
@@ -270,9 +282,16 @@ def _expands(operation: Operation) -> str | None:
     return None
 
 
+def _is_fixed(number: Any) -> bool:
+    """Return whether an argument is a whole number that is the same in all runs."""
+    if isinstance(number, Node):
+        return number.meta.get("type") is int and not varies(number)
+    return type(number) is int
+
+
 def _pads(operation: Operation) -> str | None:
     padding, shape = operation.arguments.get("pad"), shape_of(operation, operation.arguments.get("input"))
-    if not isinstance(padding, tuple) or not all(type(width) is int for width in padding) or shape is None:
+    if not isinstance(padding, tuple) or not all(map(_is_fixed, padding)) or shape is None:
         return f"its pad is {padding!r}"
     return has_values(mode="constant")(operation) or is_one_of(value=(int, float, type(None)))(operation)
 
@@ -286,7 +305,7 @@ register(torch.repeat_interleave, repeat_interleave, _divides_fixed, is_one_of(r
 register(Tensor.expand, expand, _expands, counts=0)
 register(F.pad, pad, takes_floats("input"), _pads, counts=0)
 register(Tensor.repeat, repeat, is_one_of(repeats=tuple), counts=0)
-register(torch.roll, roll, _moves_fixed, is_one_of(shifts=tuple), counts=0)
+register(torch.roll, roll, _moves_fixed, _shifts_fixed, counts=0)
 register(torch.flip, flip, _moves_fixed, counts=0)
 for _target in (torch.tril, torch.triu):
     register(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -9,8 +10,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fx.lowering.known_program import Operation
-from fx.lowering.support import Predicate, all_of, has_constant, has_rank, has_values, shape_of, where
+from fx.lowering.support import Predicate, all_of, any_of, has_constant, has_rank, has_values, shape_of, where
 from fx.lowering.tensorrt.activations import combine
+from fx.lowering.tensorrt.arrangement import transpose
 from fx.lowering.tensorrt.network import TensorRTNetwork
 from fx.lowering.tensorrt.predicates import is_one_of, register, setting, takes_floats
 from fx.lowering.tensorrt.ranges import sizes_of
@@ -224,7 +226,7 @@ def _register_avg_pool(target: Any, dimensions: int) -> None:
 
 
 def _divides(operation: Operation) -> str | None:
-    """Accept adaptive pooling whose windows all have the same size: the output size divides a fixed input size."""
+    """Accept adaptive pooling to one element, or of fixed sizes; the largest of windows only if these are equal."""
     output = operation.arguments["output_size"]
     if all(size == 1 for size in output):
         return None
@@ -233,8 +235,23 @@ def _divides(operation: Operation) -> str | None:
     least, typical, most = sizes_of(value)
     if least[2:] != most[2:]:
         return "its windows depend on a size that varies"
-    divides = all(size % count == 0 for size, count in zip(typical[2:], output, strict=True))
-    return None if divides else "its windows are of different sizes"
+    is_average = "return_indices" not in operation.arguments
+    return None if is_average or _are_equal(typical[2:], output) else "its windows are of different sizes"
+
+
+def _are_equal(sizes: Sequence[Any], counts: Sequence[int]) -> bool:
+    return all(size % count == 0 for size, count in zip(sizes, counts, strict=True))
+
+
+def _average(network: TensorRTNetwork, input: Any, counts: Sequence[int]) -> Any:
+    """Average windows of different sizes, by a product with a matrix along each dimension."""
+    value, none = network.tensor(input), setting("MatrixOperation", "NONE")
+    for number, count in enumerate(counts):
+        whole = torch.eye(network.shape(value)[2 + number], dtype=torch.float64)
+        matrix = network.tensor(F.adaptive_avg_pool1d(whole, count), network.dtype(value), network.rank(value))
+        rows = transpose(network, value, 2 + number, -1)
+        value = transpose(network, network.add("matrix_multiply", rows, none, matrix, none), 2 + number, -1)
+    return value
 
 
 def _register_adaptive(target: Any, dimensions: int, kind: str) -> None:
@@ -244,6 +261,8 @@ def _register_adaptive(target: Any, dimensions: int, kind: str) -> None:
             operation = setting("ReduceOperation", "AVG" if kind == "AVERAGE" else "MAX")
             return network.add("reduce", network.tensor(input), operation, axes, True)
         sizes = network.sizes(input)[2:]
+        if not _are_equal(sizes, output_size):
+            return _average(network, input, output_size)
         window = tuple(size // count for size, count in zip(sizes, output_size, strict=True))  # type: ignore[operator]
 
         return _pool(network, input, kind, window, window, (0,) * dimensions)
@@ -327,7 +346,7 @@ register(
     takes_floats("input", "weight"),
     has_rank("input", *range(2, 9)),
     has_rank("weight", 2),
-    _bias,
+    any_of(has_values(bias=None), takes_floats("bias")),
 )
 register(
     F.batch_norm,

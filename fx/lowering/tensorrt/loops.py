@@ -103,9 +103,9 @@ def _step(
         cell = combine(network, "SUM", combine(network, "PROD", keep, states[1]), new)
         return [combine(network, "PROD", out, _activated(network, "TANH", cell)), cell]
     both = zip(split(network, element, size, -1), split(network, own, size, -1), strict=True)
-    reset, keep, (given, hidden) = both
+    reset, keep, (element_part, hidden) = both
     reset, keep = (_activated(network, "SIGMOID", combine(network, "SUM", *gate)) for gate in (reset, keep))
-    new = _activated(network, "TANH", combine(network, "SUM", given, combine(network, "PROD", reset, hidden)))
+    new = _activated(network, "TANH", combine(network, "SUM", element_part, combine(network, "PROD", reset, hidden)))
     change = combine(network, "PROD", keep, combine(network, "SUB", states[0], new))
     return [combine(network, "SUM", new, change)]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -25,6 +26,31 @@ def sizes_of(node: Node) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, .
     typical = tuple(node.meta["tensor_meta"].shape)
     least, most = node.meta.get(_NOTE, (typical, typical))
     return least, typical, most
+
+
+def varies(node: Node) -> bool:
+    """Return whether a number may differ from run to run, as sizes that vary do."""
+    if node.target is operator.getitem and isinstance(sizes := node.args[0], Node) and _is_shape(sizes):
+        return _has_other_sizes(sizes.all_input_nodes[0], node.args[1])
+    if _is_shape(node):
+        return _has_other_sizes(node.all_input_nodes[0], node.kwargs.get("dim"))
+    return any(
+        _has_other_sizes(used, None)
+        if isinstance(used.meta.get("tensor_meta"), TensorMetadata)
+        else used.op == "placeholder" or varies(used)
+        for used in node.all_input_nodes
+    )
+
+
+def _is_shape(node: Node) -> bool:
+    return node.target is torch.Tensor.size or (node.target is getattr and node.args[1] == "shape")
+
+
+def _has_other_sizes(tensor: Node, dim: Any) -> bool:
+    """Return whether the size of a dimension of a tensor varies, or any of its sizes if ``dim`` is no number."""
+    least, _, most = sizes_of(tensor)
+    place = slice(None) if type(dim) is not int else slice(dim, dim + 1 or None)
+    return least[place] != most[place]
 
 
 def record_ranges(program: GraphModule, example_inputs: Sequence[Any], ranges: Ranges) -> None:

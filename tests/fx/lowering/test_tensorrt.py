@@ -138,7 +138,7 @@ def test_the_network_of_resnet50_equals_the_model() -> None:
         (lambda x: F.interpolate(x, scale_factor=1.3) * 2, "its factor does not give whole sizes"),
         (lambda x: x[None].argmax(0), "TensorRT sorts only along the last four dimensions"),
         (lambda x: F.max_pool2d(x, 2, 2, return_indices=True)[0], "its return_indices is True, not False"),
-        (lambda x: F.adaptive_avg_pool2d(x, 3), "its windows are of different sizes"),
+        (lambda x: F.adaptive_max_pool2d(x, 3), "its windows are of different sizes"),
         (lambda x: F.dropout(x, 0.5, training=True), "draws"),
         (lambda x: x.add_(1), "writes to `%x`"),
         (lambda x: x.view(-1), "as a view of memory that"),

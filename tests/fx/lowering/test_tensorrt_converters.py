@@ -16,6 +16,7 @@ import fx
 from fx.canonical import canonical_form
 from fx.lowering.tensorrt import TensorRT
 from fx.lowering.tensorrt.library import find_library
+from fx.passes.functional_form import with_items
 from fx.quantize.arithmetic import dequantize, dequantize_channels, quantize
 from fx.quantize.attention import add_attention_mask, attention_mask
 from fx.quantize.recurrence import recurrent
@@ -24,7 +25,7 @@ pytestmark = [
     pytest.mark.skipif(find_library() is None, reason="neither tensorrt nor tensorrt_rtx is installed"),
     pytest.mark.filterwarnings("ignore:Using padding='same'"),
 ]
-for _name in ("quantize", "dequantize", "dequantize_channels", "attention_mask", "add_attention_mask"):
+for _name in ("quantize", "dequantize", "dequantize_channels", "attention_mask", "add_attention_mask", "with_items"):
     fx.wrap(_name)
 
 V, M, IMAGE = (3, 8), (2, 3, 8), (2, 4, 6, 8)  # vectors, sequences, images
@@ -163,6 +164,7 @@ CASES: dict[str, Case] = {
     "adaptive_avg_pool1d": (lambda x: F.adaptive_avg_pool1d(x, 3), (C,)),
     "adaptive_avg_pool2d": (lambda x: F.adaptive_avg_pool2d(x, 1), (IMAGE,)),
     "adaptive_avg_pool2d in windows": (lambda x: F.adaptive_avg_pool2d(x, (3, 2)), (IMAGE,)),
+    "adaptive_avg_pool2d in windows of different sizes": (lambda x: F.adaptive_avg_pool2d(x, (4, 11)), (IMAGE,)),
     "adaptive_avg_pool3d": (lambda x: F.adaptive_avg_pool3d(x, 1), (S,)),
     "attention": (lambda x, y: F.scaled_dot_product_attention(x, y, y * 2), ((2, 4, 5, 8), (2, 4, 7, 8))),
     "attention with a mask": (
@@ -278,6 +280,20 @@ CASES: dict[str, Case] = {
         (V,),
     ),
     "dequantize_channels": (stored(), (V,)),
+    "tensors created like another": (
+        lambda x: x * 2 + x.new_zeros(8) + x.new_ones(8) + torch.full_like(x, 2) * torch.ones_like(x)
+        - torch.zeros_like(x),
+        (V,),
+    ),
+    "tensors created from numbers": (
+        lambda x: x * 2 + x.new_full((x.size(1),), 3.5) + torch.zeros(x.shape[-1]) + torch.arange(x.size(-1))
+        + torch.ones(x.size(1)) * torch.full((x.size(1),), 0.5),
+        (V,),
+    ),
+    "with_items": (
+        lambda x: x * 2 + with_items(with_items(x.new_zeros(8), slice(1, -2), 3), (slice(-2, None),), x.size(1)), (V,),
+    ),
+    "all and any": (lambda x: (x > -1).all(-1, keepdim=True) & (x > 1).any(1, keepdim=True) & (x > 9).any(), (V,)),
     "recurrent": (recurrence("LSTM", 4, num_layers=2, bidirectional=True), (M,)),
     "recurrent by batch": (recurrence("GRU", 3, batch_first=True), (M,)),
     "recurrent of one sequence": (recurrence("RNN_RELU", 1, has_biases=False), (V,)),
@@ -314,6 +330,7 @@ NO_BATCH = {
     "getitem of a row",
     "conv2d with a computed weight",
     "squeeze all",
+    "tensors created like another",
 }
 VARYING = [
     name

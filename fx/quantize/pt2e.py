@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import operator
 from typing import Any
 
 import torch
@@ -12,6 +13,7 @@ from fx.graph_module import GraphModule
 from fx.node import Node
 from fx.quantize.arithmetic import dequantize, dequantize_channels, quantize
 from fx.quantize.conversion import reference
+from fx.quantize.fake_quantization import fake_quantize_dynamic
 from fx.quantize.transposed_convolution import swap_channels
 
 
@@ -19,7 +21,8 @@ def pt2e(prepared: GraphModule) -> GraphModule:
     """Return the program of :func:`~fx.quantize.conversion.reference` with ``torch.ops.quantized_decomposed``.
 
     ``torch.onnx.export`` makes ``QuantizeLinear`` and ``DequantizeLinear`` of these operators, with weights in int8.
-    Backends of ``torch.export`` look for them, too. The results equal those of the reference form.
+    Backends of ``torch.export`` look for them, too. The results equal those of the reference form. Layers of precision
+    ``"dynamic"`` get ``choose_qparams``, which ``torch.export`` takes, but not ``torch.onnx`` (2.13).
 
     Args:
         prepared: what :func:`~fx.quantize.preparation.prepare` returned, after it ran on data.
@@ -59,6 +62,16 @@ def _dequantize_channels(graph: Graph, node: Node, weight: Node, scale: Node) ->
     _replace(graph, node, "dequantize_per_channel", weight, scale, zeros, 0, -127, 127, torch.int8)
 
 
+def _fake_quantize_dynamic(graph: Graph, node: Node, input: Node, bits: int = 8) -> None:
+    operators, highest = torch.ops.quantized_decomposed, 2**bits - 1
+    smallest = torch.finfo(torch.float32).eps
+    both = graph.call_function(operators.choose_qparams.tensor, (input, 0, highest, smallest, torch.uint8))
+    affine = [graph.call_function(operator.getitem, (both, number)) for number in range(2)]
+    settings = (*affine, 0, highest, torch.uint8)
+    integers = graph.call_function(operators.quantize_per_tensor.tensor, (input, *settings))
+    node.replace_all_uses_with(graph.call_function(operators.dequantize_per_tensor.tensor, (integers, *settings)))
+
+
 def _swap_channels(graph: Graph, node: Node, weight: Node, groups: int) -> None:
     apart = graph.call_method("unflatten", (weight, 0, (groups, -1)))
     swapped = graph.call_method("transpose", (apart, 1, 2))
@@ -69,6 +82,7 @@ _WRITTEN = {
     quantize: _quantize,
     dequantize: _dequantize,
     dequantize_channels: _dequantize_channels,
+    fake_quantize_dynamic: _fake_quantize_dynamic,
     swap_channels: _swap_channels,
 }
 """The functions of the reference form, each with the function that writes the operator for a call of it."""

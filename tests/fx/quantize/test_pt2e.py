@@ -88,6 +88,18 @@ def test_values_beyond_a_narrower_range_saturate_as_in_the_reference_form() -> N
     torch.testing.assert_close(written(x * 3), reference(program)(x * 3))
 
 
+@pytest.mark.parametrize("bits", [8, 5])
+@pytest.mark.parametrize("make", [convnet, residual])
+def test_dynamic_layers_choose_their_scale_in_the_exported_program(make: Any, bits: int) -> None:
+    program, x, _ = prepared(make, QuantizationScheme(Choice(precision="dynamic", activation_bits=bits)))
+    written = pt2e(program)
+    targets = {node.target for node in written.graph.nodes}
+    assert {OPERATORS.choose_qparams.tensor, OPERATORS.quantize_per_tensor.tensor} <= targets
+    exported = torch.export.export(written, (x,)).module()
+    for inputs in (x, x * 9, x.abs() + 1):
+        torch.testing.assert_close(exported(inputs), reference(program)(inputs))
+
+
 @pytest.mark.parametrize("make", thorough_except([convnet], [convnet, decoder, residual]))
 def test_a_file_of_onnx_has_integer_weights_and_the_noise_of_our_kernels(make: Any, tmp_path: Path) -> None:
     onnx = pytest.importorskip("onnx")

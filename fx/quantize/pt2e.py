@@ -22,7 +22,7 @@ def pt2e(prepared: GraphModule) -> GraphModule:
 
     ``torch.onnx.export`` makes ``QuantizeLinear`` and ``DequantizeLinear`` of these operators, with weights in int8.
     Backends of ``torch.export`` look for them, too. The results equal those of the reference form. Layers of precision
-    ``"dynamic"`` get ``choose_qparams``, which ``torch.export`` takes, but not ``torch.onnx`` (2.13).
+    ``"dynamic"`` get ``choose_qparams``. ``torch.export`` takes it, ``torch.onnx`` (2.13) does not.
 
     Args:
         prepared: what :func:`~fx.quantize.preparation.prepare` returned, after it ran on data.

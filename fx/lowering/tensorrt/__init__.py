@@ -45,7 +45,13 @@ from fx.lowering.tensorrt.build import build_engine
 from fx.lowering.tensorrt.cache import EngineCache
 from fx.lowering.tensorrt.emulation import EmulatedEngine
 from fx.lowering.tensorrt.engine import TensorRTEngine
-from fx.lowering.tensorrt.library import capability_of, find_library, library_name, why_no_library
+from fx.lowering.tensorrt.library import (
+    capability_of,
+    find_library,
+    for_targets,
+    library_name,
+    why_no_library,
+)
 from fx.lowering.tensorrt.module import TensorRTModule
 from fx.lowering.tensorrt.network import TensorRTNetwork
 from fx.lowering.tensorrt.predicates import STORED, converters
@@ -125,8 +131,9 @@ class TensorRT(Backend):
 
     def why_unavailable(self) -> str | None:
         """Return why no engine can be built: no package, neither a GPU nor a target, or an unsupported GPU."""
-        if find_library() is None:
-            return f"{why_no_library()}: pip install tensorrt_rtx"
+        with for_targets(self.targets):
+            if find_library() is None:
+                return f"{why_no_library()}: pip install tensorrt_rtx"
         if self.targets or self.emulate:
             return None
         if not torch.cuda.is_available():
@@ -181,29 +188,32 @@ class TensorRT(Backend):
         Raises:
             LoweringError: a converter failed, or TensorRT refuses a layer.
         """
-        network = TensorRTNetwork(region, _PRECISIONS[self.precision])
-        build_region(region, self.converters, network)
-        return network
+        with for_targets(self.targets):
+            network = TensorRTNetwork(region, _PRECISIONS[self.precision])
+            build_region(region, self.converters, network)
+            return network
 
     def build(self, region: GraphModule) -> nn.Module:
         """Return a module that runs the engine of a region, or that computes its network."""
-        network = self.network(region)
-        if self.emulate:
-            if self.targets:
-                build_engine(network, self.targets, self.workspace, self.tf32, self.cache)
-            return EmulatedEngine.of_network(network)
-        engine = build_engine(network, self.targets, self.workspace, self.tf32, self.cache)
-        return TensorRTModule(engine, cuda_graphs=self.cuda_graphs)
+        with for_targets(self.targets):
+            network = self.network(region)
+            if self.emulate and not self.targets:
+                return EmulatedEngine.of_network(network)
+            engine = build_engine(network, self.targets, self.workspace, self.tf32, self.cache)
+            if self.emulate:
+                return EmulatedEngine.of_network(network)
+            return TensorRTModule(engine, cuda_graphs=self.cuda_graphs)
 
     def describe(self, built: nn.Module) -> str | None:
         """Return the digest, size and build time of an engine, and the package that built it."""
         if isinstance(built, EmulatedEngine):
-            return f"emulated: PyTorch computes the {len(built.layers)} layers of the network for {library_name()}"
+            with for_targets(self.targets):
+                return f"emulated: PyTorch computes the {len(built.layers)} layers of the network for {library_name()}"
         if not isinstance(built, TensorRTModule):
             return None
         engine = built.engine
         size = len(engine.plan) / 2**20
-        return f"engine {engine.digest}, {size:.1f} MiB, built in {engine.seconds:.2f} s by {library_name()}"
+        return f"engine {engine.digest}, {size:.1f} MiB, built in {engine.seconds:.2f} s by {engine.built_by}"
 
 
 register_backend(TensorRT())

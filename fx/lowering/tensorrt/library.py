@@ -5,6 +5,9 @@ from __future__ import annotations
 import functools
 import importlib
 import re
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import torch
@@ -28,14 +31,32 @@ _OLDEST = 10
 """The oldest major version: networks are strongly typed, as they are from TensorRT 10 on."""
 
 
-@functools.cache
+_is_ahead: ContextVar[bool] = ContextVar("_is_ahead", default=False)
+
+
+@contextmanager
+def for_targets(targets: Sequence[str]) -> Generator[None]:
+    """Prefer a package that builds ahead of time within the block, if there are ``targets`` for which to build."""
+    token = _is_ahead.set(bool(targets))
+    try:
+        yield
+    finally:
+        _is_ahead.reset(token)
+
+
 def find_library() -> Any | None:
     """Return the package, or ``None`` if there is none; it is imported on first use.
 
-    Without a GPU, a package that builds ahead of time is preferred to one that builds for the GPU in the machine alone.
+    For targets, and without a GPU, a package that builds ahead of time is preferred to one that builds for the GPU in
+    the machine alone.
     """
+    return _find(_is_ahead.get() or not torch.cuda.is_available())
+
+
+@functools.cache
+def _find(ahead: bool) -> Any | None:
     packages = [package for package in map(_imported, _PACKAGES) if package is not None and _is_recent(package)]
-    if not torch.cuda.is_available():
+    if ahead:
         packages.sort(key=lambda package: not hasattr(package, "ComputeCapability"))
     return packages[0] if packages else None
 

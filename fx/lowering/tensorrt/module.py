@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from fx.errors import LoweringError
 from fx.lowering.tensorrt.engine import TensorRTEngine, check_inputs
-from fx.lowering.tensorrt.library import Log, library, library_name
+from fx.lowering.tensorrt.library import Log, for_targets, library, library_name
 
 _DEVICE = "cuda"
 
@@ -106,11 +106,11 @@ class TensorRTModule(nn.Module):
         return contexts[device]
 
     def _create_context(self, device: int) -> _Context:
-        with self._loaded.lock:
+        with self._loaded.lock, for_targets(self.engine.targets):
             if device not in self._loaded.engines:
                 self._loaded.engines[device] = self._load(device)
             _, runnable, log = self._loaded.engines[device]
-        execution = self._create_execution(runnable)
+            execution = self._create_execution(runnable)
         if execution is None:
             raise self._failure("cannot be prepared for running", log.words())
         return _Context(execution, log)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -51,7 +50,6 @@ def register(
     converters.register(Converter(target, build, all_of(are_known, *predicates), counts))
 
 
-@functools.cache
 def setting(kind: str, name: str) -> Any:
     """Return a member of one of TensorRT's enumerations, such as ``setting("ActivationType", "RELU")``."""
     return getattr(getattr(library(), kind), name)

@@ -140,24 +140,32 @@ RTX = SimpleNamespace(__name__="tensorrt_rtx", __version__="1.7.1", ComputeCapab
 
 
 @pytest.mark.parametrize(
-    "packages, has_gpu, chosen",
+    "packages, has_gpu, targets, chosen",
     [
-        ((CLASSIC, RTX), False, RTX),
-        ((CLASSIC, RTX), True, CLASSIC),
-        ((CLASSIC, None), False, CLASSIC),
-        ((OLD, RTX), True, RTX),
-        ((OLD, None), True, None),
+        ((CLASSIC, RTX), False, (), RTX),
+        ((CLASSIC, RTX), True, (), CLASSIC),
+        ((CLASSIC, RTX), True, ("8.6",), RTX),
+        ((CLASSIC, None), False, (), CLASSIC),
+        ((CLASSIC, None), True, ("8.6",), CLASSIC),
+        ((OLD, RTX), True, (), RTX),
+        ((OLD, None), True, (), None),
     ],
 )
-def test_without_a_gpu_the_package_that_builds_ahead_is_used(
-    packages: tuple[Any, Any], has_gpu: bool, chosen: Any, monkeypatch: pytest.MonkeyPatch
+def test_without_a_gpu_or_for_targets_the_package_that_builds_ahead_is_used(
+    packages: tuple[Any, Any], has_gpu: bool, targets: Any, chosen: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     installed = dict(zip(("tensorrt", "tensorrt_rtx"), packages, strict=True))
     monkeypatch.setattr(library, "_imported", installed.get)
+    monkeypatch.setattr(library, "_find", library._find.__wrapped__)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: has_gpu)
-    assert library.find_library.__wrapped__() is chosen
+    with library.for_targets(targets):
+        assert library.find_library() is chosen
     if chosen is None:
-        assert library.why_no_library() == "tensorrt 8.6.1 is too old, TensorRT 10 is needed"
+        assert TensorRT(targets=targets).why_unavailable() == (
+            "tensorrt 8.6.1 is too old, TensorRT 10 is needed: pip install tensorrt_rtx"
+        )
+    else:
+        assert TensorRT(targets=("8.6",)).why_unavailable() is None
 
 
 @torch.no_grad()

@@ -12,7 +12,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constr
 WITH_PROPERTIES := tests/properties tests/fx/*/test_*_properties.py tests/fx/passes/test_pipeline_origins.py \
 	tests/pytest_fx/generation tests/pytest_fx/search/test_formula_passes.py
 
-.PHONY: verify test thorough pythons torches wheels machines lint bench tables stale-tables catalogue verdicts museum looseness mutants models accuracy properties attack \
+.PHONY: verify test thorough pythons torches wheels machines lint bench tables stale-tables catalogue verdicts museum looseness mutants models engines accuracy properties attack \
 	interrupts interrupted-runs fuzz fuzz-atheris docs
 
 verify: $(INSTALLED)  ## capture MODEL, check every pass on it against eager, time it, print the table
@@ -73,6 +73,9 @@ docs: $(INSTALLED)  ## the pages, and a reference from docstrings, as a site wit
 
 models: $(LIBRARIES)/.installed  ## capture models of torchvision, timm and transformers; writes results/models.md; ARGS=--suite checks more
 	OMP_NUM_THREADS=1 PYTHONPATH=tests/properties $(BIN)/python -m models $(ARGS)
+
+engines: $(LIBRARIES)/.installed  ## lower sixteen architectures to each backend; writes results/engines.md; ARGS=--times measures speed
+	OMP_NUM_THREADS=1 PYTHONPATH=.:tests/properties $(BIN)/python -m engines $(ARGS)
 
 accuracy: $(INSTALLED)  ## what 8 bits cost models trained on real data; writes results/accuracy.md, fails if too much
 	$(BIN)/python -m pytest --fx-tables=accuracy $(ARGS)

@@ -31,6 +31,7 @@ _OTHER_PAGES = {
     "verdicts.md": "- [verdicts](verdicts.md) on passes and models that were once judged wrongly (`make verdicts`)",
     "looseness.md": "- [how far outputs may be off](looseness.md) before a verdict is *wrong* (`make looseness`)",
     "mutants.md": "- [how many faults in our passes the search finds](mutants.md) (`make mutants`)",
+    "engines.md": "- [sixteen architectures in engines](engines.md) of each runtime (`make engines`)",
     "models.md": "- [which models of libraries can be captured](models.md) (`make models`)",
     "faults.md": "- [faults of released software](faults.md) that the harness found (`make museum`)",
 }

@@ -1,0 +1,1 @@
+"""``make engines``: sixteen architectures in engines of each runtime; ``results/engines.md``."""

@@ -12,7 +12,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constr
 WITH_PROPERTIES := tests/properties tests/fx/*/test_*_properties.py tests/fx/passes/test_pipeline_origins.py \
 	tests/pytest_fx/generation tests/pytest_fx/search/test_formula_passes.py
 
-.PHONY: verify test thorough pythons torches wheels machines lint bench tables stale-tables catalogue verdicts museum looseness mutants models engines accuracy properties attack \
+.PHONY: verify test thorough pythons torches wheels machines lint bench tables stale-tables catalogue verdicts museum looseness mutants models engines gpu accuracy properties attack \
 	interrupts interrupted-runs fuzz fuzz-atheris docs
 
 verify: $(INSTALLED)  ## capture MODEL, check every pass on it against eager, time it, print the table
@@ -35,6 +35,9 @@ torches: $(INSTALLED)  ## the tests with each version of torch that there is for
 wheels: $(INSTALLED)  ## the wheel outside of the checkout, with each interpreter and each torch; ARGS as above
 	$(PIP) build nox
 	$(BIN)/python -m nox -s wheels wheels_by_torch $(ARGS)
+
+gpu: $(INSTALLED)  ## all that needs a CUDA device, in 12 minutes; a later run goes on where it was; ARGS="--seconds 300"
+	PYTHONPATH=.:tests $(BIN)/python tests/gpu/run.py $(ARGS)
 
 lint: $(INSTALLED)  ## style, types, direction of imports, prose; all five run, so that one report shows everything
 	@status=0; \

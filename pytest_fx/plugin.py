@@ -132,6 +132,7 @@ def pytest_configure(config: pytest.Config) -> None:
         "markers",
         "fx(model=[…], pass_=[…], batch=[…], …): options of pytest-fx for one test, by the names of their flags.",
     )
+    config.addinivalue_line("markers", "fx_gpu: a row of --fx-tables that needs a GPU.")
     config.stash[OPTIONS] = read_options(config)
     config.stash[BASELINE] = chosen_baseline(config)
     distribution.take_turns(config)

@@ -12,7 +12,7 @@ from pytest_fx.tables.tables_run import RUN, send
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Make a test of every selected row, and mark those that take times for pytest-xdist."""
+    """Make a test of every selected row; mark those that take times for pytest-xdist, and those that need a GPU."""
     run = metafunc.config.stash.get(RUN, None)
     chosen = [] if run is None else [(table, row) for table in run.tables for row in table.rows(run.scale)]
     distributed = hasattr(metafunc.config, "workerinput")
@@ -21,7 +21,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
             table,
             row,
             id=f"{table.name}:{row.keyword}",
-            marks=[pytest.mark.xdist_group("fx-timing")] if row.timed and distributed else [],
+            marks=[
+                *([pytest.mark.xdist_group("fx-timing")] if row.timed and distributed else []),
+                *([pytest.mark.fx_gpu] if row.on_gpu else []),
+            ],
         )
         for table, row in chosen
     ]

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from fx.container_kinds import held_kind
 from fx.naming.printing import class_name
 
-_HOLE = re.compile(r"\*?\{(\w+|\*)\}")
+_HOLE = re.compile(r"(?:\*(?=\{[^\W\d]))?\{(\w+|\*)\}")  # `*{0}.shape` unpacks sizes, and is no hole `*{dims}`
 _WRITE = re.compile(r"^(?P<left>.+?) (?P<operator>[-+*/@&|^%]|//|\*\*|<<|>>)?= (?P<right>.+)$")
 
 

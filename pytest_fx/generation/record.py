@@ -124,6 +124,7 @@ def load(source: str, features: frozenset[str], parameters: tuple[Input, ...], b
     file = f"{_FILE} {next(_numbers)}>"
     namespace: dict[str, Any] = {"__name__": "random_program"}
     exec(compile(source, file, "exec"), namespace)
+    del namespace["__name__"]  # of no module that Dynamo could import where it inlines a method
     linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
     weakref.finalize(namespace["Program"], linecache.cache.pop, file, None)
     args, kwargs = namespace["inputs"]()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any
@@ -11,6 +12,7 @@ from torch import nn
 from torch.utils import _pytree
 
 from fx.errors import PassError
+from pytest_fx.forms.attribute_state import AttributeState
 from pytest_fx.forms.exported_source import ExportedSource, Level
 from pytest_fx.forms.form import Form, FormResult, called_as_module
 from pytest_fx.forms.recognition import first_annotation, required
@@ -22,12 +24,11 @@ _LONGEST = 300
 
 def _apply(pass_: Any, source: ExportedSource, level: Level) -> FormResult:
     """Compile a copy of the module, and call the result once. An exception of either is a refusal."""
-    module, (args, kwargs) = source.copied(), source.call
-    example = _tree.tree_map_only(torch.Tensor, _copied, (args, kwargs))
+    module, example = source.copied(), _copied(source.call)
     with _state_kept(module):
         try:
             program = called_as_module(pass_(module, *example))
-            args, kwargs = _tree.tree_map_only(torch.Tensor, _copied, (args, kwargs))
+            args, kwargs = _copied(source.call)
             with torch.no_grad():
                 program(*args, **kwargs)
         except Exception as error:
@@ -36,19 +37,22 @@ def _apply(pass_: Any, source: ExportedSource, level: Level) -> FormResult:
     return FormResult(program)
 
 
-def _copied(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.detach().clone()
+def _copied(call: Any) -> Any:
+    """Return a call with copies of its tensors, which share memory as these do."""
+    return copy.deepcopy(_tree.tree_map_only(torch.Tensor, torch.Tensor.detach, call))
 
 
 @contextmanager
 def _state_kept(module: nn.Module) -> Generator[None]:
-    """Restore the values of parameters and buffers, and the random state: calls of the block may change them."""
+    """Restore parameters, buffers, other attributes, and the random state: calls of the block may change them."""
+    attributes = AttributeState(module)
     state = [*module.parameters(), *module.buffers()]
     values = [tensor.detach().clone() for tensor in state]
     try:
         with torch.random.fork_rng(devices=[]):
             yield
     finally:
+        attributes.put_back()
         with torch.no_grad():
             for tensor, value in zip(state, values, strict=True):
                 if not torch.equal(tensor, value):  # a write that changes nothing would still count as one

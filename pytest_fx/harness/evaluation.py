@@ -53,8 +53,50 @@ class Arguments:
         return Arguments(map_tensors(function, self.args), map_tensors(function, self.kwargs))
 
     def copies(self, dtype: torch.dtype | None = None) -> Arguments:
-        """Return copies that a program may write to; floating-point tensors in ``dtype`` if it is given."""
-        return self.map(lambda tensor: _copied(converted(tensor, dtype).detach()))
+        """Return copies that a program may write to; floating-point tensors in ``dtype`` if it is given.
+
+        Elements that share memory do so in the copies, too: of an expanded tensor, or of two views of one.
+        """
+        memories: dict[tuple[int, torch.dtype], torch.Tensor] = {}
+        spans = self.shared_spans
+
+        def copied(tensor: torch.Tensor) -> torch.Tensor:
+            span = spans.get(id(tensor))
+            if span is None:
+                return _copied(converted(tensor, dtype).detach())
+            key = tensor.untyped_storage().data_ptr() + span.start * tensor.element_size(), tensor.dtype
+            if key not in memories:
+                memory = tensor.detach().as_strided((len(span),), (1,), span.start)
+                memories[key] = converted(memory, dtype).clone()
+            return memories[key].as_strided(tensor.shape, tensor.stride(), tensor.storage_offset() - span.start)
+
+        return self.map(copied)
+
+    @property
+    def shared_spans(self) -> dict[int, range]:
+        """By identity of a tensor whose elements share memory, the elements from the first to the last of all sharers.
+
+        >>> tensor = torch.ones(4)
+        >>> [*Arguments((tensor[:3], tensor[2:])).shared_spans.values()], Arguments((tensor, tensor + 1)).shared_spans
+        ([range(0, 4), range(0, 4)], {})
+        """
+        groups: dict[tuple[int, torch.dtype], list[tuple[range, torch.Tensor]]] = {}
+        for tensor in self.tensors:
+            if is_strided(tensor) and tensor.numel():
+                key = tensor.untyped_storage().data_ptr(), tensor.dtype
+                groups.setdefault(key, []).append((_extent(tensor), tensor))
+        spans: dict[int, range] = {}
+        for group in groups.values():
+            sharers: list[torch.Tensor] = []
+            whole = range(0)
+            for extent, tensor in sorted(group, key=lambda each: (each[0].start, each[0].stop)):
+                if extent.start >= whole.stop:
+                    sharers, whole = [], extent
+                sharers.append(tensor)
+                whole = range(whole.start, max(whole.stop, extent.stop))
+                if len(sharers) > 1 or overlaps(tensor):
+                    spans.update((id(each), whole) for each in sharers)
+        return spans
 
     def shrunk(self, seed: int) -> Arguments:
         """Return arguments whose floating-point elements are each scaled by a random factor between 0.98 and 1.
@@ -93,6 +135,12 @@ class Arguments:
     def tensors(self) -> list[torch.Tensor]:
         """Every tensor among the arguments, at any depth."""
         return [leaf for _, leaf in leaves((self.args, self.kwargs)) if isinstance(leaf, torch.Tensor)]
+
+
+def _extent(tensor: torch.Tensor) -> range:
+    """Return the places in memory from the first element of a tensor to the last."""
+    first, sizes = int(tensor.storage_offset()), zip(tensor.shape, tensor.stride(), strict=True)
+    return range(first, first + 1 + sum((size - 1) * stride for size, stride in sizes))
 
 
 def _copied(tensor: torch.Tensor) -> torch.Tensor:

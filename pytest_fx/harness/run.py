@@ -18,6 +18,7 @@ from fx.interpreter import positional
 from fx.modules.kept_tensors import KeptTensor
 from fx.pipelines.verification import find_violation_in
 from fx.quantize.state import may_be_written
+from pytest_fx.forms.attribute_state import AttributeState
 from pytest_fx.harness.evaluation import Arguments, default_dtype, places, same_random_numbers, threads
 from pytest_fx.harness.snapshot import is_plain, is_strided, same_tensor, tensors_of
 from pytest_fx.harness.stored import StoredTensors
@@ -43,6 +44,8 @@ class Run:
     """The parameters and buffers that the call overwrote with equal values."""
     shared: tuple[tuple[str, str], ...] = ()
     """Pairs of an output and an input, or of two outputs, that share memory."""
+    sets_attributes: bool = False
+    """True if the call changed attributes of modules that are no parameters or buffers."""
     error: Exception | None = None
     """The exception that the call raised, if it did not return."""
     draws: bool = False
@@ -50,8 +53,8 @@ class Run:
 
     @property
     def writes(self) -> bool:
-        """True if the call wrote to parameters or buffers."""
-        return bool(self.state or self.rewritten)
+        """True if the call wrote to parameters or buffers, or to other attributes of modules."""
+        return bool(self.state or self.rewritten) or self.sets_attributes
 
 
 NextCall = Callable[[Run | None], Arguments]
@@ -81,6 +84,7 @@ class Runner:
         self.call = program if call is None else call
         """The function that is called."""
         self._threads = thread_count
+        self._attributes = AttributeState(program)
         copied = kept or {}
         tensors = tensors_of(program)
         self._devices = {tensor.device for tensor in tensors.values()}
@@ -145,7 +149,7 @@ class Runner:
         written = {name: tensor.detach().clone() for name, tensor in written.items()}
         if not is_last:  # the next call reuses these tensors
             inputs = {place: tensor.detach().clone() for place, tensor in inputs.items()}
-        return Run(snapshot, inputs, written, rewritten, shared, draws=draws)
+        return Run(snapshot, inputs, written, rewritten, shared, self._attributes.is_changed, draws=draws)
 
     def _output(self, copies: Arguments, dtype: torch.dtype) -> tuple[Any, bool]:
         """Return the output, and whether random numbers were drawn."""
@@ -163,6 +167,7 @@ class Runner:
         """Restore the state at the creation of this runner; ``written`` names the changed tensors, if known."""
         for name in self.written() if written is None else written:
             self._state[name].put_back()
+        self._attributes.put_back()
 
     def written(self) -> dict[str, torch.Tensor]:
         """Return the parameters and buffers whose values have changed."""
@@ -201,7 +206,7 @@ def _snapshot(tensor: torch.Tensor) -> torch.Tensor:
 
 def _fill(copies: Arguments, contents: Arguments) -> bool:
     """Write ``contents`` into the tensors of ``copies`` without a new version; return False if they do not fit."""
-    if copies.form != contents.form or not all(map(is_strided, copies.tensors)):
+    if copies.form != contents.form or not all(map(is_strided, copies.tensors)) or copies.shared_spans:
         return False
     for copied, content in zip(copies.tensors, contents.tensors, strict=True):
         copied.data.copy_(content)

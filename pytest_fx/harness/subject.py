@@ -207,6 +207,8 @@ class Subject:
         subject._has_dtypes_of_its_own = True
         return subject
 
+    is_group = False
+    """True if it consists of several programs: each variant of a single input would take as long as all of them."""
     has_fixed_sizes = False
     """Whether ``torch.export`` takes the sizes of the example for constants, which is faster."""
 
@@ -511,7 +513,8 @@ class Subject:
         """Return the arguments of a call; each input set has other values. Raises ``LookupError`` if there are none."""
         own = self._made(self.alone(inputs))
         if float64:
-            return own.map(lambda tensor: converted(tensor, torch.float64))
+            shares = own.shared_spans
+            return own.copies(torch.float64) if shares else own.map(lambda tensor: converted(tensor, torch.float64))
         return own if self._keeps_dtypes else own.map(lambda tensor: converted(tensor, self.dtype))
 
     def on_device(self, arguments: Arguments) -> Arguments:

@@ -25,8 +25,9 @@ from pytest_fx.laws.law import broken
 
 BATCHES = (1, 0, 3)
 """Batch sizes on which small programs are tried, besides their own."""
-SIZES, SIZES_OF_LARGE = 12, 4
-"""The most variants of other sizes: for a small model, and for a model of full size or a random program."""
+SIZES, SIZES_OF_LARGE, SIZES_OF_GROUP = 12, 4, 1
+"""The most variants of other sizes: for a small model, for a model of full size or a random program, and for several of
+these."""
 LEAST_CHANGE, SHARE_LEFT = 1e-2, 1e-2
 """The least relative change of an output that counts if parameters change, and the share of it that may be missing."""
 _OF_LAYOUT = names_of("memory")
@@ -151,7 +152,7 @@ def aliasing(pass_run: PassRun) -> None:
 def batch_sizes(pass_run: PassRun) -> None:
     """The contract holds for other batch sizes, 1 and 0 included, if eager accepts them."""
     if not pass_run.subject.is_full_size:
-        for size in BATCHES:
+        for size in BATCHES[-1:] if pass_run.subject.is_group else BATCHES:
             _require_on(pass_run, "batch sizes", of_batch(size))
         return
     _require_on(pass_run, "batch sizes", pass_run.subject.of_another_size)
@@ -160,11 +161,14 @@ def batch_sizes(pass_run: PassRun) -> None:
 def non_contiguous_inputs(pass_run: PassRun) -> None:
     """The contract holds for inputs with other strides, or with a storage offset, if eager accepts them.
 
-    If there are several inputs, each is also made non-contiguous alone.
+    If there are several inputs, each is also made non-contiguous alone, but not in groups of programs.
     """
     subject = pass_run.subject
-    alone = variants.not_contiguous_alone(subject.arguments())
-    names = alone[:1] or [NON_CONTIGUOUS] if subject.is_full_size else [NON_CONTIGUOUS, PART_OF_LARGER, *alone]
+    if subject.is_group:
+        names = [NON_CONTIGUOUS]
+    else:
+        alone = variants.not_contiguous_alone(subject.arguments())
+        names = alone[:1] or [NON_CONTIGUOUS] if subject.is_full_size else [NON_CONTIGUOUS, PART_OF_LARGER, *alone]
     for inputs in names:
         _require_on(pass_run, "non-contiguous inputs", inputs)
 
@@ -256,7 +260,7 @@ def other_sizes(pass_run: PassRun) -> None:
     longer = subject.device.type == "cpu" and not subject.is_full_size
     names = variants.other_sizes(subject.arguments(), longer=longer)
     accepted = (name for name in reversed(names) if subject.has(name) and pass_run.eager(name).error is None)
-    most = SIZES_OF_LARGE if subject.is_full_size or subject.source else SIZES
+    most = SIZES_OF_LARGE if subject.is_full_size or subject.source else SIZES_OF_GROUP if subject.is_group else SIZES
     for inputs in reversed(list(itertools.islice(accepted, most))):
         _require_on(pass_run, "other sizes", inputs)
 

@@ -238,7 +238,7 @@ class Search:
                         self._check(program, mode, sample, if_changed=False)
             return [self.counts.acted > before]
         group = self._group([program for program, _, _ in examples], examples[0][1])
-        if group is None or not self._keeps_laws(group.example, min(sample for _, _, sample in examples)):
+        if group is None or not self._keeps_laws(group.example, self._sample_of(examples)):
             first = None if group is None else worst_part(group.example, group.changed)
             if first is not None:
                 acted_first = self._check_group([examples[first]], if_changed)
@@ -246,7 +246,7 @@ class Search:
                 return others[:first] + acted_first + others[first:]
             return self._check_halves(examples, if_changed)
         acted = [number in group.changed for number in range(len(examples))]
-        alone = acted.index(True) if any(acted) else None
+        alone = acted.index(True) if any(acted) and self._tries_one_alone(examples) else None
         for number, (program, mode, _) in enumerate(examples):
             if number == alone:
                 self._check_group([examples[number]], if_changed)
@@ -259,6 +259,14 @@ class Search:
                 self._changed_modes[program.source] = mode
         return acted
 
+    def _tries_one_alone(self, examples: Sequence[_Example]) -> bool:
+        """Return whether a program of a group that keeps all laws is checked alone, too."""
+        return True
+
+    def _sample_of(self, examples: Sequence[_Example]) -> int:
+        """Return the number of a group that decides on the slow laws: the least of its programs."""
+        return min(sample for _, _, sample in examples)
+
     def _check_halves(self, examples: Sequence[_Example], if_changed: bool) -> list[bool]:
         half = len(examples) // 2
         groups = filter(None, (examples[:half], examples[half:]))
@@ -269,7 +277,10 @@ class Search:
         try:
             with _programs_that_raise_rejected():
                 group = group_of(programs, mode)
-                example = self._example(group, mode, self._seconds, recording=self.code.recording, has_fixed_sizes=True)
+                recording = self.code.recording
+                example = self._example(
+                    group, mode, self._seconds, recording=recording, has_fixed_sizes=True, is_group=True
+                )
         except TraceError:
             return None
         reached = self.code.latest_paths
@@ -451,11 +462,12 @@ class Search:
         draw: int = 0,
         *,
         has_fixed_sizes: bool = False,
+        is_group: bool = False,
     ) -> PassRun:
         """Apply the pass to a program. An exported one has fixed sizes if asked, which takes less time."""
         self.announce(program, mode)
         subject = Subject.of(program, mode)
-        subject.has_fixed_sizes = has_fixed_sizes
+        subject.has_fixed_sizes, subject.is_group = has_fixed_sizes, is_group
         return PassRun(
             subject,
             self._drawn(subject, draw) if pass_ is None else pass_,

@@ -1,5 +1,6 @@
 """pytest_fx.harness.evaluation: the arguments of a call, and the process state during it."""
 
+import pytest
 import torch
 
 from pytest_fx.harness.evaluation import Arguments, default_dtype, float32_matmul_precision
@@ -72,3 +73,15 @@ def test_shrunk_inputs_are_others_of_the_same_signs_and_ranges():
     assert bool((shrunk.args[0].abs() <= x.abs()).all())
     assert bool((shrunk.args[0].abs() >= 0.97 * x.abs()).all())
     assert torch.equal(shrunk.args[1], labels)
+
+
+@pytest.mark.parametrize("dtype", [None, torch.float64])
+def test_copies_share_memory_as_the_originals_do(dtype):
+    memory = torch.arange(6.0)
+    head, tail, expanded, alone = memory[:3], memory[2:], torch.ones(1).expand(3), torch.ones(2)
+    copies = Arguments((head, [tail], alone), {"expanded": expanded}).copies(dtype)
+    first, (second,), third = copies.args
+    first[2] = 9
+    assert (float(second[0]), float(memory[2]), float(alone[0])) == (9, 2, 1)
+    assert copies["expanded"].stride() == (0,)
+    assert {tensor.dtype for tensor in (first, second, third, copies["expanded"])} == {dtype or torch.float32}

@@ -218,3 +218,29 @@ def test_another_layout_is_a_warning_that_can_be_made_a_failure(pytester):
     )
     strict = pytester.runpytest(*options, "-W", "error::pytest_fx.errors.MemoryLayoutWarning")
     assert strict.parseoutcomes()["failed"] == 1
+
+
+class CountingInAttributes(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.calls, self.sizes, self.kept = 0, [], None
+
+    def forward(self, x):
+        self.calls += 1
+        self.sizes.append(len(x))
+        before, self.kept = self.kept, x.mean()
+        self.new = True
+        return x * self.calls + len(self.sizes) + (0 if before is None else before)
+
+
+def test_a_runner_restores_attributes_of_modules_and_keeps_them_between_calls_in_a_row():
+    program, arguments = CountingInAttributes(), Arguments((torch.ones(2),))
+    sizes, runner = program.sizes, Runner(program)
+    for _ in range(2):
+        first, second = runner.in_a_row([arguments, arguments], torch.float32)
+        assert (first.output[0], second.output[0]) == (2, 5)
+        assert first.writes
+        assert (program.calls, program.kept, hasattr(program, "new")) == (0, None, False)
+        assert program.sizes is sizes
+        assert not sizes
+    assert not Runner(nn.ReLU())(arguments, torch.float32).writes

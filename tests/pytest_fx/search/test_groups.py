@@ -16,9 +16,11 @@ from pytest_fx import LawViolation, check_pass
 from pytest_fx.harness.evaluation import Arguments
 from pytest_fx.harness.pass_run import PassRun
 from pytest_fx.harness.subject import GivenProgram, Subject
+from pytest_fx.laws.output_laws import non_contiguous_inputs
 from pytest_fx.loading import in_form
 from pytest_fx.search.aten_spellings import may_call
 from pytest_fx.search.groups import changed_parts, group_of, traits_of, worst_part
+from pytest_fx.search.nearness import running
 from pytest_fx.search.references import references_of
 from pytest_fx.search.search import Search
 
@@ -240,3 +242,41 @@ def hyperbolic(gm: torch.fx.GraphModule) -> torch.fx.GraphModule:
 def test_a_pattern_without_the_operators_that_a_pass_names_ends_no_search() -> None:
     with pytest.raises(LawViolation, match="hyperbolic"):
         check_pass(hyperbolic, form="aten", max_examples=4)
+
+
+NESTED = """\
+import torch
+from torch import nn
+
+
+class Program(nn.Module):
+    def forward(self, x):
+        return torch.sin(x) + {number}
+
+
+def build():
+    return Program().eval()
+
+
+def inputs():
+    return (torch.ones(2),), {{}}
+"""
+
+
+def test_a_group_of_drawn_programs_is_compiled_as_one():
+    programs = [running(NESTED.format(number=number)) for number in range(2)]
+    group = group_of(programs, "eval")
+    module = group.build()
+    compiled = torch.compile(module, backend="eager", fullgraph=True)
+    assert torch.equal(torch.stack(compiled(*group.inputs)), torch.stack(module(*group.inputs)))
+
+
+def test_a_group_gets_only_variants_of_all_inputs_at_once():
+    counts = []
+    for is_group in (False, True):
+        subject = Subject.of(GivenProgram(Difference, Arguments((torch.rand(2, 3), torch.rand(2, 3)))), "eval")
+        subject.is_group = is_group
+        pass_run = PassRun(subject, in_form(subtraction_as_sum, "aten"))
+        non_contiguous_inputs(pass_run)
+        counts.append(len(subject.runs))
+    assert counts[1] < counts[0]

@@ -21,6 +21,7 @@ class Compile(Compiler):
     """Compile by ``torch.compile``."""
 
     name: ClassVar[str] = "compile"
+    keeps_state: ClassVar[bool] = True
 
     backend: str = "inductor"
     """The backend: ``inductor``, ``aot_eager``, ``aot_eager_decomp_partition``, or another registered one."""
@@ -76,6 +77,7 @@ class CompileFrozen(Compile):
     """Compile by Inductor for inference, with parameters as constants (``freezing``)."""
 
     name: ClassVar[str] = "inductor-frozen"
+    keeps_state: ClassVar[bool] = False
     may_change: ClassVar[tuple[str, ...]] = ("gradients",)
     modes: ClassVar[tuple[str, ...]] = ("eval",)
 

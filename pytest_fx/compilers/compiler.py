@@ -30,6 +30,8 @@ class Compiler:
     """The properties that a compiled program may lose by the compiler's own documentation."""
     not_promised: ClassVar[tuple[str, ...]] = ()
     """Further laws that campaigns leave out, since the compiler does not promise them."""
+    keeps_state: ClassVar[bool] = False
+    """True if compiled programs run the Python code around the operations: state in attributes, and hooks."""
     modes: ClassVar[tuple[str, ...]] = ("eval", "train")
     """The modes of the modules that it compiles."""
 

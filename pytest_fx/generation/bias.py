@@ -184,6 +184,12 @@ def unlisted() -> tuple[Target, ...]:
     return tuple(target for target in others if not has_dynamic_size(target))
 
 
+@functools.cache
+def of_dynamic_size() -> tuple[Target, ...]:
+    """Return the operators of torch whose sizes depend on values."""
+    return tuple(target for target in torch_operators().values() if is_listed(target) and has_dynamic_size(target))
+
+
 def _tried(target: Target) -> Iterator[SpelledRow]:
     form, imports = (f".{target}", "") if isinstance(target, str) else path_of(target) or ("", "")
     if not form or imports == "math":  # no source can spell it; or a function of numbers, for a pass on constants

@@ -179,6 +179,7 @@ def nest(builder: ProgramBuilder, step: Callable[[ProgramBuilder], object]) -> b
         builder.choices, name, builder.extreme_values, inner=True, features=builder.features, imports=builder.imports
     )
     inner.constants, inner.no_side_effects = builder.constants, builder.no_side_effects
+    inner.keeps_state = builder.keeps_state
     inner.noted = builder.noted
     inner.values.append(Value("x", outer.clone()))
     for _ in range(4):

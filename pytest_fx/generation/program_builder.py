@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import keyword
 import math
@@ -112,6 +113,15 @@ class Line:
     """The values that it makes, nested like its result; None for a statement."""
     form: WrittenForm | None = None
     """The written form, unless it is a call of a module."""
+    block: str = ""
+    """The context managers around it, if there are some."""
+
+    def computed(self, objects: list[Any]) -> Any:
+        """Compute the line in its block."""
+        with contextlib.ExitStack() as stack:
+            for manager in evaluated(f"[{self.block}]") if self.block else ():
+                stack.enter_context(manager)
+            return self.run(objects)
 
     def __str__(self) -> str:
         return self.text if self.targets is None else f"{_pattern(self.targets)} = {self.text}"
@@ -145,6 +155,10 @@ class ProgramBuilder:
     """The class's name."""
     extreme_values: bool = False
     """True if values may be huge or not finite."""
+    keeps_state: bool = False
+    """True if it may keep state in Python, and give values and modules hooks."""
+    block: str = ""
+    """The context managers around the next lines; empty outside of blocks."""
     no_side_effects: bool = False
     """True if nothing writes in place and nothing is checked: many passes leave programs with side effects alone."""
     inputs: list[Input] = field(default_factory=list[Input])
@@ -466,15 +480,16 @@ class ProgramBuilder:
             return False
         if "augmented" in tags and not self._can_augment(operands):
             return False
-        result = run(objects)
+        line = Line(text, operands, run, tags, None, block=self.block)
+        result = line.computed(objects)
         if not (statement or self._is_reasonable(result, infinite)) or not (traced or type(result) in CONSTANTS):
             return False
         self.read |= set[int]() if traced else memory
         self.written |= written
-        targets = None if statement else self._targets(result, traced)
+        line.targets = None if statement else self._targets(result, traced)
         for value in operands:
             value.uses += 1
-        self.lines.append(Line(text, operands, run, tags, targets))
+        self.lines.append(line)
         return True
 
     def _can_augment(self, operands: list[Value]) -> bool:
@@ -517,7 +532,7 @@ class ProgramBuilder:
         objects: dict[Value, Any] = {value: value.object for value in self.values if value.name.startswith("self.")}
         objects[self.values[0]] = argument
         for line in self.lines:
-            _bind(line.targets, line.run([objects[value] for value in line.operands]), objects)
+            _bind(line.targets, line.computed([objects[value] for value in line.operands]), objects)
         return objects[result]
 
 

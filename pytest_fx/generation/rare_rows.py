@@ -12,7 +12,7 @@ from pytest_fx.generation.operands import DIMENSIONED, FLOAT, MATRICES, OTHER, S
 from pytest_fx.generation.productions import row
 from pytest_fx.generation.state_rows import IN_PLACE, NUMBERS
 
-WIDTH = argument("width", one_of(torch.int32, torch.int8, torch.uint8, torch.int16, torch.int64))
+WIDTH = argument("width", one_of(torch.int32, torch.int8, torch.uint8, torch.int16, torch.int64, torch.bool))
 OTHER_WIDTH = argument("other", one_of(torch.int64, torch.uint8, torch.int8, torch.int32))
 DIVISOR = argument("divisor", one_of(2, -2, 3, 7, -1))
 EXPONENT = argument("exponent", one_of(2, 3, 0, 1))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 
 from pytest_fx.generation.program_builder import ProgramBuilder
@@ -34,7 +35,10 @@ def _class(builder: ProgramBuilder, result: str) -> Iterator[str]:
         yield from (f"        {line}" for line in builder.state)
         yield ""
     yield f"    def forward({signature(builder)}):"
-    yield from (f"        {line}" for line in builder.lines)
+    for block, lines in itertools.groupby(builder.lines, lambda line: line.block):
+        if block:
+            yield f"        with {block}:"
+        yield from (f"        {'    ' * bool(block)}{line}" for line in lines)
     yield f"        return {result}"
 
 

@@ -24,7 +24,7 @@ from torch import nn
 from fx import GraphModule
 from fx.arguments import expect, expect_all, refusal
 from fx.errors import FxError
-from pytest_fx.generation import composition
+from pytest_fx.generation import campaign_lines, composition
 from pytest_fx.generation.bias import Chain, chains, compounds, formulas_about, walks
 from pytest_fx.generation.grammar import FAMILIES
 from pytest_fx.generation.operands import size_beside
@@ -33,7 +33,7 @@ from pytest_fx.generation.program_builder import ProgramBuilder, Value, evaluate
 from pytest_fx.generation.record import Input, Program, load, noted_warnings, seeded
 from pytest_fx.generation.source import source
 from pytest_fx.generation.spelled_targets import CHECK
-from pytest_fx.generation.tensor_expressions import draw_extent, draw_tensor
+from pytest_fx.generation.tensor_expressions import draw_extent, draw_tensor, in_unusual_form
 
 COMPOSED: dict[str, Callable[[ProgramBuilder], bool]] = {
     "repeat": composition.repeat_line,
@@ -44,6 +44,10 @@ COMPOSED: dict[str, Callable[[ProgramBuilder], bool]] = {
     "optional": composition.read_optional,
     "tie": composition.tie_weights,
     "any": composition.call_any,
+    "unusual": campaign_lines.call_unusual,
+    "dynamic": campaign_lines.call_of_dynamic_size,
+    "function": campaign_lines.call_function,
+    "state": campaign_lines.keep_state,
 }
 """Lines of several operations."""
 # A frequent kind occurs several times in a tuple instead of having a weight. A choice is then one integer for
@@ -63,7 +67,17 @@ PLAIN = (
     *("any",) * 2,
 )
 """The kinds of lines, each as often as it should be chosen; shrinking leads to the first."""
-HUNTED = (*PLAIN, *("rare",) * len(PLAIN))
+_SHARE = len(PLAIN) // 4
+HUNTED = (
+    *PLAIN,
+    *("rare",) * 2 * _SHARE,
+    *("any",) * _SHARE,
+    *("unusual",) * 2 * _SHARE,
+    *("block",) * (_SHARE // 2),
+    *("state",) * (_SHARE // 2),
+    *("function",) * (_SHARE // 4),
+    *("dynamic",) * (_SHARE // 8),
+)
 """The kinds of lines in campaigns."""
 BIASED = (*PLAIN, *("wanted",) * len(PLAIN))
 """The kinds of lines if operations are wanted."""
@@ -76,6 +90,8 @@ ANY_MODULES = (*PLAIN, *(kind for kind in _OF_MODULES for _ in range(len(PLAIN) 
 """The kinds of lines if only calls of modules are wanted."""
 DTYPES = (torch.float32,) * 10 + (torch.float64, torch.bfloat16, torch.float16) * 2
 """Dtypes of inputs."""
+ALL_DTYPES = (*DTYPES, torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64, torch.bool)
+"""Dtypes of inputs in campaigns."""
 MIXED = (torch.float32,) * 6 + (torch.float64, torch.bfloat16, torch.float16) * 2
 """Dtypes of inputs if arithmetic with numbers is wanted; numbers take no part in promotion."""
 STEPS = 14
@@ -185,6 +201,10 @@ class Bias:
     """Arguments that should be frequent."""
     no_side_effects: bool = True
     """True if some programs write nothing in place, and check nothing."""
+    is_campaign: bool = False
+    """True if inputs may have unusual layouts and share memory, and extreme values are frequent."""
+    keeps_state: bool = False
+    """True if programs may keep state in Python."""
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
         """Print it in short, since Hypothesis prints its arguments."""
@@ -218,6 +238,11 @@ def _bias_to(ops: list[Any], like: Any) -> Bias:
         return Bias(wanted, MODULES, no_side_effects=no_side_effects)
     with_numbers = any("{number}" in choice.spelling for choice in choices)
     return Bias(wanted, BIASED, MIXED if with_numbers else DTYPES, no_side_effects=no_side_effects)
+
+
+def campaign_bias(*, keeps_state: bool) -> Bias:
+    """Return the bias of campaigns; with ``keeps_state`` for compilers of Python code, which must keep its state."""
+    return Bias((), HUNTED, ALL_DTYPES, is_campaign=True, keeps_state=keeps_state)
 
 
 @st.composite
@@ -256,7 +281,9 @@ def warnings_as_errors() -> Generator[None]:
 
 def _draw_program(choices: Choices, bias: Bias, steps: int, noted: list[Any]) -> Program | None:
     """Draw a program, or None if it refuses its own inputs; ``noted`` collects the warnings of torch."""
-    builder = ProgramBuilder(choices, "Program", extreme_values=choices.sometimes(7), constants=bias.constants)
+    is_extreme = choices.sometimes(4 if bias.is_campaign else 7)
+    builder = ProgramBuilder(choices, "Program", extreme_values=is_extreme, constants=bias.constants)
+    builder.keeps_state = bias.keeps_state
     builder.noted = noted
     if builder.extreme_values:
         builder.features.add("non-finite")
@@ -264,8 +291,12 @@ def _draw_program(choices: Choices, bias: Bias, steps: int, noted: list[Any]) ->
     batch = choices.pick((2, 3, 2, 1))
     shape = _first_shape(choices, batch)
     dtype = choices.pick(bias.dtypes)
-    builder.input(draw_tensor(choices, shape, dtype, extreme_values=builder.extreme_values))
-    _add_unusual_input(builder)
+    recipe = draw_tensor(choices, shape, dtype, extreme_values=builder.extreme_values)
+    builder.input(in_unusual_form(choices, recipe) if bias.is_campaign else recipe)
+    if bias.is_campaign and choices.sometimes(12):
+        _add_views_of_one(builder)
+    else:
+        _add_unusual_input(builder)
     if bias.wanted:  # in two of three programs at once, while its operands exist or can be made
         _add_line(builder, replace(bias, kinds=("nothing", "wanted", "wanted")), choices)
     for _ in range(steps):
@@ -304,6 +335,19 @@ def _add_unusual_input(builder: ProgramBuilder) -> None:
         builder.inputs.append(Input("given", form.format(*(recipe.text for recipe in recipes))))
         for key, recipe in zip(keys, recipes, strict=True):
             builder.values.append(Value(f"given[{key}]", evaluated(recipe.text)))
+
+
+def _add_views_of_one(builder: ProgramBuilder) -> None:
+    """Add two inputs that share memory."""
+    recipe = replace(draw_tensor(builder.choices, builder.values[0].object.shape), layout="contiguous")
+    rank = len(recipe.shape)
+    views = ("x", "x.view(-1)") + ("x[:1]", "x[..., 1:]", "x.unsqueeze(0)") * (rank > 0) + ("x.mT",) * (rank > 1)
+    other = builder.choices.pick(views)
+    text = f"(lambda x: (x, {other}))({recipe.text})"
+    builder.inputs.append(Input("given", text))
+    builder.features.add("container-input")
+    for key, tensor in enumerate(evaluated(text)):
+        builder.values.append(Value(f"given[{key}]", tensor))
 
 
 def _reverse_inputs(builder: ProgramBuilder) -> None:
@@ -350,6 +394,8 @@ def _step(builder: ProgramBuilder, bias: Bias) -> bool:
             return composition.follow(builder, choices.pick(bias.wanted))
         case "idiom":
             return composition.follow(builder, choices.pick(idioms()))
+        case "block":
+            return campaign_lines.write_in_block(builder, lambda inner: _add_line(inner, bias, choices))
         case "nest":
             return composition.nest(builder, lambda inner: _add_line(inner, bias, choices))
         case _ if name in COMPOSED:

@@ -60,7 +60,8 @@ class TensorRecipe:
     low one, all negative), ``"gaps"`` (the last row is zero) and ``"counts"`` (0, 1, 2…).
     """
     layout: str = "contiguous"
-    """``"contiguous"``, ``"transposed"`` (the last two dimensions) or ``"stepped"`` (every second element)."""
+    """``"contiguous"``, ``"transposed"`` (the last two dimensions), ``"stepped"`` (every second element),
+    ``"channels last"``, ``"expanded"`` (along the first dimension) or ``"windows"`` (overlapping rows)."""
     limit: int = 4
     """The bound below which drawn integers are."""
     wave: tuple[float, float] = (1.0, 0.0)
@@ -105,6 +106,13 @@ class TensorRecipe:
             return f"{_contiguous(self, (*shape[:-2], shape[-1], shape[-2]))}.mT"
         if self.layout == "stepped":
             return f"{_contiguous(self, (*shape[:-1], 2 * shape[-1]))}[..., ::2]"
+        if self.layout == "channels last":
+            return f"{_contiguous(self, shape)}.contiguous(memory_format=torch.channels_last)"
+        if self.layout == "expanded":
+            return f"{_contiguous(self, (1, *shape[1:]))}.expand({', '.join(map(str, shape))})"
+        if self.layout == "windows":
+            rows = (*shape[:-2], shape[-2] + shape[-1] - 1)
+            return f"{_contiguous(self, rows)}.unfold(-1, {shape[-1]}, 1)"
         return _contiguous(self, shape)
 
     def with_batch(self, size: int) -> TensorRecipe:
@@ -205,6 +213,19 @@ def draw_tensor(
     elements: Any = kind if kind != "given" else _draw_elements(choices, dtype, extreme_values, limit)
     layouts = ("contiguous",) * 8 + ("transposed",) * (len(shape) > 1) + ("stepped",) * (len(shape) > 0)
     return TensorRecipe(shape, dtype, elements, choices.pick(layouts), limit)
+
+
+def in_unusual_form(choices: Choices, recipe: TensorRecipe) -> TensorRecipe:
+    """Return a recipe, mostly of integers up to the limits of their dtype, and sometimes of an unusual layout."""
+    dtype, rank = recipe.dtype, len(recipe.shape)
+    if not (dtype.is_floating_point or dtype is torch.bool):
+        limits = torch.iinfo(dtype)
+        edges = (limits.max, limits.min, 0, 1, 3, max(limits.min, -2), limits.max - 1, 7)
+        recipe = replace(recipe, elements=tuple(choices.pick(edges) for _ in range(1 + choices.below(6))))
+    if recipe.layout != "contiguous" or rank == 0 or 0 in recipe.shape or choices.mostly(4):
+        return recipe
+    layouts = ("expanded",) + ("windows",) * (rank > 1) + ("channels last",) * 2 * (rank == 4)
+    return replace(recipe, layout=choices.pick(layouts))
 
 
 def _draw_elements(choices: Choices, dtype: torch.dtype, extreme_values: bool, limit: int) -> tuple[Any, ...]:

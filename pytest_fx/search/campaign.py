@@ -29,8 +29,9 @@ from pytest_fx.search.isolated_search import Crash, answer_by, received_from, se
 from pytest_fx.search.plain_reproducer import write_reproducer
 from pytest_fx.search.references import references_of
 
-LONGEST = 120.0
-"""Seconds for one group of programs with all checks on it, before the child counts as hanging."""
+LONGEST = 300.0
+"""Seconds for one group of programs with all checks on it, before the child counts as hanging: on a loaded machine
+Inductor takes minutes for 32 programs."""
 MINUTES_OF_CHILD = 10.0
 """The minutes after which a child is replaced: compilers keep what they made."""
 
@@ -101,7 +102,7 @@ def hunt(
         minutes: the time of the campaign.
         folder: the folder of the campaign; it continues if the folder has a journal.
         seed: makes the programs the same.
-        timeout: seconds for a group of programs; by default 120.
+        timeout: seconds for a group of programs; by default 300.
         memory: MiB for the child process.
         known: a file with keys of faults to skip, one a line; ``#`` starts a comment.
         on_progress: called with the counts and the time left.
@@ -122,7 +123,8 @@ def hunt(
     end = started + 60 * minutes
     while time.monotonic() < end:
         search = _search(loaded)
-        work = partial(_work, search, modes, seed, report, min(end, time.monotonic() + 60 * MINUTES_OF_CHILD))
+        until = min(end, time.monotonic() + 60 * MINUTES_OF_CHILD)
+        work = partial(_work, search, compiler, modes, seed, report, until)
         source = mode = ""
         try:
             with Child(work) as child:
@@ -160,10 +162,17 @@ def _search(loaded: Any) -> FaultSearch:
 
 
 def _work(
-    search: FaultSearch, modes: tuple[str, ...], seed: int, report: HuntReport, until: float, channel: Channel
+    search: FaultSearch,
+    compiler: Any,
+    modes: tuple[str, ...],
+    seed: int,
+    report: HuntReport,
+    until: float,
+    channel: Channel,
 ) -> None:
-    send = partial(send_to, channel)
-    answer_by(lambda: run_batches(search, modes, seed, report.batches, report.faults, send, until), channel)
+    keeps_state = isinstance(compiler, Compiler) and compiler.keeps_state
+    first, faults, send = report.batches, report.faults, partial(send_to, channel)
+    answer_by(lambda: run_batches(search, modes, seed, first, faults, send, until, keeps_state=keeps_state), channel)
 
 
 def _crash(search: FaultSearch, ending: Ending, limits: Limits, source: str, mode: str) -> Iterator[Fault]:

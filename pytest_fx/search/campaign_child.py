@@ -13,15 +13,15 @@ from typing import Any
 
 from fx.errors import TraceError
 from pytest_fx.errors import LawViolation
-from pytest_fx.generation.strategy import HUNTED, Bias, program_of
+from pytest_fx.generation.strategy import campaign_bias, program_of
 from pytest_fx.harness.evaluation import threads
 from pytest_fx.harness.process import process_kept
 from pytest_fx.laws import Law
 from pytest_fx.search.fault import Fault, fault_of, operations_of
-from pytest_fx.search.search import Search
+from pytest_fx.search.search import COSTLY, Search
 
-BATCH = 16
-"""The number of programs in a batch, which share a line of the journal."""
+BATCH = 32
+"""The number of programs in a batch, which share a mode, and a line of the journal."""
 STEPS = 6
 """The most lines of a program: short ones are compiled faster, and shrink faster."""
 LEAST_GROUP, LARGEST_GROUP = 1, 32
@@ -47,6 +47,13 @@ class FaultSearch(Search):
         group = super()._group(programs, mode)
         self.group_failures += group is None
         return group
+
+    def _sample_of(self, examples: Sequence[Any]) -> int:
+        """Return that of the first program: slow laws are checked on as many groups as programs, and not on all."""
+        return examples[0][2]
+
+    def _tries_one_alone(self, examples: Sequence[Any]) -> bool:
+        return self._sample_of(examples) < COSTLY
 
     def adapt_group_size(self, failures: int, batch: int) -> None:
         """Make groups smaller if most of them had to be divided, larger if none had."""
@@ -86,6 +93,8 @@ def run_batches(
     earlier: Sequence[Fault],
     send: Callable[..., object],
     until: float,
+    *,
+    keeps_state: bool = False,
 ) -> None:
     """Judge batches of programs until a time, and send each batch and each fault.
 
@@ -97,8 +106,9 @@ def run_batches(
         earlier: the faults so far.
         send: called with the kind of a message and its parts.
         until: the end, by ``time.monotonic()``.
+        keeps_state: whether programs may keep state in Python.
     """
-    faults, bias = list(earlier), Bias((), HUNTED)
+    faults, bias = list(earlier), campaign_bias(keeps_state=keeps_state)
 
     def is_known(law: str, operations: Counter[str]) -> bool:
         return any(fault.explains(law, operations) for fault in faults)
@@ -115,7 +125,7 @@ def run_batches(
                 random = Random(f"{seed} {number} {place}")
                 program = program_of(random, bias, random.randint(1, STEPS))
                 with contextlib.suppress(TraceError, LawViolation):
-                    search.check(program, modes[(number + place) % len(modes)], random.randrange(10))
+                    search.check(program, modes[number % len(modes)], random.randrange(10))
             with contextlib.suppress(TraceError, LawViolation):
                 search.check_waiting()
             search.adapt_group_size(search.group_failures - failures, BATCH)

@@ -56,11 +56,17 @@ assert shares(compiled) == shares(model), "an output shares memory with another 
 _GRADIENTS = """\
 def gradients(program, inputs):
     tracked = [each.requires_grad_() for each in leaves(inputs) if each.is_floating_point()]
-    results = [each for each in leaves(program(*inputs)) if each.requires_grad]
+    results = [each for each in leaves(program(*cloned(inputs))) if each.requires_grad]
     return torch.autograd.grad([each.sum() for each in results], tracked, allow_unused=True)
 pairs = zip(gradients(model, copied(args)), gradients(compiled, copied(args)), strict=True)
 for plain, result in pairs:
     assert plain is result is None or torch.allclose(plain, result, 1e-4, 1e-6, equal_nan=True), (result, plain)
+"""
+_CALLS = """\
+for number in range(3):
+    for plain, result in zip(leaves(other(*copied(args))), leaves(compiled(*copied(args))), strict=True):
+        is_near = torch.allclose(plain.double(), result.double(), 1e-4, 1e-6, equal_nan=True)
+        assert is_near, f"call {number}: {result}\\ninstead of\\n{plain}"
 """
 _CRASH = "compiled(*copied(args))\n"
 _CHECKS = {
@@ -68,6 +74,7 @@ _CHECKS = {
     "state": _STATE,
     "aliasing": _ALIASING,
     "gradients": _GRADIENTS,
+    "calls in a row": _CALLS,
     "process untouched": _CRASH,
     "terminates": _CRASH,
 }
@@ -75,6 +82,9 @@ _CHECKS = {
 _HELPERS = {
     "leaves": "from torch.utils._pytree import tree_leaves as leaves",
     "copied": "copied = copy.deepcopy",
+    "cloned": "from torch.utils._pytree import tree_map_only\n"
+    "def cloned(args):\n"
+    "    return tree_map_only(torch.Tensor, torch.clone, args)",
     "double": "def double(args):\n"
     "    return tuple(e.double() if torch.is_tensor(e) and e.is_floating_point() else e for e in args)",
 }
@@ -90,13 +100,22 @@ class Verified:
     """The last line that it printed."""
 
 
-def reproducer_of(fault: Fault, recipe: str, name: str) -> str:
-    """Return the text of a program that shows a fault of a compiler; ``recipe`` assigns ``compiled``."""
+def reproducer_of(fault: Fault, recipe: str, name: str, *, after_example: bool = False) -> str:
+    """Return the text of a program that shows a fault of a compiler.
+
+    Args:
+        fault: the fault.
+        recipe: lines that assign ``compiled``.
+        name: the name of the compiler.
+        after_example: whether ``compiled`` is first called with the example inputs, as if for other sizes.
+    """
     check = _CHECKS.get(fault.law, _VALUES)
     program = ALIKE.sub("", fault.source)
     program, _, inputs = program.partition("\ndef inputs")
     arguments = fault.inputs or _returned(inputs)
     state = "state = copied(model.state_dict())\n" if "state" in check else ""
+    state += "other = copied(model)\n" if "other(" in check else ""
+    recipe += f"\ncompiled(*{_returned(inputs)})" if after_example else ""
     mode = "train" if fault.mode == "train" else "eval"
     body = f"torch.manual_seed(0)\nmodel = Program().{mode}()\nargs = {arguments}\n{state}{recipe}\n{check}"
     used = [text for helper, text in _HELPERS.items() if re.search(rf"\b{helper}\(", body)]
@@ -133,10 +152,12 @@ def write_reproducer(fault: Fault, recipe: str | None, name: str, folder: Path) 
     digest = hashlib.sha256(fault.key.encode()).hexdigest()[:4]
     slug = re.sub(r"\W+", "_", f"{fault.key[:50]}").strip("_").lower()
     path = folder / f"{slug}_{digest}.py"
-    path.write_text(reproducer_of(fault, recipe, name), encoding="utf-8")
-    result = verify(path, crashes=fault.law in ("process untouched", "terminates"))
-    if result.shows:
-        return str(path)
+    result = Verified(False, "")
+    for after_example in (False, True) if fault.inputs else (False,):
+        path.write_text(reproducer_of(fault, recipe, name, after_example=after_example), encoding="utf-8")
+        result = verify(path, crashes=fault.law in ("process untouched", "terminates"))
+        if result.shows:
+            return str(path)
     renamed = path.with_suffix(".unconfirmed")
     path.rename(renamed)
     return f"not confirmed by plain torch in a fresh process: {result.last_line or 'its assertion holds'} ({renamed})"

@@ -8,7 +8,8 @@ from random import Random
 
 import pytest
 
-from pytest_fx.generation.strategy import HUNTED, Bias, program_of
+from pytest_fx.generation.productions import fill
+from pytest_fx.generation.strategy import campaign_bias, program_of
 
 FORMS = {
     "integers of all widths": r"\.to\(torch\.u?int(8|16|32)\)",
@@ -22,14 +23,45 @@ FORMS = {
     "scatters into slices": r"slice_scatter\(\w+, \w+\[|select_scatter\(\w+, \w+\[",
     "optional arguments": r"decimals=|correction=|dtype=torch\.float64",
     "negative zero": r"\* -0\.0",
+    "operands that are unpacked sizes": r"expand\(2, \*\w+\.shape",
+    "limits of integers": r"torch\.iinfo\(",
+    "inputs of integers": r"return \(torch\.tensor\(\[-?\d+[,\]]",
+    "expanded inputs": r"inputs\(\):\n.*\.expand\(",
+    "overlapping inputs": r"inputs\(\):\n.*\.unfold\(",
+    "inputs that share memory": r"lambda x: \(x, x",
+    "blocks without gradients": r"with torch\.no_grad\(\):\n            \w",
+    "blocks in lower precision": r'with torch\.autocast\("cpu", dtype=torch\.bfloat16\):\n            \w',
+    "complex numbers": r"torch\.fft\.|torch\.complex\(",
+    "sizes that depend on values": r"nonzero|unique|masked_select|argwhere",
 }
+STATE = {
+    "counters": r"self\.state\d+ \+= 1",
+    "lists": r"self\.state\d+\.append\(",
+    "tensors for the next call": r"self\.state\d+ = \w+\.detach\(\)",
+    "hooks of values": r"\.register_hook\(",
+    "hooks of modules that count": r"\.register_forward_pre_hook\(lambda module, inputs: setattr",
+    "functions of functions": r"torch\.func\.|torch\.vmap\(",
+}
+"""Forms of programs for compilers that keep state in Python."""
 
 
 @cache
-def sources() -> list[str]:
-    return [program_of(Random(seed), Bias((), HUNTED), 14).source for seed in range(80)]
+def sources(*, keeps_state: bool = False) -> list[str]:
+    bias = campaign_bias(keeps_state=keeps_state)
+    return [program_of(Random(seed), bias, 14).source for seed in range(160)]
 
 
 @pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
 def test_programs_of_campaigns_have(form: str) -> None:
     assert any(re.search(form, source) for source in sources())
+
+
+@pytest.mark.parametrize("form", STATE.values(), ids=STATE)
+def test_programs_for_compilers_of_python_have(form: str) -> None:
+    assert any(re.search(form, source) for source in sources(keeps_state=True))
+    assert not any(re.search(form, source) for source in sources())
+
+
+def test_a_star_before_an_operand_unpacks_it() -> None:
+    assert fill("{0}.expand(2, *{0}.shape)", ["a"], {}, ()) == "a.expand(2, *a.shape)"
+    assert fill("{0}.permute(*{dims})", ["a"], {"dims": (1, 0)}, ()) == "a.permute(1, 0)"

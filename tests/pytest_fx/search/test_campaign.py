@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
 from pytest_fx.search.fault import Fault, operations_of
-from pytest_fx.search.plain_reproducer import reproducer_of, verify
+from pytest_fx.search.plain_reproducer import reproducer_of, verify, write_reproducer
 from pytest_fx.search.values_as_text import WrittenInputs
 
 PROGRAM = """\
@@ -62,6 +63,34 @@ def test_a_reproducer_shows_a_fault_only_if_the_compiled_program_is_wrong(
     path = tmp_path / "fault.py"
     path.write_text(reproducer_of(FAULT, recipe, "torch-fx"), encoding="utf-8")
     assert verify(path).shows == shows
+
+
+COUNTED = """\
+class Once:
+    def __init__(self, model):
+        self.model, self.shape = model, None
+    def __call__(self, x):
+        self.shape = self.shape or x.shape
+        return self.model(x) + (x.shape != self.shape)
+compiled = Once(model)"""
+
+
+def test_a_reproducer_compiles_for_the_example_first_if_other_inputs_break_the_law(tmp_path: Path) -> None:
+    fault = replace(FAULT, inputs="(torch.ones(2),)")
+    assert write_reproducer(fault, COUNTED, "compile", tmp_path).endswith(".py")
+    assert "not confirmed" in write_reproducer(FAULT, COUNTED, "compile", tmp_path)
+
+
+def test_a_reproducer_of_gradients_may_write_to_inputs(tmp_path: Path) -> None:
+    program = PROGRAM.replace("return torch.add(x, x, alpha=3)", "return x.sin_()")
+    fault = replace(FAULT, law="gradients", source=program)
+    assert write_reproducer(fault, "compiled = lambda x: model(x) * 2", "compile", tmp_path).endswith(".py")
+
+
+def test_a_reproducer_of_calls_in_a_row_calls_again(tmp_path: Path) -> None:
+    recipe = "compiled = lambda x, calls=[]: model(x) + (calls.append(x) or len(calls) > 1)"
+    fault = replace(FAULT, law="calls in a row")
+    assert write_reproducer(fault, recipe, "compile", tmp_path).endswith(".py")
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ LONGEST = 300.0
 """Seconds for one reproducer."""
 THERE, MENDED, ABSENT, OTHER = "still there", "mended", "not installed", "fails otherwise"
 FIELDS = ("software", "kind", "known")
-PACKAGES = ("torch", "openvino", "onnxruntime")
+PACKAGES = ("torch", "openvino", "onnxruntime", "torchao")
 _EXPLAINED = """\
 # Faults of released software
 

@@ -32,6 +32,8 @@ class Compiler:
     """Further laws that campaigns leave out, since the compiler does not promise them."""
     keeps_state: ClassVar[bool] = False
     """True if compiled programs run the Python code around the operations: state in attributes, and hooks."""
+    keeps_blocks: ClassVar[bool] = True
+    """False if blocks such as ``torch.no_grad()`` are lost by design: torch.fx records operations alone."""
     modes: ClassVar[tuple[str, ...]] = ("eval", "train")
     """The modes of the modules that it compiles."""
 

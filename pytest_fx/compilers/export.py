@@ -39,6 +39,7 @@ class ExportDecomposed(Export):
     """Export by ``torch.export``, and decompose to core ATen by ``run_decompositions()``."""
 
     name: ClassVar[str] = "export-decomposed"
+    may_change: ClassVar[tuple[str, ...]] = (*Export.may_change, "gradients")  # it is the form for inference
 
     def __call__(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[..., Any]:
         """Export the module, and decompose the program."""

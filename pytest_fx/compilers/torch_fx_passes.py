@@ -25,6 +25,7 @@ class TorchFxPass(Compiler):
     """Trace by ``torch.fx.symbolic_trace``, and apply a pass of torch.fx."""
 
     name: ClassVar[str] = "torch-fx"
+    keeps_blocks: ClassVar[bool] = False
     may_change: ClassVar[tuple[str, ...]] = _SPECIALIZED
 
     pass_: Literal[
@@ -75,6 +76,7 @@ class TorchFxFuse(Compiler):
     """Fold batch norms into convolutions by ``torch.fx.experimental.optimization.fuse``."""
 
     name: ClassVar[str] = "torch-fx-fuse"
+    keeps_blocks: ClassVar[bool] = False
     may_change: ClassVar[tuple[str, ...]] = _CONSTANT
     modes: ClassVar[tuple[str, ...]] = ("eval",)
 
@@ -93,6 +95,7 @@ class AoFuse(Compiler):
     """Fuse layers by ``torch.ao.quantization.quantize_fx.fuse_fx``."""
 
     name: ClassVar[str] = "ao-fuse"
+    keeps_blocks: ClassVar[bool] = False
     may_change: ClassVar[tuple[str, ...]] = _CONSTANT
     modes: ClassVar[tuple[str, ...]] = ("eval",)
 
@@ -114,6 +117,7 @@ class AoQuantize(Compiler):
 
     name: ClassVar[str] = "ao-quantize"
     contract: ClassVar[Contract] = Approximate(LEAST_SQNR)
+    keeps_blocks: ClassVar[bool] = False
     may_change: ClassVar[tuple[str, ...]] = _CONSTANT
     modes: ClassVar[tuple[str, ...]] = ("eval",)
 

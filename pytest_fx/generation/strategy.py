@@ -240,9 +240,10 @@ def _bias_to(ops: list[Any], like: Any) -> Bias:
     return Bias(wanted, BIASED, MIXED if with_numbers else DTYPES, no_side_effects=no_side_effects)
 
 
-def campaign_bias(*, keeps_state: bool) -> Bias:
-    """Return the bias of campaigns; with ``keeps_state`` for compilers of Python code, which must keep its state."""
-    return Bias((), HUNTED, ALL_DTYPES, is_campaign=True, keeps_state=keeps_state)
+def campaign_bias(*, keeps_state: bool, keeps_blocks: bool = True) -> Bias:
+    """Return the bias of campaigns, for compilers that keep state in Python, and blocks such as ``torch.no_grad()``."""
+    kinds = tuple(kind for kind in HUNTED if keeps_blocks or kind != "block")
+    return Bias((), kinds, ALL_DTYPES, is_campaign=True, keeps_state=keeps_state)
 
 
 @st.composite

@@ -18,6 +18,7 @@ from fx.errors import FxError
 from fx.passes import contract_of, pass_name
 from pytest_fx.compilers import Compiler
 from pytest_fx.forms import unwrapped
+from pytest_fx.generation.strategy import Bias, campaign_bias
 from pytest_fx.harness.pass_run import LARGEST_TIME, may_change
 from pytest_fx.laws import choose_laws
 from pytest_fx.loading import load_pass
@@ -115,7 +116,11 @@ def hunt(
     loaded = load_pass(pass_)
     compiler = unwrapped(loaded)
     name, limits = pass_name(loaded), Limits(timeout or LONGEST, memory)
-    modes = compiler.modes if isinstance(compiler, Compiler) else ("eval", "train")
+    is_named = isinstance(compiler, Compiler)
+    modes = compiler.modes if is_named else ("eval", "train")
+    bias = campaign_bias(
+        keeps_state=is_named and compiler.keeps_state, keeps_blocks=not is_named or compiler.keeps_blocks
+    )
     report = _resumed(HuntReport(name, folder))
     report.faults += [_listed(key) for key in _keys_in(known)]
     report.count_before = len(report.faults)
@@ -124,7 +129,7 @@ def hunt(
     while time.monotonic() < end:
         search = _search(loaded)
         until = min(end, time.monotonic() + 60 * MINUTES_OF_CHILD)
-        work = partial(_work, search, compiler, modes, seed, report, until)
+        work = partial(_work, search, bias, modes, seed, report, until)
         source = mode = ""
         try:
             with Child(work) as child:
@@ -163,16 +168,15 @@ def _search(loaded: Any) -> FaultSearch:
 
 def _work(
     search: FaultSearch,
-    compiler: Any,
+    bias: Bias,
     modes: tuple[str, ...],
     seed: int,
     report: HuntReport,
     until: float,
     channel: Channel,
 ) -> None:
-    keeps_state = isinstance(compiler, Compiler) and compiler.keeps_state
     first, faults, send = report.batches, report.faults, partial(send_to, channel)
-    answer_by(lambda: run_batches(search, modes, seed, first, faults, send, until, keeps_state=keeps_state), channel)
+    answer_by(lambda: run_batches(search, bias, modes, seed, first, faults, send, until), channel)
 
 
 def _crash(search: FaultSearch, ending: Ending, limits: Limits, source: str, mode: str) -> Iterator[Fault]:

@@ -13,7 +13,7 @@ from typing import Any
 
 from fx.errors import TraceError
 from pytest_fx.errors import LawViolation
-from pytest_fx.generation.strategy import campaign_bias, program_of
+from pytest_fx.generation.strategy import Bias, program_of
 from pytest_fx.harness.evaluation import threads
 from pytest_fx.harness.process import process_kept
 from pytest_fx.laws import Law
@@ -87,28 +87,27 @@ class FaultSearch(Search):
 
 def run_batches(
     search: FaultSearch,
+    bias: Bias,
     modes: Sequence[str],
     seed: int,
     first: int,
     earlier: Sequence[Fault],
     send: Callable[..., object],
     until: float,
-    *,
-    keeps_state: bool = False,
 ) -> None:
     """Judge batches of programs until a time, and send each batch and each fault.
 
     Args:
         search: the search, with its laws.
+        bias: the preferences of programs.
         modes: the modes of programs.
         seed: the seed of the campaign.
         first: the number of the first batch.
         earlier: the faults so far.
         send: called with the kind of a message and its parts.
         until: the end, by ``time.monotonic()``.
-        keeps_state: whether programs may keep state in Python.
     """
-    faults, bias = list(earlier), campaign_bias(keeps_state=keeps_state)
+    faults = list(earlier)
 
     def is_known(law: str, operations: Counter[str]) -> bool:
         return any(fault.explains(law, operations) for fault in faults)

@@ -56,6 +56,8 @@ assert shares(compiled) == shares(model), "an output shares memory with another 
 _GRADIENTS = """\
 def gradients(program, inputs):
     tracked = [each.requires_grad_() for each in leaves(inputs) if each.is_floating_point()]
+    owner = program if isinstance(program, nn.Module) else model
+    tracked += [each for _, each in sorted(owner.named_parameters()) if each.requires_grad]
     results = [each for each in leaves(program(*cloned(inputs))) if each.requires_grad]
     return torch.autograd.grad([each.sum() for each in results], tracked, allow_unused=True)
 pairs = zip(gradients(model, copied(args)), gradients(compiled, copied(args)), strict=True)
@@ -68,6 +70,11 @@ for number in range(3):
         is_near = torch.allclose(plain.double(), result.double(), 1e-4, 1e-6, equal_nan=True)
         assert is_near, f"call {number}: {result}\\ninstead of\\n{plain}"
 """
+_MAY_RAISE = """\
+try:
+    compiled(*copied(args))
+except Exception as error:
+    raise AssertionError("it raises on other inputs than the first") from error"""
 _CRASH = "compiled(*copied(args))\n"
 _CHECKS = {
     "inputs untouched": _INPUTS,
@@ -115,7 +122,7 @@ def reproducer_of(fault: Fault, recipe: str, name: str, *, after_example: bool =
     arguments = fault.inputs or _returned(inputs)
     state = "state = copied(model.state_dict())\n" if "state" in check else ""
     state += "other = copied(model)\n" if "other(" in check else ""
-    recipe += f"\ncompiled(*{_returned(inputs)})" if after_example else ""
+    recipe += f"\ncompiled(*{_returned(inputs)})\n{_MAY_RAISE}" if after_example else ""
     mode = "train" if fault.mode == "train" else "eval"
     body = f"torch.manual_seed(0)\nmodel = Program().{mode}()\nargs = {arguments}\n{state}{recipe}\n{check}"
     used = [text for helper, text in _HELPERS.items() if re.search(rf"\b{helper}\(", body)]

@@ -50,11 +50,12 @@ class OnnxRuntime(Compiler):
         """Lines that export and load ``model``."""
         return (
             "import io, onnxruntime\n"
+            "from torch.utils._pytree import tree_leaves\n"
             "torch.onnx.export(model, args, dynamo=True).save(file := io.BytesIO())\n"
             "session = onnxruntime.InferenceSession(file.getvalue(), providers=['CPUExecutionProvider'])\n"
             "names = [each.name for each in session.get_inputs()]\n"
             "compiled = lambda *args: [torch.from_numpy(each) for each in\n"
-            "                          session.run(None, {n: a.numpy() for n, a in zip(names, args)})]"
+            "                          session.run(None, {n: a.numpy() for n, a in zip(names, tree_leaves(args))})]"
         )
 
     def why_unavailable(self) -> str | None:
@@ -86,9 +87,11 @@ class OpenVinoFrontEnd(Compiler):
         """Lines that convert and compile ``model``."""
         return (
             "import openvino\n"
+            "from torch.utils._pytree import tree_leaves\n"
             "converted = openvino.convert_model(model, example_input=args, input=[list(arg.shape) for arg in args])\n"
             "engine = openvino.compile_model(converted, 'CPU', {'INFERENCE_PRECISION_HINT': 'f32'})\n"
-            "compiled = lambda *args: [torch.from_numpy(each) for each in engine([a.numpy() for a in args]).values()]"
+            "compiled = lambda *args: [torch.from_numpy(each) for each in\n"
+            "                          engine([a.numpy() for a in tree_leaves(args)]).values()]"
         )
 
     def why_unavailable(self) -> str | None:

@@ -92,8 +92,9 @@ _HELPERS = {
     "cloned": "from torch.utils._pytree import tree_map_only\n"
     "def cloned(args):\n"
     "    return tree_map_only(torch.Tensor, torch.clone, args)",
-    "double": "def double(args):\n"
-    "    return tuple(e.double() if torch.is_tensor(e) and e.is_floating_point() else e for e in args)",
+    "double": "from torch.utils._pytree import tree_map_only\n"
+    "def double(args):\n"
+    "    return tree_map_only(torch.Tensor, lambda e: e.double() if e.is_floating_point() else e, args)",
 }
 
 

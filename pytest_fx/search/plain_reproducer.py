@@ -115,7 +115,7 @@ def reproducer_of(fault: Fault, recipe: str, name: str, *, after_example: bool =
         fault: the fault.
         recipe: lines that assign ``compiled``.
         name: the name of the compiler.
-        after_example: whether ``compiled`` is first called with the example inputs, as if for other sizes.
+        after_example: whether it is compiled for the example inputs, and called with them first.
     """
     check = _CHECKS.get(fault.law, _VALUES)
     program = ALIKE.sub("", fault.source)
@@ -123,7 +123,9 @@ def reproducer_of(fault: Fault, recipe: str, name: str, *, after_example: bool =
     arguments = fault.inputs or _returned(inputs)
     state = "state = copied(model.state_dict())\n" if "state" in check else ""
     state += "other = copied(model)\n" if "other(" in check else ""
-    recipe += f"\ncompiled(*{_returned(inputs)})\n{_MAY_RAISE}" if after_example else ""
+    if after_example:
+        recipe += f"\ncompiled(*copied(args))\nargs = {arguments}\n{_MAY_RAISE}"
+        arguments = _returned(inputs)
     mode = "train" if fault.mode == "train" else "eval"
     body = f"torch.manual_seed(0)\nmodel = Program().{mode}()\nargs = {arguments}\n{state}{recipe}\n{check}"
     used = [text for helper, text in _HELPERS.items() if re.search(rf"\b{helper}\(", body)]

@@ -65,20 +65,19 @@ def test_a_reproducer_shows_a_fault_only_if_the_compiled_program_is_wrong(
     assert verify(path).shows == shows
 
 
-COUNTED = """\
-class Once:
-    def __init__(self, model):
-        self.model, self.shape = model, None
-    def __call__(self, x):
-        self.shape = self.shape or x.shape
-        return self.model(x) + (x.shape != self.shape)
-compiled = Once(model)"""
+OF_ONE_SHAPE = """\
+shape = args[0].shape
+compiled = lambda x: model(x) + (x.shape != shape)"""
+RAISES_ON_OTHERS = """\
+shape = args[0].shape
+compiled = lambda x: model(x) if x.shape == shape else model.gone"""
 
 
-def test_a_reproducer_compiles_for_the_example_first_if_other_inputs_break_the_law(tmp_path: Path) -> None:
+@pytest.mark.parametrize("recipe", [OF_ONE_SHAPE, RAISES_ON_OTHERS], ids=["other values", "an exception"])
+def test_a_reproducer_compiles_for_the_example_if_other_inputs_break_the_law(tmp_path: Path, recipe: str) -> None:
     fault = replace(FAULT, inputs="(torch.ones(2),)")
-    assert write_reproducer(fault, COUNTED, "compile", tmp_path).endswith(".py")
-    assert "not confirmed" in write_reproducer(FAULT, COUNTED, "compile", tmp_path)
+    assert write_reproducer(fault, recipe, "compile", tmp_path).endswith(".py")
+    assert "not confirmed" in write_reproducer(FAULT, recipe, "compile", tmp_path)
 
 
 def test_a_reproducer_of_gradients_may_write_to_inputs(tmp_path: Path) -> None:

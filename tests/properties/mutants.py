@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 import time
 import warnings
@@ -21,6 +22,13 @@ EXAMPLES = 60
 """Programs of each search."""
 WITHOUT = {"quantize": ("contract", "batch sizes", "non-contiguous inputs", "non-finite inputs")}
 """Laws that are not checked for a pass, as in ``test_passes.py``."""
+EXPLAINED = {
+    "fold_constants.py: condition negated: `is_tensor` → `not is_tensor`":
+        "a folded tensor is an argument of its users, and no buffer, with the same values",
+    "fuse_conv_bn.py: comparison swapped: `layer.module is not None` → `layer.module is None`":
+        "of a functional layer the folded buffers become parameters, with the same values",
+}  # fmt: skip
+"""Why a mutant that survives breaks no law, by its text without the number of its line."""
 
 
 def table(reports: Iterable[MutationReport]) -> str:
@@ -53,7 +61,9 @@ def table(reports: Iterable[MutationReport]) -> str:
 
 
 def _line(outcome: Outcome) -> str:
-    return f"{outcome.mutant} ({outcome.by})" if outcome.by else str(outcome.mutant)
+    text = f"{outcome.mutant} ({outcome.by})" if outcome.by else str(outcome.mutant)
+    reason = EXPLAINED.get(re.sub(r":\d+: ", ": ", str(outcome.mutant), count=1))
+    return text if reason is None else f"{text}: {reason}"
 
 
 def _part(reports: list[MutationReport]) -> str:

@@ -19,6 +19,7 @@ from pytest_fx.generation.grammar import ROWS
 from pytest_fx.generation.operands import FLOAT, MATRICES
 from pytest_fx.generation.productions import Operand, Production, row
 from pytest_fx.generation.program_builder import ProgramBuilder, Submodule
+from pytest_fx.generation.rare_rows import AS_WHOLE
 from pytest_fx.generation.schema_rows import FEW_CALLS, rows_of
 from pytest_fx.generation.state_rows import IN_PLACE
 
@@ -35,7 +36,7 @@ BLOCKS = (
 LONGEST_BLOCK = 3
 """The most lines in a block."""
 _INTEGERS = (torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64)
-_WHOLE = "{0}.clamp(-30, 30).nan_to_num().mul(9).long()"
+_WHOLE = f"{{0}}{AS_WHOLE}"
 ALTERED: tuple[tuple[str, ...], ...] = (
     tuple(f"{_WHOLE}.to({dtype})" for dtype in _INTEGERS),
     tuple(f"{_WHOLE}.sign().mul(torch.iinfo({dtype}).max).to({dtype})" for dtype in _INTEGERS),

@@ -24,12 +24,13 @@ CORRECTION = argument("correction", one_of(0, 1, 2))
 ORDER = argument("order", one_of(1, 2, float("inf"), 0.5, 0))
 REDUCE = argument("reduce", one_of("sum", "prod", "amax", "amin", "mean"))
 PRECISE = argument("dtype", one_of(torch.float64, torch.float32))
-_WHOLE = "{0}.mul(9).long().to({width})"
-_OTHER_WHOLE = "{1}.mul(9).long().to({other})"
+AS_WHOLE = ".clamp(-30, 30).nan_to_num().mul(9).long()"
+"""Makes integers of floats, with no float whose conversion is undefined: NaN, or one out of range."""
 
 
 def _of_integers(*forms: str) -> str:
-    return "; ".join(form.replace("{i}", _WHOLE).replace("{j}", _OTHER_WHOLE) for form in forms)
+    wholes = (f"{{0}}{AS_WHOLE}.to({{width}})", f"{{1}}{AS_WHOLE}.to({{other}})")
+    return "; ".join(form.replace("{i}", wholes[0]).replace("{j}", wholes[1]) for form in forms)
 
 
 # A row reads better in two lines than in eight.

@@ -133,7 +133,7 @@ def keep_state(builder: ProgramBuilder) -> bool:
     value = builder.operand(FLOAT, [])
     if value is None or not value.traced:
         return False
-    kind = builder.choices.below(len(STATES) + 2)
+    kind = builder.choices.below(len(STATES) + 4)
     if kind == len(STATES):
         return _hook_gradient(builder, value)
     layers = [each for each in builder.modules if isinstance(each.module, nn.Module)]

@@ -44,12 +44,13 @@ RARE = [
     row(_of_integers("{i} << {shift}", "{i} >> {shift}", "torch.bitwise_left_shift({i}, {shift})", "{i} & {shift}",
         "{i} | {shift}", "{i} ^ {shift}"), FLOAT, WIDTH, SHIFT, weight=2),
     row(_of_integers("{i} + {j}", "{i} * {j}", "{i} - {j}", "torch.maximum({i}, {j})", "{i} == {j}", "{i} < {j}",
-        "torch.where({i} > 0, {i}, {j})", "torch.add({i}, {j}, alpha=2)", "{i} & {j}"), FLOAT, OTHER, WIDTH,
+        "torch.where({i} > 0, {i}, {j})", "torch.add({i}, {j}, alpha=2)", "{i} & {j}", "{i} << ({j} & 3)",
+        "torch.bitwise_right_shift({i}, {j} & 7)"), FLOAT, OTHER, WIDTH,
         OTHER_WIDTH, weight=4),
     row(_of_integers("{i}.cumsum(-1)", "{i}.sum(-1)", "{i}.sum()", "{i}.prod(-1)", "{i}.cumprod(0)", "{i}.amax(-1)",
         "{i}.argmax(-1)", "{i}.sort(-1)[0]", "torch.cumsum({i}, 0, dtype=torch.int32)", "{i}.float().mean(-1)"),
         DIMENSIONED, WIDTH, weight=3),
-    row(_of_integers("{i} @ {i}.T", "torch.matmul({i}, {i}.T)"), MATRICES, WIDTH),
+    row(_of_integers("{i} @ {i}.mT", "torch.matmul({i}, {i}.mT)"), MATRICES, WIDTH, weight=3),
     row("{0} + {1}.to({dtype}); {0} * {1}.half(); torch.where({0} > 0, {0}, {1}.to({dtype})); {0}.double() - {1}; "
         "torch.cat([{0}.flatten(), {1}.flatten().to({dtype})]); torch.maximum({0}, {1}.to({dtype})); "
         "{0} / {1}.to({dtype}).exp(); torch.stack([{0}, {0}.to({dtype})])", FLOAT, OTHER, PRECISE, weight=3),

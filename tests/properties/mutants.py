@@ -28,7 +28,7 @@ EXPLAINED = {
     "fuse_conv_bn.py: comparison swapped: `layer.module is not None` → `layer.module is None`":
         "of a functional layer the folded buffers become parameters, with the same values",
 }  # fmt: skip
-"""Why a mutant that survives breaks no law, by its text without the number of its line."""
+"""Reasons for which surviving mutants break no law, by their texts without the numbers of lines."""
 
 
 def table(reports: Iterable[MutationReport]) -> str:

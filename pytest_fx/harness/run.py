@@ -71,6 +71,7 @@ class Runner:
         *,
         kept: Mapping[int, KeptTensor] | None = None,
         thread_count: int | None = None,
+        restores_attributes: bool = False,
     ) -> None:
         """Copy the state of ``program``.
 
@@ -79,12 +80,14 @@ class Runner:
             call: a function to call in its place, which uses its state.
             kept: tensors, by identity, whose values others have copied already.
             thread_count: number of threads that PyTorch computes with; None for the present number.
+            restores_attributes: whether other attributes of modules are state, too. Otherwise they stay changed, so
+                that a capture without them differs from eager.
         """
         self.program = program
         self.call = program if call is None else call
         """The function that is called."""
         self._threads = thread_count
-        self._attributes = AttributeState(program)
+        self._attributes = AttributeState(program if restores_attributes else nn.Module())
         copied = kept or {}
         tensors = tensors_of(program)
         self._devices = {tensor.device for tensor in tensors.values()}

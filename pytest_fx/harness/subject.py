@@ -207,6 +207,8 @@ class Subject:
         subject._has_dtypes_of_its_own = True
         return subject
 
+    restores_attributes = False
+    """True if attributes of modules that are no tensors are state, which a compiler of Python keeps."""
     is_group = False
     """True if it consists of several programs: each variant of a single input would take as long as all of them."""
     has_fixed_sizes = False
@@ -628,7 +630,11 @@ class Subject:
     def runner(self, program: nn.Module, call: Callable[..., Any] | None = None, *, float64: bool = False) -> Runner:
         """Return a runner of a program that shares tensors with :meth:`shared_copy`, or of ``call`` in its place."""
         return Runner(
-            program, call, kept=self._weights.shared_so_far(self._shared_dtype(float64)), thread_count=self.threads
+            program,
+            call,
+            kept=self._weights.shared_so_far(self._shared_dtype(float64)),
+            thread_count=self.threads,
+            restores_attributes=self.restores_attributes,
         )
 
     def eager_runner(self, float64: bool = False) -> Runner:

@@ -33,6 +33,8 @@ SHRINKING = 10.0
 class FaultSearch(Search):
     """A search that goes on after a broken law, and keeps the first violation on each program."""
 
+    restores_attributes = True
+
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self._violations: list[Any] = []

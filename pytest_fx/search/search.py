@@ -118,6 +118,9 @@ Progress = tuple[Counts, frozenset[Point], frozenset[Point], Explored]
 class Search:
     """The examples so far: their counts, and the first broken law."""
 
+    restores_attributes = False
+    """True if programs may keep state in attributes of modules."""
+
     def __init__(
         self,
         pass_: Any,
@@ -468,6 +471,7 @@ class Search:
         self.announce(program, mode)
         subject = Subject.of(program, mode)
         subject.has_fixed_sizes, subject.is_group = has_fixed_sizes, is_group
+        subject.restores_attributes = self.restores_attributes
         return PassRun(
             subject,
             self._drawn(subject, draw) if pass_ is None else pass_,

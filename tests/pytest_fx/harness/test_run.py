@@ -235,7 +235,7 @@ class CountingInAttributes(nn.Module):
 
 def test_a_runner_restores_attributes_of_modules_and_keeps_them_between_calls_in_a_row():
     program, arguments = CountingInAttributes(), Arguments((torch.ones(2),))
-    sizes, runner = program.sizes, Runner(program)
+    sizes, runner = program.sizes, Runner(program, restores_attributes=True)
     for _ in range(2):
         first, second = runner.in_a_row([arguments, arguments], torch.float32)
         assert (first.output[0], second.output[0]) == (2, 5)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import re
 import sys
 from collections import Counter
@@ -16,31 +17,11 @@ import pytest
 from pytest_fx.idle_options import require_effects_of_marker
 from pytest_fx.lazy import load
 from pytest_fx.option_table import as_factory
-from pytest_fx.options import ADDED, OPTIONS, Options, options_of
-from pytest_fx.parallel.distribution import plain_name
+from pytest_fx.options import ADDED, OPTIONS, Options, ini_file, is_set, options_of, parameters_of
+from pytest_fx.parallel.distribution import plain_name, suites_added
 
-SUITE_NAME = "pytest_fx.suites.model_suite"
-TABLES_NAME = "pytest_fx.suites.table_suite"
-LAWS_NAME = "pytest_fx.suites.law_suite"
-HUNTS_NAME = "pytest_fx.suites.hunt_suite"
-MUTANTS_NAME = "pytest_fx.suites.mutant_suite"
-CANDIDATES_NAME = "pytest_fx.suites.candidate_suite"
-SAVING_NAME = "pytest_fx.suites.saving_suite"
-AGAINST_NAME = "pytest_fx.suites.against_suite"
-ADVICE_NAME = "pytest_fx.suites.advice_suite"
-ANSWERS_NAME = "pytest_fx.suites.answer_suite"
-_SUITES = Path(__file__).with_name("suites")
 SUITES = {
-    _SUITES / "model_suite.py": SUITE_NAME,
-    _SUITES / "table_suite.py": TABLES_NAME,
-    _SUITES / "law_suite.py": LAWS_NAME,
-    _SUITES / "hunt_suite.py": HUNTS_NAME,
-    _SUITES / "mutant_suite.py": MUTANTS_NAME,
-    _SUITES / "candidate_suite.py": CANDIDATES_NAME,
-    _SUITES / "saving_suite.py": SAVING_NAME,
-    _SUITES / "advice_suite.py": ADVICE_NAME,
-    _SUITES / "against_suite.py": AGAINST_NAME,
-    _SUITES / "answer_suite.py": ANSWERS_NAME,
+    file: f"pytest_fx.suites.{file.stem}" for file in sorted(Path(__file__).with_name("suites").glob("*_suite.py"))
 }
 """The plugin's own test modules, by file."""
 TESTS_OF_MUTANTS = "fx_tests_of_mutants"
@@ -75,16 +56,58 @@ def _suite_module(parent: pytest.Collector, path: Path) -> pytest.Module:
     return SuiteModule.from_parent(parent, path=path, nodeid=SUITE_NODE)  # pyright: ignore[reportUnknownMemberType]
 
 
-def choose_suites(config: pytest.Config, names: Sequence[str]) -> None:
-    """Collect these built-in suites, unless files or folders were named on the command line.
+def choose_suites(config: pytest.Config) -> None:
+    """Check names, and run the selected suites: alone if options select them, else after the user's tests.
 
-    They replace the tests that pytest would collect by itself (``testpaths`` or the current folder): an option such as
-    ``--fx-model`` does not request all tests. Run both by ``pytest --pyargs pytest_fx.suites.model_suite tests``.
+    If no files or folders are named, suites of options replace the tests that pytest would collect by itself: an
+    option such as ``--fx-model`` does not request all tests. Run both by
+    ``pytest --pyargs pytest_fx.suites.model_suite tests``.
     """
-    if not has_paths(config):
-        config.args = list(names)
+    arguments: argparse.Namespace = config.option
+    options = config.stash[OPTIONS]
+    mutated = None if isinstance(arguments.fx_mutate, int) else arguments.fx_mutate
+    by_options = _selected(
+        options, arguments.fx_model, arguments.fx_check, arguments.fx_hunt, mutated, arguments.fx_candidate,
+        arguments.fx_tables,
+    )  # fmt: skip
+    by_settings = suites_added(config)
+    if not by_options and not has_paths(config):
+        arguments.fx_tables = config.getini("fx_tables") or None
+        by_settings = _selected(
+            options, options.models, options.checks, options.hunts, options.mutated, options.candidates,
+            arguments.fx_tables,
+        )  # fmt: skip
+    if by_options or arguments.fx_pass or (options.used and by_settings):
+        # This imports torch, so settings in the ini file are otherwise checked only for a test that uses them.
+        load("pytest_fx.loading").check_names(config)
+    if arguments.fx_tables is not None:
+        afresh = is_set(config, "tables-afresh")
+        where = f"fx_tables in {ini_file(config)}: " if by_settings else ""
+        load("pytest_fx.tables.tables_run").prepare(config, arguments.fx_tables, afresh, where)
+    if mutated:
+        take_tests_of_mutants(config)
+    if by_options and not has_paths(config):
+        config.args = by_options
         config.args_source = pytest.Config.ArgsSource.ARGS
         config.option.pyargs = True
+    config.stash[ADDED] = by_settings
+
+
+def _selected(options: Options, *values: Any) -> list[str]:
+    """Return the suites on models, random programs, hunts, mutants, candidates and tables whose value is given."""
+    suites = (_suite_of_models(options), "law", "hunt", "mutant", "candidate", "table")
+    return [f"pytest_fx.suites.{suite}_suite" for suite, value in zip(suites, values, strict=True) if value]
+
+
+def _suite_of_models(options: Options) -> str:
+    """Return the suite that runs on models: that of passes, or one of an option that does something else."""
+    if options.save_answers is not None:
+        return "saving"
+    if options.advise is not None:
+        return "advice"
+    if options.against is not None:
+        return "against"
+    return "model" if options.answers is None else "answer"
 
 
 def take_tests_of_mutants(config: pytest.Config) -> None:
@@ -102,8 +125,8 @@ def add_suites(collector: pytest.Collector, report: pytest.CollectReport) -> Non
     As arguments they would be left out if the plugin is installed below a collected folder, in ``.venv`` for example.
     """
     if isinstance(collector, pytest.Session) and report.passed:
-        added = [file for file, name in SUITES.items() if name in collector.config.stash[ADDED]]
-        report.result += [_suite_module(collector, file) for file in added]
+        files = {name: file for file, name in SUITES.items()}
+        report.result += [_suite_module(collector, files[name]) for name in collector.config.stash[ADDED]]
 
 
 def has_paths(config: pytest.Config) -> bool:
@@ -123,7 +146,8 @@ def _in_suite(name: str) -> str | None:
     path, _, test = name.partition("[")[0].partition("::")
     if not test or not re.fullmatch(rf"(\.\.[/\\])*{SUITE_NODE}", path):
         return None
-    module = next((suite for file, suite in SUITES.items() if f"\ndef {test}(" in file.read_text("utf-8")), SUITE_NAME)
+    suites = (suite for file, suite in SUITES.items() if f"\ndef {test}(" in file.read_text("utf-8"))
+    module = next(suites, "pytest_fx.suites.model_suite")
     return module + plain_name(name).removeprefix(path)
 
 
@@ -212,7 +236,7 @@ class PassCase:
 
 def label_of(item: pytest.Item, pass_: Any) -> str:
     """Return the name of ``pass_`` in tables: longer than its own name if another pass of the run shares that."""
-    case = getattr(getattr(item, "callspec", None), "params", {}).get("fx_pass")
+    case = parameters_of(item).get("fx_pass")
     if isinstance(case, PassCase) and getattr(item, "funcargs", {}).get("fx_pass") is pass_:
         return case.label
     name: str = load("fx.passes").pass_name(pass_)
@@ -221,13 +245,13 @@ def label_of(item: pytest.Item, pass_: Any) -> str:
 
 def keywords_of_model(item: pytest.Item) -> dict[str, Any]:
     """Return the keywords of the marker ``fx`` that select the model of a test; empty if the test has no model."""
-    case = getattr(getattr(item, "callspec", None), "params", {}).get("fx_model")
+    case = parameters_of(item).get("fx_model")
     return case.keywords if isinstance(case, ModelCase) else {}
 
 
 def subject_of(item: pytest.Item) -> str:
     """Return the subject of a test by its parameters: a pass on a model, or else the test itself."""
-    parameters: dict[str, Any] = getattr(getattr(item, "callspec", None), "params", {})
+    parameters = parameters_of(item)
     case, pass_, checked, candidate = map(parameters.get, ("fx_model", "fx_pass", "fx_checked_pass", "fx_candidate"))
     model = case.label if isinstance(case, ModelCase) else case if isinstance(case, str) else None
     if checked is not None:
@@ -241,7 +265,7 @@ def subject_of(item: pytest.Item) -> str:
 
 def id_of_pass_on_model(item: pytest.Item) -> str:
     """Return the id of the parameters of a test of a pass on a model, without its other parameters."""
-    parameters: dict[str, Any] = getattr(getattr(item, "callspec", None), "params", {})
+    parameters = parameters_of(item)
     return f"{_label_of_case(parameters['fx_model'])}-{_id_of_pass(parameters['fx_pass'])}"
 
 
@@ -312,7 +336,7 @@ def cases_of(options: Options, folder: Path) -> list[ModelCase]:
 def skip_vetoed(items: Sequence[pytest.Item]) -> None:
     """Skip the tests of a pass on a model that the hook ``pytest_fx_veto`` vetoes, with its reason."""
     for item in items:
-        parameters: dict[str, Any] = getattr(getattr(item, "callspec", None), "params", {})
+        parameters = parameters_of(item)
         case, pass_ = parameters.get("fx_model"), parameters.get("fx_pass")
         if not isinstance(case, ModelCase) or not isinstance(pass_, PassCase):
             continue

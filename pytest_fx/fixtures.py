@@ -14,7 +14,7 @@ import pytest
 
 from pytest_fx.collection import ModelCase, PassCase, cases_of
 from pytest_fx.lazy import load
-from pytest_fx.options import OPTIONS, Options, options_of
+from pytest_fx.options import OPTIONS, Options, options_of, parameters_of
 from pytest_fx.records.running import FOLDER, announce
 from pytest_fx.report.progress import progress_of
 from pytest_fx.report.summary import record_check
@@ -38,7 +38,7 @@ BROKEN = pytest.StashKey[list[tuple[Any, str]]]()
 
 def skip_if_told(item: pytest.Item) -> None:
     """Skip a test of a model that cannot be made or called, if an earlier test has reported the reason."""
-    case = getattr(getattr(item, "callspec", None), "params", {}).get("fx_model")
+    case = parameters_of(item).get("fx_model")
     for broken, why in item.config.stash.get(BROKEN, []):
         if case == broken:
             pytest.skip(f"{getattr(case, 'label', case)} {why}: the first of its tests says why")
@@ -224,3 +224,7 @@ def fx_hunted_pass(request: pytest.FixtureRequest) -> Any:
 def fx_mutated_pass(request: pytest.FixtureRequest) -> Any:
     """The pass whose mutants are tried, that of ``--fx-mutate NAME``."""
     return request.param
+
+
+FIXTURES = tuple(name for name in list(globals()) if name.startswith("fx_"))
+"""The names of the plugin's fixtures."""

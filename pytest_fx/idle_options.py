@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import pytest
 
 from pytest_fx.lazy import load
 from pytest_fx.option_table import FLAGS
-from pytest_fx.options import OPTIONS, Options, options_of
+from pytest_fx.options import OPTIONS, Options, options_of, parameters_of
 from pytest_fx.parallel.distribution import is_worker, reason_not_to_time
 
 PARAMETERS = ("fx_model", "fx_pass", "fx_checked_pass", "fx_hunted_pass", "fx_mutated_pass", "fx_candidate")
@@ -229,7 +228,7 @@ def _idle(config: pytest.Config, flag: str, items: Sequence[pytest.Item], *, is_
 
 
 def _problem_on(config: pytest.Config, flag: str, effect: OptionEffect, item: pytest.Item) -> Problem | None:
-    parameters: dict[str, Any] = getattr(getattr(item, "callspec", None), "params", {})
+    parameters = parameters_of(item)
     if any(parameters.get(name, item) is None for name in PARAMETERS):
         return "all tests that it is about are skipped, as no model or no pass is named", effect.remedy
     if isinstance(parameters.get({"model": "fx_model", "pass": "fx_pass"}.get(flag, "")), str):

@@ -432,18 +432,8 @@ SWITCHES = {
 }
 """Flags without a value, with their help; true or false in the ini file."""
 OF_RUNS = (
-    *(
-        "against",
-        "annotate",
-        "baseline",
-        "draw",
-        "isolate",
-        "layer",
-        "report",
-        "save-answers",
-        "tables",
-        "tables-afresh",
-    ),
+    *("against", "annotate", "baseline", "draw", "isolate", "layer", "report", "save-answers", "tables"),
+    "tables-afresh",
 )
 """Flags that apply to a whole run, so that no marker can have them."""
 FLAGS = {

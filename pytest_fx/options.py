@@ -261,6 +261,11 @@ def _read(config: pytest.Config, option: PluginOption) -> Any:
     return tuple(dict.fromkeys(value)) if option.repeatable else value
 
 
+def parameters_of(item: pytest.Item) -> dict[str, Any]:
+    """Return the parameters of a test by name; none if it is not parametrized."""
+    return getattr(getattr(item, "callspec", None), "params", {})
+
+
 _KEYWORDS = {option.keyword: option for option in TABLE if option.flag not in OF_RUNS}
 _SWITCHES = {
     "require_change": "min_changes", "no_timing": "timing", "strict": "strict", "estimate": "estimate",

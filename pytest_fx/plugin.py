@@ -26,51 +26,23 @@ from typing import Any
 
 import pytest
 
-from pytest_fx import hooks
+from pytest_fx import fixtures, hooks
 from pytest_fx.collection import (
-    ADVICE_NAME,
-    AGAINST_NAME,
-    ANSWERS_NAME,
-    CANDIDATES_NAME,
-    HUNTS_NAME,
-    LAWS_NAME,
-    MUTANTS_NAME,
-    SAVING_NAME,
-    SUITE_NAME,
-    TABLES_NAME,
     add_suites,
     choose_suites,
-    has_paths,
     parametrize_from_options,
     skip_vetoed,
     suite_module,
-    take_tests_of_mutants,
     tests_by_name,
 )
-from pytest_fx.fixtures import (
-    fx_candidate,
-    fx_check_pass,
-    fx_checked_pass,
-    fx_device,
-    fx_equal,
-    fx_hunted_pass,
-    fx_inputs,
-    fx_judge,
-    fx_model,
-    fx_mutated_pass,
-    fx_pass,
-    fx_timing,
-    fx_traced,
-    fx_transformed,
-    skip_if_told,
-)
+from pytest_fx.fixtures import FIXTURES, skip_if_told
 from pytest_fx.idle_options import require_effects
 from pytest_fx.isolation.isolated_tests import IsolatedRun, require_isolation
 from pytest_fx.isolation.kept_process import interrupted_finished, isolated_set_up, isolated_test
 from pytest_fx.isolation.watched_tests import WatchedRun, explain_crash, tell_of_the_last_run
 from pytest_fx.lazy import load
 from pytest_fx.lines import fit_report
-from pytest_fx.options import ADDED, OPTIONS, Options, add_options, ini_file, is_set, read_options
+from pytest_fx.options import OPTIONS, Options, add_options, read_options
 from pytest_fx.parallel import distribution
 from pytest_fx.processes.signal_stack import signal_stack_kept
 from pytest_fx.records.baseline import BASELINE, chosen_baseline
@@ -90,23 +62,6 @@ from pytest_fx.report.summary import (
 )
 from pytest_fx.timing import clock  # noqa: F401  # pyright: ignore[reportUnusedImport] - before programs are imported
 from pytest_fx.tracebacks import show_the_users
-
-__all__ = [
-    "fx_candidate",
-    "fx_check_pass",
-    "fx_checked_pass",
-    "fx_device",
-    "fx_equal",
-    "fx_hunted_pass",
-    "fx_inputs",
-    "fx_judge",
-    "fx_model",
-    "fx_mutated_pass",
-    "fx_pass",
-    "fx_timing",
-    "fx_traced",
-    "fx_transformed",
-]
 
 
 def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
@@ -138,61 +93,12 @@ def pytest_configure(config: pytest.Config) -> None:
     distribution.take_turns(config)
     require_isolation(config)
     how = IsolatedRun if config.stash[OPTIONS].isolate else WatchedRun
-    config.pluginmanager.register(how(config, __all__))
+    config.pluginmanager.register(how(config, FIXTURES))
+    config.pluginmanager.register(fixtures, "fx-fixtures")
     report_run(config)
-    _choose_suites(config)
+    choose_suites(config)
     if (tests := tests_by_name(config.args)) != config.args:
         config.args, config.option.pyargs = tests, True
-
-
-def _choose_suites(config: pytest.Config) -> None:
-    """Check names, and run the selected suites: alone if options select them, else after the user's tests."""
-    arguments: argparse.Namespace = config.option
-    options = config.stash[OPTIONS]
-    values = {
-        suite_of_models(options): arguments.fx_model,
-        LAWS_NAME: arguments.fx_check,
-        HUNTS_NAME: arguments.fx_hunt,
-        MUTANTS_NAME: None if isinstance(arguments.fx_mutate, int) else arguments.fx_mutate,
-        CANDIDATES_NAME: arguments.fx_candidate,
-        TABLES_NAME: arguments.fx_tables,
-    }
-    by_options = [name for name, value in values.items() if value]
-    by_settings = distribution.suites_added(config)
-    if not by_options and not has_paths(config):
-        arguments.fx_tables = config.getini("fx_tables") or None
-        settings = {
-            suite_of_models(options): options.models,
-            LAWS_NAME: options.checks,
-            HUNTS_NAME: options.hunts,
-            MUTANTS_NAME: options.mutated,
-            CANDIDATES_NAME: options.candidates,
-            TABLES_NAME: arguments.fx_tables,
-        }
-        by_settings = [name for name, value in settings.items() if value]
-    if by_options or arguments.fx_pass or (options.used and by_settings):
-        # This imports torch, so settings in the ini file are otherwise checked only for a test that uses them.
-        load("pytest_fx.loading").check_names(config)
-    if arguments.fx_tables is not None:
-        afresh = is_set(config, "tables-afresh")
-        where = f"fx_tables in {ini_file(config)}: " if by_settings else ""
-        load("pytest_fx.tables.tables_run").prepare(config, arguments.fx_tables, afresh, where)
-    if values[MUTANTS_NAME]:
-        take_tests_of_mutants(config)
-    if by_options:
-        choose_suites(config, by_options)
-    config.stash[ADDED] = by_settings
-
-
-def suite_of_models(options: Options) -> str:
-    """Return the suite that runs on models: that of passes, or one of an option that does something else."""
-    if options.save_answers is not None:
-        return SAVING_NAME
-    if options.advise is not None:
-        return ADVICE_NAME
-    if options.against is not None:
-        return AGAINST_NAME
-    return SUITE_NAME if options.answers is None else ANSWERS_NAME
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -272,14 +178,14 @@ def pytest_fixture_setup(
     fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest
 ) -> Generator[None, Any, Any]:
     """Undo changes of the process by a fixture of the plugin."""
-    with isolated_set_up(fixturedef, request.node, __all__):
+    with isolated_set_up(fixturedef, request.node, FIXTURES):
         return (yield)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
     """Undo changes of the process by a test that uses a fixture of the plugin, however the test ends."""
-    with isolated_test(item, __all__):
+    with isolated_test(item, FIXTURES):
         return (yield)
 
 

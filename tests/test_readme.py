@@ -9,7 +9,7 @@ import pytest
 
 import fx
 import pytest_fx
-from pytest_fx import plugin
+from pytest_fx.fixtures import FIXTURES
 from pytest_fx.options import TABLE
 
 README = Path(__file__).parents[1] / "README.md"
@@ -52,9 +52,8 @@ def test_every_option_and_fixture_is_on_the_page_that_the_readme_names():
     text = OPTIONS.read_text(encoding="utf-8")
     for option in (*(option.flag for option in TABLE), "no-timing"):
         assert f"`--fx-{option}" in text
-    fixtures = [name for name in plugin.__all__ if name.startswith("fx_")]
-    assert len(fixtures) >= 8
-    for name in fixtures:
+    assert len(FIXTURES) >= 8
+    for name in FIXTURES:
         assert re.search(rf"^\| .*`{name}`.* \| ", text, re.MULTILINE)
 
 

@@ -14,7 +14,7 @@ from pytest_fx.collection import PassCase
 from pytest_fx.errors import LostRewrite, TooFewChanges
 from pytest_fx.forms import form_name
 from pytest_fx.harness.pass_run import PassRun
-from pytest_fx.options import options_of
+from pytest_fx.options import options_of, parameters_of
 from pytest_fx.processes.deadline import TookTooLong
 from pytest_fx.records.baseline import BASELINE, MatchCount
 from pytest_fx.report.recording import record_row
@@ -102,7 +102,7 @@ def require_changes(item: pytest.Item, pass_run: PassRun) -> None:
 
 def _is_named(item: pytest.Item) -> bool:
     """Return whether the user named the pass, rather than let all registered passes run."""
-    case = getattr(getattr(item, "callspec", None), "params", {}).get("fx_pass")
+    case = parameters_of(item).get("fx_pass")
     return bool(options_of(item).passes) or not isinstance(case, PassCase)
 
 

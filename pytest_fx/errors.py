@@ -256,3 +256,8 @@ class FetchError(FxError, RuntimeError):
 def first_line(error: BaseException) -> str:
     """Return the first line of an error's message, or the error's class if the message is empty."""
     return str(error).strip().partition("\n")[0] or type(error).__name__
+
+
+def in_a_line(error: BaseException) -> str:
+    """Return the type of an error, and the first line of its message."""
+    return f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"

@@ -19,12 +19,12 @@ from fx.canonical.forms import FORMS
 from fx.errors import FxError, add_note
 from fx.provenance import defined_at
 from pytest_fx.collection import ModelCase
-from pytest_fx.errors import CannotLoadError, InputError
+from pytest_fx.errors import CannotLoadError, InputError, in_a_line
 from pytest_fx.harness.capture import Tracing
 from pytest_fx.harness.evaluation import Arguments
 from pytest_fx.harness.input_sets import InputSets, as_arguments
 from pytest_fx.harness.steps import Steps
-from pytest_fx.harness.structure import describe
+from pytest_fx.harness.structure import describe, dtype_name
 from pytest_fx.harness.subject import Subject, devices_of, is_training
 from pytest_fx.laws.precision import mixed_dtypes
 from pytest_fx.loading import check_device, load_dtype, load_factory, zoo_model
@@ -243,7 +243,7 @@ def require_callable(subject: Subject, arguments: Arguments) -> None:
     others = {value.dtype for value in arguments.tensors if value.is_floating_point()} - {subject.dtype}
     remedy = _ONE_DTYPE if mixed else _OTHER_INPUTS
     if others and not mixed and "type" in str(error):
-        own = str(subject.dtype).removeprefix("torch.")
+        own = dtype_name(subject.dtype)
         remedy = f"return inputs in {own}, the dtype of the model, or convert both with --fx-dtype {own}"
     raise InputError(
         what,
@@ -293,7 +293,7 @@ def _describe_arguments(arguments: Arguments) -> str:
 
 def _describe_value(value: Any) -> str:
     if isinstance(value, torch.Tensor):
-        return f"{str(value.dtype).removeprefix('torch.')} {tuple(value.shape)}"
+        return f"{dtype_name(value.dtype)} {tuple(value.shape)}"
     return shown(value) if isinstance(value, (int, float, str, bool, type(None))) else describe(value)
 
 
@@ -325,7 +325,7 @@ def _resized(case: ModelCase, module: nn.Module, arguments: Arguments, batch: in
     runs = [subject(lambda input_set, inputs=inputs: inputs).eager() for inputs in (twice, resized)]
     error = next((run.error for run in runs if run.error is not None), None)
     if error is not None:
-        why = f"with them it raises {type(error).__name__}: {str(error).partition(chr(10))[0]}"
+        why = f"with them it raises {in_a_line(error)}"
         raise _no_batch(case, why, arguments.samples)
     if not all(_halves_agree(tensor, arguments.samples) for tensor in Arguments((runs[0].output,)).tensors):
         why = "its output for a sample depends on the others: the first dimension of its inputs is not the batch"

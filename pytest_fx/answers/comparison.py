@@ -17,7 +17,7 @@ from pytest_fx.answers.recording import digests, run_with_layers, subject_of
 from pytest_fx.errors import AnswerError, AnswerViolation, ContractViolation
 from pytest_fx.harness.contracts import Comparison
 from pytest_fx.harness.evaluation import Arguments
-from pytest_fx.harness.structure import describe, leaves
+from pytest_fx.harness.structure import describe, dtype_name, leaves
 from pytest_fx.harness.subject import Subject
 from pytest_fx.loading import load_contract
 from pytest_fx.records.baseline import describe as describe_record
@@ -161,9 +161,7 @@ def _kind(leaf: Any) -> Any:
 
 def _listed(values: Mapping[str, Any]) -> str:
     texts = (
-        f"{path} {str(leaf.dtype).removeprefix('torch.')} {list(leaf.shape)}"
-        if isinstance(leaf, torch.Tensor)
-        else f"{path} {leaf!r}"
+        f"{path} {dtype_name(leaf.dtype)} {list(leaf.shape)}" if isinstance(leaf, torch.Tensor) else f"{path} {leaf!r}"
         for path, leaf in values.items()
     )
     return ", ".join(texts) or "none"

@@ -8,7 +8,7 @@ from typing import Any
 from torch import nn
 
 from fx.passes import Contract, close, contract_of
-from pytest_fx.errors import CoarseVerdict, ConversionError, InputError, LawViolation
+from pytest_fx.errors import CoarseVerdict, ConversionError, InputError
 from pytest_fx.failures.explanation import locate_in
 from pytest_fx.harness.contracts import Comparison
 from pytest_fx.harness.evaluation import threads
@@ -17,7 +17,7 @@ from pytest_fx.harness.pass_run import PassRun, may_change
 from pytest_fx.harness.steps import Steps
 from pytest_fx.harness.subject import Subject, is_training
 from pytest_fx.laws import affordable, broken_laws, choose_laws, is_kept_without, law_called
-from pytest_fx.laws.judging import both_take, compared
+from pytest_fx.laws.judging import calls_measured, compared
 from pytest_fx.loading import load_contract, load_pass
 from pytest_fx.runtimes import ConvertedProgram, loaded, runtime_of
 
@@ -121,14 +121,8 @@ def _judged(pass_run: PassRun, changes: Iterable[str]) -> Comparison:
     if violations:
         _, lines = locate_in(pass_run, violations[0].law, violations[0].inputs)
         violation = violations[0].with_others(violations[1:])
-        raise _with_lines(violation, lines) from violations[0].__cause__
+        raise (violation.with_details("\n".join(lines)) if lines else violation) from violations[0].__cause__
     if pass_run.not_judged is not None or (pass_run.changed and not pass_run.compared):
         why = pass_run.not_judged or "no output is a finite number, or the program takes none of the inputs"
         raise CoarseVerdict(f"{pass_run.name} is not judged on {subject.name}", why=why, remedy="give other inputs")
-    # Errors are measured on the first of these calls, and they are largest in the last step.
-    calls = both_take(pass_run, [*reversed(subject.steps), *range(pass_run.input_set_count)])
-    return compared(pass_run, calls, lambda run: run.output)
-
-
-def _with_lines(violation: LawViolation, lines: list[str]) -> LawViolation:
-    return violation.with_details("\n".join(lines)) if lines else violation
+    return compared(pass_run, calls_measured(pass_run), lambda run: run.output)

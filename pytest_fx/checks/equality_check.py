@@ -43,7 +43,7 @@ from pytest_fx.harness.output_contracts import PerOutput
 from pytest_fx.harness.pass_run import PassRun, applied, may_change, parts_of
 from pytest_fx.harness.run import layout_notes
 from pytest_fx.harness.steps import Steps
-from pytest_fx.harness.structure import leaves
+from pytest_fx.harness.structure import dtype_name, leaves
 from pytest_fx.harness.subject import Inputs, Subject
 from pytest_fx.harness.tolerances import COARSE
 from pytest_fx.harness.training import TrainingComparison, TrainingSteps, compare_training, require_trained
@@ -58,7 +58,7 @@ from pytest_fx.laws import (
     law_called,
     laws_not_asked,
 )
-from pytest_fx.laws.judging import both_take, compared
+from pytest_fx.laws.judging import calls_measured, compared
 from pytest_fx.laws.ways_out import form_lines, with_ways_out
 from pytest_fx.loading import chosen_pass, importable_name, load_contract, with_tolerances
 from pytest_fx.options import options_of
@@ -412,7 +412,7 @@ class EqualityCheck:
         contract = pass_run.contract
         row = replace(
             row,
-            dtype=_called(self._subject.dtype),
+            dtype=dtype_name(self._subject.dtype),
             float64_error=errors[0],
             error=errors[1],
             eager_error=errors[2],
@@ -469,7 +469,7 @@ class EqualityCheck:
         row = replace(row, not_asked=laws_not_asked(pass_run) or None)
         note_row(self._item, replace(row, kept=not is_coarse, outcome=outcome if is_coarse else None))
         if wanted is not None and is_coarse:
-            raise _coarse(pass_run, limit, _called(self._subject.dtype), wanted)
+            raise _coarse(pass_run, limit, dtype_name(self._subject.dtype), wanted)
         if pass_run.waivers and self._options.strict:
             raise CoarseVerdict(
                 f"{pass_run.name} keeps {pass_run.contract} on {self._subject.name} only with a waiver",
@@ -559,10 +559,7 @@ def _coarse(pass_run: PassRun, limit: DetectionLimit | None, dtype: str, wanted:
 
 def _inputs_taken(pass_run: PassRun) -> list[Inputs]:
     """Return the input sets and the steps in which eager and the program both can be called."""
-    if pass_run.program is None:
-        return []
-    # Errors are measured on the first of these calls, and they are largest in the last step.
-    return both_take(pass_run, [*reversed(pass_run.subject.steps), *range(pass_run.input_set_count)])
+    return [] if pass_run.program is None else calls_measured(pass_run)
 
 
 def _why_nothing_was_compared(pass_run: PassRun) -> str:
@@ -580,10 +577,6 @@ def _require_paths(contract: Contract, subject: Subject) -> None:
     whole = contract.values if isinstance(contract, Measured) else contract
     if isinstance(whole, PerOutput):
         whole.require_paths(subject.eager().output, subject.name)
-
-
-def _called(dtype: Any) -> str:
-    return str(dtype).removeprefix("torch.")
 
 
 def with_cause(violations: list[LawViolation], violation: LawViolation) -> LawViolation:

@@ -21,6 +21,7 @@ from pytest_fx.errors import MissingBaseline, NoisyTiming, TimedOutputError, Tim
 from pytest_fx.harness.evaluation import Arguments
 from pytest_fx.harness.pass_run import applied
 from pytest_fx.harness.run import hidden
+from pytest_fx.harness.structure import dtype_name
 from pytest_fx.harness.subject import Subject
 from pytest_fx.loading import chosen_pass
 from pytest_fx.options import options_of
@@ -263,7 +264,7 @@ class TimingCheck:
         return {
             "model": subject.name.removesuffix(f", batch {subject.batch}"),
             "batch": subject.batch,
-            "dtype": str(subject.dtype).removeprefix("torch."),
+            "dtype": dtype_name(subject.dtype),
             "device": subject.device.type,
             "threads": timing.threads,
         }

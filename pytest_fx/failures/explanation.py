@@ -18,7 +18,7 @@ from fx import GraphModule
 from fx.errors import FxError
 from fx.passes import Approximate, Close, Exact, RewritingPass
 from fx.pipelines.pipeline import PassPipeline
-from pytest_fx.errors import LawViolation, first_line
+from pytest_fx.errors import LawViolation, in_a_line
 from pytest_fx.failures.converted_localization import locate_in_converted
 from pytest_fx.failures.cut_localization import locate_by_cuts
 from pytest_fx.failures.details import describe_failure
@@ -34,7 +34,7 @@ from pytest_fx.harness.contracts import rounding_limit
 from pytest_fx.harness.equality import Leaf, Mismatch, pair_leaves
 from pytest_fx.harness.evaluation import default_dtype
 from pytest_fx.harness.pass_run import PassRun
-from pytest_fx.harness.structure import leaves
+from pytest_fx.harness.structure import dtype_name, leaves
 from pytest_fx.harness.subject import Inputs
 from pytest_fx.laws import law_called
 from pytest_fx.loading import has_text
@@ -66,7 +66,7 @@ def _lines_on_converted(pass_run: PassRun, law: str, inputs: Inputs) -> list[str
         runtime = program.session.runtime
         return [f"{runtime} shows no values inside of {program.name}, so the first wrong one is unknown"]
     except Exception as error:  # the failure itself must not be lost
-        return [f"where it goes wrong inside could not be found: {type(error).__name__}: {first_line(error)}"]
+        return [f"where it goes wrong inside could not be found: {in_a_line(error)}"]
 
 
 def locate_in(pass_run: PassRun, law: str, inputs: Inputs = 0) -> tuple[NodeError | None, list[str]]:
@@ -167,7 +167,7 @@ class FailureExplanation:
         try:
             act()
         except Exception as error:
-            self.lines.append(f"{otherwise}: {type(error).__name__}: {str(error).partition(chr(10))[0]}")
+            self.lines.append(f"{otherwise}: {in_a_line(error)}")
         self.failure.subject.tidy_up()  # large tensors exist for one step at a time
 
     def find_edit(self) -> None:
@@ -281,7 +281,7 @@ class FailureExplanation:
             return
         contract, after = self.failure.contract, pass_run.after
         assert after is not None
-        dtype = str(self.subject.dtype).removeprefix("torch.")
+        dtype = dtype_name(self.subject.dtype)
         captured = pass_run.capture()
         complete(after, captured)
         if isinstance(contract, Exact) or self.subject.is_float64:
@@ -308,7 +308,7 @@ class FailureExplanation:
         self, pass_run: PassRun
     ) -> Iterator[tuple[str, GraphModule, GraphModule, GraphModule | None, Limit]]:
         """Yield the same for a pass in another form: its program before and after, in operators of ATen."""
-        contract, dtype = self.failure.contract, str(self.subject.dtype).removeprefix("torch.")
+        contract, dtype = self.failure.contract, dtype_name(self.subject.dtype)
         in_own_dtype = formed_programs(pass_run)
         assert in_own_dtype is not None
         before, after = in_own_dtype

@@ -13,6 +13,7 @@ from pytest_fx.errors import ContractViolation
 from pytest_fx.harness.equality import Difference, Leaf, Mismatch, decibels, pair_leaves, worst_difference
 from pytest_fx.harness.output_contracts import SELECTED, OutputContract
 from pytest_fx.harness.snapshot import same_tensor
+from pytest_fx.harness.structure import dtype_name
 from pytest_fx.harness.tolerances import ERROR_FLOOR_ULPS, FAR_OUTSIDE
 
 CONTINUED = "\n" + " " * 9
@@ -247,7 +248,7 @@ class Comparison:
 
     def _eager_error(self, difference: Difference) -> str:
         """Return a clause on eager's rounding error in the dtype of ``difference``, to judge its size by."""
-        return f"eager's rounding error in {difference.dtype_name} is at most {self.largest_eager_error():.2g}"
+        return f"eager's rounding error in {dtype_name(difference.dtype)} is at most {self.largest_eager_error():.2g}"
 
     def _remedy_of_exact(self) -> str | None:
         """Return a remedy for differing bits, or None if more than rounding differs."""

@@ -46,7 +46,11 @@ class Domain(abc.ABC):
 
 @dataclass(frozen=True, slots=True)
 class Interval(Domain):
-    """Numbers from ``low`` to ``high``, both included."""
+    """Numbers from ``low`` to ``high``, both included, such as the pixels of an image in [0, 1].
+
+    >>> between(0, 1).mended(torch.tensor([-1.0, 0.5, 2.0]))
+    tensor([0.0000, 0.5000, 1.0000])
+    """
 
     low: float
     """The smallest number."""
@@ -78,7 +82,11 @@ class Interval(Domain):
 
 @dataclass(frozen=True, slots=True)
 class Integers(Domain):
-    """Integers from ``low`` up to, and without, ``high``, in a tensor of any dtype."""
+    """Integers from ``low`` up to, and without, ``high``, in a tensor of any dtype, such as indices of tokens.
+
+    >>> integers(0, 10).mended(torch.tensor([-1, 3, 12]))
+    tensor([9, 3, 2])
+    """
 
     low: int
     """The smallest integer."""
@@ -106,7 +114,12 @@ class Integers(Domain):
 
 @dataclass(frozen=True, slots=True)
 class Probabilities(Domain):
-    """Numbers that are not negative and sum to 1 along a dimension."""
+    """Probabilities: numbers that are not negative and sum to 1 along a dimension.
+
+    >>> sums_to_one().mended(torch.tensor([[1.0, 3.0], [0.0, 0.0]]))
+    tensor([[0.2500, 0.7500],
+            [0.5000, 0.5000]])
+    """
 
     dim: int = -1
     """The dimension."""
@@ -135,7 +148,12 @@ class Probabilities(Domain):
 
 @dataclass(frozen=True, slots=True)
 class RightPadded(Domain):
-    """Masks whose rows have ones, at least one, and then zeros."""
+    """Masks whose rows have ones, at least one, and then zeros.
+
+    >>> right_padded().mended(torch.tensor([[0, 1, 1], [0, 0, 0]]))
+    tensor([[1, 1, 0],
+            [1, 0, 0]])
+    """
 
     def __str__(self) -> str:
         return "right_padded()"
@@ -153,7 +171,11 @@ class RightPadded(Domain):
 
 @dataclass(frozen=True, slots=True)
 class Ascending(Domain):
-    """Values of another domain, in ascending order along the last dimension, such as offsets of bags."""
+    """Values of another domain, in ascending order along the last dimension, such as offsets of bags.
+
+    >>> ascending(integers(0, 9)).mended(torch.tensor([5, 2, 11]))
+    tensor([2, 2, 5])
+    """
 
     of: Domain
     """The domain of the single values."""
@@ -175,51 +197,7 @@ class Ascending(Domain):
         return self.of.drawn(shape, generator).sort(-1).values
 
 
-def between(low: float, high: float) -> Interval:
-    """Return the domain of numbers from ``low`` to ``high``, such as the pixels of an image in [0, 1].
-
-    >>> between(0, 1).mended(torch.tensor([-1.0, 0.5, 2.0]))
-    tensor([0.0000, 0.5000, 1.0000])
-    """
-    return Interval(low, high)
-
-
-def integers(low: int, high: int) -> Integers:
-    """Return the domain of the integers from ``low`` up to, and without, ``high``, such as indices of tokens.
-
-    >>> integers(0, 10).mended(torch.tensor([-1, 3, 12]))
-    tensor([9, 3, 2])
-    """
-    return Integers(low, high)
-
-
-def sums_to_one(dim: int = -1) -> Probabilities:
-    """Return the domain of probabilities, which sum to 1 along ``dim``.
-
-    >>> sums_to_one().mended(torch.tensor([[1.0, 3.0], [0.0, 0.0]]))
-    tensor([[0.2500, 0.7500],
-            [0.5000, 0.5000]])
-    """
-    return Probabilities(dim)
-
-
-def right_padded() -> RightPadded:
-    """Return the domain of masks whose rows have ones and then zeros.
-
-    >>> right_padded().mended(torch.tensor([[0, 1, 1], [0, 0, 0]]))
-    tensor([[1, 1, 0],
-            [1, 0, 0]])
-    """
-    return RightPadded()
-
-
-def ascending(of: Domain) -> Ascending:
-    """Return the domain of values of ``of`` in ascending order along the last dimension, such as sorted indices.
-
-    >>> ascending(integers(0, 9)).mended(torch.tensor([5, 2, 11]))
-    tensor([2, 2, 5])
-    """
-    return Ascending(of)
+between, integers, sums_to_one, right_padded, ascending = Interval, Integers, Probabilities, RightPadded, Ascending
 
 
 def in_domain(domain: Domain, tensor: torch.Tensor) -> torch.Tensor:

@@ -12,7 +12,7 @@ import torch
 
 from pytest_fx.errors import ComparisonError
 from pytest_fx.harness.snapshot import dense, in_pieces, is_plain
-from pytest_fx.harness.structure import describe, leaves, skeleton
+from pytest_fx.harness.structure import describe, dtype_name, leaves, skeleton
 
 MANY_ULPS = 1000
 """Distance in ulp from which on it is no rounding error, and the number says nothing."""
@@ -127,17 +127,12 @@ class Difference:
     @property
     def extent(self) -> str:
         """The number of wrong elements, and the dtype, in words."""
-        return f"{self.count_wrong}, {self.dtype_name}"
+        return f"{self.count_wrong}, {dtype_name(self.dtype)}"
 
     @property
     def count_wrong(self) -> str:
         """The number of wrong elements, in words."""
         return f"the worst of {self.count} wrong in {self.size} element(s)"
-
-    @property
-    def dtype_name(self) -> str:
-        """The name of the dtype without ``torch.``."""
-        return str(self.dtype).removeprefix("torch.")
 
     @property
     def steps(self) -> str:

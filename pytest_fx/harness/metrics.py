@@ -14,7 +14,7 @@ import torch
 from fx.arguments import refusal, shown
 from fx.container_kinds import container_kind
 from fx.passes import Contract
-from pytest_fx.errors import InputError, MetricError
+from pytest_fx.errors import InputError, MetricError, in_a_line
 from pytest_fx.harness.evaluation import Arguments
 from pytest_fx.harness.input_sets import as_arguments
 from pytest_fx.harness.output_contracts import is_loose
@@ -420,7 +420,7 @@ def _raised(contract: Measured, error: Exception, piece: _Piece, so_far: _BySamp
         before = f"on the {piece.first:,} {contract.unit} before: {values[0]:.4g} -> {values[1]:.4g}"
     samples = f"{contract.unit} {piece.first} to {piece.first + piece.count - 1}"
     return MetricError(
-        f"the metric {contract.name} raises {type(error).__name__}: {str(error).partition(chr(10))[0]}",
+        f"the metric {contract.name} raises {in_a_line(error)}",
         where=", ".join(filter(None, (samples, users_line(error)))),
         value=before,
         remedy="call it on model(inputs) and labels of one batch",

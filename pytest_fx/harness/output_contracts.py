@@ -7,7 +7,7 @@ import difflib
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias, cast
+from typing import Any, cast
 
 import torch
 
@@ -15,11 +15,8 @@ from fx.arguments import refusal, shown
 from fx.passes import Approximate, Contract, close
 from pytest_fx.errors import CannotLoadError, InputError
 from pytest_fx.harness.equality import Leaf
-from pytest_fx.harness.run import Run
+from pytest_fx.harness.run import Part, Run
 from pytest_fx.harness.structure import leaves
-
-Part: TypeAlias = Callable[[Run], Any]
-"""A function that selects tensors of a call."""
 
 
 class OutputContract(Contract, abc.ABC):
@@ -39,7 +36,7 @@ class OutputContract(Contract, abc.ABC):
 
 @dataclass(frozen=True, slots=True)
 class Flipped(OutputContract):
-    """At most a share of the elements differ, such as classes or indices."""
+    """At most a share of the elements differ, such as classes or indices: ``{"labels": flipped(0.001)}``."""
 
     share: float
     """The largest allowed share, from 0 to 1."""
@@ -68,7 +65,7 @@ class SameDistribution(OutputContract):
     The elements must be independent of each other. Those of all input sets are one sample.
     """
 
-    level: float
+    level: float = 1e-3
     """The probability of a false alarm for equal distributions."""
 
     def __post_init__(self) -> None:
@@ -270,29 +267,7 @@ def _leads_to(named: str, path: str) -> bool:
     return path == named or (path.startswith(named) and path[len(named) :][0] in "[.")
 
 
-def flipped(share: float) -> Flipped:
-    """Return the promise that at most a share of the elements differ: ``{"labels": flipped(0.001)}``."""
-    return Flipped(share)
-
-
-def same_distribution(level: float = 1e-3) -> SameDistribution:
-    """Return the promise that two samples have one distribution; equal ones fail with the probability ``level``."""
-    return SameDistribution(level)
-
-
-def top_k(k: int, ties: float = 1e-5) -> TopK:
-    """Return the promise that the ``k`` largest scores of each row are at the same places, up to ties."""
-    return TopK(k, ties)
-
-
-def same_set() -> SameSet:
-    """Return the promise that rows have the same elements in any order."""
-    return SameSet()
-
-
-def matched_boxes(overlap: float, unmatched: float = 0.0) -> MatchedBoxes:
-    """Return the promise that boxes have a partner with this intersection over union, but for a share of them."""
-    return MatchedBoxes(overlap, unmatched)
+flipped, same_distribution, top_k, same_set, matched_boxes = Flipped, SameDistribution, TopK, SameSet, MatchedBoxes
 
 
 def masked(contract: Contract, mask: str | int | Callable[..., torch.Tensor]) -> Masked:

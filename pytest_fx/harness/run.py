@@ -57,6 +57,8 @@ class Run:
         return bool(self.state or self.rewritten) or self.sets_attributes
 
 
+Part = Callable[[Run], Any]
+"""Function that selects tensors of a call."""
 NextCall = Callable[[Run | None], Arguments]
 """Function that makes the arguments of a call from the run before it; None before the first."""
 

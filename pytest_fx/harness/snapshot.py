@@ -13,7 +13,7 @@ from torch import nn
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from fx.modules.attributes import LEFT_BY_SCRIPTING
-from pytest_fx.harness.structure import leaves
+from pytest_fx.harness.structure import dtype_name, leaves
 
 _equal = torch.equal  # a program may put another function in its place
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device, torch.Size)
@@ -62,7 +62,7 @@ class ModuleSnapshot:
             if now.get(name) is not tensor:
                 names_by_verb.setdefault("replaced" if name in now else "removed", []).append(name)
             elif of_tensors and tensor.dtype != self.values[name].dtype:
-                names_by_verb.setdefault(f"made {str(tensor.dtype).removeprefix('torch.')} of", []).append(name)
+                names_by_verb.setdefault(f"made {dtype_name(tensor.dtype)} of", []).append(name)
             elif of_tensors and not same_tensor(tensor, self.values[name]):
                 names_by_verb.setdefault("wrote to", []).append(name)
             elif of_tensors and tensor.requires_grad != requires_grad:

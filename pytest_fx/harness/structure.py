@@ -40,6 +40,11 @@ def describe(value: Any) -> str:
     return f"{_kind(value)}({', '.join(describe(child) for _, child in children)})"
 
 
+def dtype_name(dtype: torch.dtype) -> str:
+    """Return the name of a dtype without ``torch.``."""
+    return str(dtype).removeprefix("torch.")
+
+
 def map_tensors(function: Callable[[torch.Tensor], Any], value: Any) -> Any:
     """Return ``value`` with every tensor replaced by ``function`` of it; containers are new ones."""
     return map_leaves(lambda leaf: function(leaf) if isinstance(leaf, torch.Tensor) else leaf, value)

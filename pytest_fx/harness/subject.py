@@ -18,7 +18,7 @@ from fx import GraphModule
 from fx.errors import CaptureError, TraceError, add_note
 from fx.interop.capturing import CaptureRecord
 from fx.modules.kept_tensors import KeptTensor
-from pytest_fx.errors import InputError
+from pytest_fx.errors import InputError, in_a_line
 from pytest_fx.forms import ExportedSource
 from pytest_fx.harness.capture import USUAL, Captures, Tracing, capture_without_leaves, leave_out_caches
 from pytest_fx.harness.domains import InputDomain
@@ -265,7 +265,7 @@ class Subject:
                 raise InputError(
                     f"{self.name} itself raises in {name}",
                     where=users_line(run.error),
-                    why=f"{type(run.error).__name__}: {str(run.error).partition(chr(10))[0]}",
+                    why=in_a_line(run.error),
                     remedy="let the steps have the inputs that the model takes in this call",
                 ) from run.error
         for name, inputs in zip(other.steps, arguments, strict=True):

@@ -14,7 +14,7 @@ from torch import nn
 
 from fx.arguments import refusal, shown
 from fx.passes import Close, close
-from pytest_fx.errors import InputError, LawViolation
+from pytest_fx.errors import InputError, LawViolation, in_a_line
 from pytest_fx.harness.evaluation import Arguments, converted, default_dtype, same_random_numbers
 from pytest_fx.harness.input_sets import as_arguments
 from pytest_fx.harness.snapshot import is_strided
@@ -254,7 +254,7 @@ def _train_reference(module: nn.Module, steps: TrainingSteps, dtype: torch.dtype
         raise InputError(
             "eager itself cannot be trained with these steps",
             where=users_line(error),
-            why=f"{type(error).__name__}: {str(error).partition(chr(10))[0]}",
+            why=in_a_line(error),
             remedy=_NEEDED,
         ) from error
 
@@ -267,7 +267,7 @@ def _train_candidate(module: nn.Module, steps: TrainingSteps, dtype: torch.dtype
             "training",
             "the program cannot be trained, where eager can",
             where=users_line(error),
-            value=f"{type(error).__name__}: {str(error).partition(chr(10))[0]}",
+            value=in_a_line(error),
             kind="raises",
         ) from error
 

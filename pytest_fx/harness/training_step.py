@@ -13,7 +13,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.traceback import preserve_node_meta
 
 from fx.arguments import refusal
-from pytest_fx.errors import InputError
+from pytest_fx.errors import InputError, in_a_line
 from pytest_fx.tracebacks import users_line
 
 Optimizer = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
@@ -92,7 +92,7 @@ class TrainingStep(nn.Module):
             raise InputError(
                 "the optimizer of a training step cannot make a step",
                 where=users_line(error),
-                value=f"{type(error).__name__}: {str(error).partition(chr(10))[0]}",
+                value=in_a_line(error),
                 why="it got parameters with random gradients, and its step no arguments",
                 remedy=_EXAMPLE,
             ) from error

@@ -23,14 +23,11 @@ from fx.operators.families import find_in_place, find_operator
 from pytest_fx.harness.equality import Mismatch, pair_leaves
 from pytest_fx.harness.layouts import uncompiled
 from pytest_fx.harness.pass_run import PassRun
-from pytest_fx.harness.run import Run, by
+from pytest_fx.harness.run import Part, Run, by
 from pytest_fx.harness.snapshot import is_strided, overlaps, same_tensor
 from pytest_fx.harness.structure import leaves, map_tensors
 from pytest_fx.harness.subject import Inputs
 from pytest_fx.harness.tolerances import ALLOWED, APPROXIMATION, LARGE, LARGE_OF_HALVES, PERTURBATIONS, SMALL, STEP
-
-Part = Callable[[Run], Any]
-"""Function that selects the part of a call that is compared."""
 
 
 class Conditioning:

@@ -15,7 +15,7 @@ from fx.errors import note_lines
 from fx.operators.effects import effect_of
 from fx.operators.tensor_queries import names_of
 from fx.passes import Approximate, Close, Contract, Exact, close, pass_name
-from pytest_fx.errors import ContractViolation, InputError, LawViolation
+from pytest_fx.errors import ContractViolation, InputError, LawViolation, in_a_line
 from pytest_fx.harness.contracts import Comparison, near
 from pytest_fx.harness.equality import Mismatch, pair_leaves
 from pytest_fx.harness.evaluation import Arguments, converted, places
@@ -23,12 +23,12 @@ from pytest_fx.harness.layouts import LayoutIndependent, Unchanged
 from pytest_fx.harness.metrics import Measured, measure
 from pytest_fx.harness.output_contracts import OutputContract, is_split, split
 from pytest_fx.harness.pass_run import PassRun, parts_of
-from pytest_fx.harness.run import Run
+from pytest_fx.harness.run import Part, Run
 from pytest_fx.harness.snapshot import dense, is_finite, is_plain, is_strided, same_tensor, tensors_of
 from pytest_fx.harness.structure import leaves, map_tensors, skeleton
 from pytest_fx.harness.subject import Inputs
 from pytest_fx.harness.tolerances import FEW, MOST_PERTURBATIONS
-from pytest_fx.laws.conditioning import Conditioning, Part, deviation_of
+from pytest_fx.laws.conditioning import Conditioning, deviation_of
 from pytest_fx.laws.infinity import without_infinities
 from pytest_fx.laws.law import failure_class, in_brief
 from pytest_fx.laws.noise import is_lost_to_noise, is_of_few_elements
@@ -141,7 +141,7 @@ def _runs_of_batches(law: str, pass_run: PassRun) -> tuple[Callable[[Arguments],
         if run.error is not None:
             raise InputError(
                 f"{subject.name} cannot be called with its labelled data",
-                why=f"{type(run.error).__name__}: {str(run.error).partition(chr(10))[0]}",
+                why=in_a_line(run.error),
                 remedy="let the data give (inputs, labels), inputs a tuple (positional), a dict (keywords) or the only "
                 "argument",
             ) from run.error
@@ -160,6 +160,11 @@ def _runs_of_batches(law: str, pass_run: PassRun) -> tuple[Callable[[Arguments],
 def both_take(pass_run: PassRun, inputs: Iterable[Inputs]) -> list[Inputs]:
     """Return the inputs for which neither eager nor the program raises; only these are compared."""
     return [each for each in inputs if pass_run.eager(each).error is None and pass_run.actual(each).error is None]
+
+
+def calls_measured(pass_run: PassRun) -> list[Inputs]:
+    """Return the calls on which errors are measured: the last step first, since errors are largest there."""
+    return both_take(pass_run, [*reversed(pass_run.subject.steps), *range(pass_run.input_set_count)])
 
 
 def _inputs_taken(law: str, pass_run: PassRun, inputs: Sequence[Inputs]) -> list[Inputs]:

@@ -10,7 +10,7 @@ ratio may be lower.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from statistics import NormalDist
 from typing import Any
@@ -22,13 +22,11 @@ from fx.naming.printing import describe
 from pytest_fx.errors import ContractViolation
 from pytest_fx.harness.contracts import Comparison
 from pytest_fx.harness.pass_run import PassRun
-from pytest_fx.harness.run import Run, by
+from pytest_fx.harness.run import Part, Run, by
 from pytest_fx.harness.snapshot import is_strided, same_tensor, tensors_of
 from pytest_fx.harness.structure import map_tensors
 from pytest_fx.harness.subject import Inputs
 from pytest_fx.harness.tolerances import LOST, NOISY_VALUES, NOISY_VALUES_OF_LARGE, RARE
-
-Part = Callable[[Run], Any]
 
 
 def is_lost_to_noise(

@@ -5,13 +5,12 @@ from __future__ import annotations
 import itertools
 from functools import partial
 from operator import attrgetter
-from typing import Any
 
 import torch
 
 from fx.operators.effects import effect_of
 from fx.operators.tensor_queries import names_of
-from pytest_fx.errors import LawViolation
+from pytest_fx.errors import LawViolation, in_a_line
 from pytest_fx.harness import variants
 from pytest_fx.harness.pass_run import PassRun
 from pytest_fx.harness.run import Run
@@ -282,7 +281,7 @@ def checks(pass_run: PassRun) -> None:
         if actual.error is not None and refuses_inputs(pass_run, actual.error):
             continue  # refused by the pass's own check
         if refused != _refusal(actual.error):
-            outcome = "it returns" if actual.error is None else f"it raises {_summary(actual.error)}"
+            outcome = "it returns" if actual.error is None else f"it raises {in_a_line(actual.error)}"
             raise LawViolation(
                 "checks",
                 f"{pass_run.name} removes or changes a check of the program",
@@ -296,7 +295,7 @@ def checks(pass_run: PassRun) -> None:
 
 def _refusal(error: Exception | None) -> str | None:
     """Return the message of a failed check; None for another error, or none."""
-    return _summary(error) if isinstance(error, AssertionError) else None
+    return in_a_line(error) if isinstance(error, AssertionError) else None
 
 
 def _is_about_layout(refused: str, pass_run: PassRun) -> bool:
@@ -305,7 +304,7 @@ def _is_about_layout(refused: str, pass_run: PassRun) -> bool:
     assert captured is not None
     for node in captured.graph.nodes:
         effect = effect_of(node) if node.op == "call_function" else None
-        if effect is not None and effect.kind == "check" and refused.endswith(_first_line(node.args[-1])):
+        if effect is not None and effect.kind == "check" and refused.endswith(str(node.args[-1]).partition("\n")[0]):
             read = {node}
             for earlier in reversed(captured.graph.nodes):
                 if earlier in read:
@@ -313,14 +312,6 @@ def _is_about_layout(refused: str, pass_run: PassRun) -> bool:
                     if earlier.target in _OF_LAYOUT and any(of.op != "placeholder" for of in earlier.all_input_nodes):
                         return True
     return False
-
-
-def _first_line(text: Any) -> str:
-    return str(text).partition("\n")[0]
-
-
-def _summary(error: Exception) -> str:
-    return f"{type(error).__name__}: {_first_line(error)}"
 
 
 def _require_on(pass_run: PassRun, law: str, inputs: Inputs, beside: tuple[Inputs, ...] = ()) -> None:

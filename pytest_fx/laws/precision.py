@@ -18,7 +18,7 @@ from pytest_fx.errors import ContractViolation, LawViolation
 from pytest_fx.harness.equality import Mismatch, pair_leaves
 from pytest_fx.harness.pass_run import PassRun
 from pytest_fx.harness.snapshot import listed, tensors_of
-from pytest_fx.harness.structure import leaves
+from pytest_fx.harness.structure import dtype_name, leaves
 from pytest_fx.harness.subject import Inputs
 
 INACCURATE = "a pass that trades accuracy for speed promises approximate(sqnr_db=…)"
@@ -56,7 +56,7 @@ def converted_tensors(pass_run: PassRun) -> list[str]:
     changed: dict[tuple[str, str], list[str]] = {}
     for name, tensor in now.items():
         if name in original and tensor.dtype != original[name]:
-            changed.setdefault((_called(tensor.dtype), _called(original[name])), []).append(name)
+            changed.setdefault((dtype_name(tensor.dtype), dtype_name(original[name])), []).append(name)
     notes = [
         f"{listed(names)} {_are(names)} {dtype} in the program, {before} in the model"
         for (dtype, before), names in changed.items()
@@ -69,7 +69,7 @@ def mixed_dtypes(tensors: Mapping[str, torch.Tensor]) -> list[str]:
     names_by_dtype: dict[str, list[str]] = {}
     for name, tensor in tensors.items():
         if tensor.is_floating_point():
-            names_by_dtype.setdefault(_called(tensor.dtype), []).append(name)
+            names_by_dtype.setdefault(dtype_name(tensor.dtype), []).append(name)
     usual = max(names_by_dtype, key=lambda dtype: len(names_by_dtype[dtype]), default="")
     return [
         f"{listed(names)} of the model {_are(names)} {dtype}, others {usual}"
@@ -191,10 +191,6 @@ def _class_name(part: nn.Module) -> str:
 
 def _is_named_so(name: str) -> bool:
     return any(part in name.lower() for part in _NAMES)
-
-
-def _called(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")
 
 
 def _are(names: list[str]) -> str:

@@ -133,7 +133,8 @@ class PassRun:
     """The tensors, by name, of the module that a pass in another form was given, and whether they require gradients."""
     _watchdog: Watchdog | None = None
     _recording: Callable[[], AbstractContextManager[None]] = nullcontext
-    _mode: type[KernelMode] | None = None
+    kernel_mode: type[KernelMode] | None = None
+    """The mode of PyTorch under which both programs run now; None for none."""
     _has_room = False
 
     def __init__(
@@ -537,23 +538,23 @@ class PassRun:
 
     def eager(self, inputs: Inputs = 0, float64: bool = False) -> Run:
         """Return the run of the module itself on ``inputs``, in float64 if ``float64``."""
-        if self._mode is None:
+        if self.kernel_mode is None:
             return self.subject.eager(inputs, float64)
         run = lambda: self.subject.run_in_a_row(self.subject.eager_runner(float64), inputs, float64)[-1]  # noqa: E731
-        return self.once(("eager", inputs, float64, self._mode), run)
+        return self.once(("eager", inputs, float64, self.kernel_mode), run)
 
     def actual(self, inputs: Inputs = 0, float64: bool = False) -> Run:
         """Return the run of the transformed program on ``inputs``, in float64 if ``float64``."""
-        key = "actual", inputs, float64, self._mode
+        key = "actual", inputs, float64, self.kernel_mode
         if key not in self._cache:
             # All calls of a row at once, since the last one usually serves as the run of another input set.
-            with_later = inputs in (0, 1) and not float64 and self._mode is None and bool(self.later_calls)
+            with_later = inputs in (0, 1) and not float64 and self.kernel_mode is None and bool(self.later_calls)
             steps = self.subject.steps
             last = self.later_calls[-1] if with_later else steps[-1] if inputs in steps else inputs
             runs = dict(zip(self.subject.calls(last), self._run(last, float64), strict=True))
             if last != inputs and not any(run.writes for run in runs.values()):
                 runs.setdefault(self.subject.alone(last), runs[last])
-            self._cache.update({("actual", name, float64, self._mode): run for name, run in runs.items()})
+            self._cache.update({("actual", name, float64, self.kernel_mode): run for name, run in runs.items()})
             if key not in self._cache:
                 self._cache[key] = self._run(inputs, float64)[-1]
         return self._cache[key]
@@ -731,12 +732,12 @@ class PassRun:
     @contextmanager
     def under(self, mode: type[KernelMode]) -> Generator[None]:
         """Run both programs again in the block, without a compiler and under a mode of PyTorch."""
-        self._mode = mode
+        self.kernel_mode = mode
         try:
             with uncompiled(), mode():
                 yield
         finally:
-            self._mode = None
+            self.kernel_mode = None
 
     def once(self, key: Any, compute: Callable[[], Any]) -> Any:
         """Return the result of ``compute``, which is cached under ``key``."""

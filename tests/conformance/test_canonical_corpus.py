@@ -12,7 +12,7 @@ from torch.utils import _pytree as pytree
 
 import fx
 from fx.canonical import canonical_form
-from fx.passes.canonicalize import Canonicalize
+from fx.passes import Canonicalize
 
 from .corpus import PROGRAMS, Program
 from .libraries import assert_identical

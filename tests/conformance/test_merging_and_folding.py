@@ -15,9 +15,7 @@ from torch.fx.experimental.const_fold import split_const_subgraphs
 from torch.fx.passes.dialect.common.cse_pass import CSEPass, get_CSE_banned_ops
 
 import fx
-from fx.passes.common_subexpressions import EliminateCommonSubexpressions
-from fx.passes.dead_code import RemoveDeadCode
-from fx.passes.fold_constants import FoldConstants
+from fx.passes import EliminateCommonSubexpressions, FoldConstants, RemoveDeadCode
 
 aten: Any = torch.ops.aten
 

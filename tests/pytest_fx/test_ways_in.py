@@ -6,7 +6,7 @@ THEIRS = """
 import torch
 import torch.fx
 from torch import nn
-from fx.pipelines.pipeline import PassPipeline
+from fx.passes import PassPipeline
 
 class Network(nn.Module):
     def forward(self, x):

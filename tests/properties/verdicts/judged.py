@@ -17,8 +17,7 @@ from catalogue.rows import case as program
 from catalogue.verdict import verdict
 from torch.fx.experimental.optimization import fuse, remove_dropout
 
-from fx.interop import adapt
-from fx.interop.pass_library import is_for_torch
+from fx.interop import adapt, is_for_torch
 from pytest_fx import LawViolation, NothingJudged, check_pass
 from pytest_fx.errors import TimedOutputError
 from pytest_fx.harness.evaluation import Arguments

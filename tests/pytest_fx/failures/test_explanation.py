@@ -8,8 +8,7 @@ from judged import violation_of
 from torch import nn
 
 import fx
-from fx.passes import FuseConvBN, approximate, close, exact
-from fx.pipelines.pipeline import PassPipeline
+from fx.passes import FuseConvBN, PassPipeline, approximate, close, exact
 from pytest_fx.failures.details import LONGEST, format_errors, shortened
 from pytest_fx.failures.explanation import FailureExplanation
 from pytest_fx.failures.failure import Failure

@@ -19,8 +19,7 @@ import fx
 import model_zoo
 from fx.errors import FxError
 from fx.lowering import Lower
-from fx.passes import list_passes
-from fx.pipelines.registered_passes import get_pass
+from fx.passes import get_pass, list_passes
 from fx.quantize import Quantize
 from pytest_fx import check_pass
 from pytest_fx.harness.evaluation import Arguments

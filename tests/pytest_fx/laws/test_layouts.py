@@ -112,7 +112,7 @@ def test_only_what_other_inputs_cannot_excuse_is_decided_on_the_first_inputs_alo
     pass_run = PassRun(subject(lambda m, x: m.norm(x), images, norm=nn.BatchNorm2d(3)), lambda program: program)
 
     def judge():
-        if pass_run._mode is not LayoutIndependent:
+        if pass_run.kernel_mode is not LayoutIndependent:
             raise LawViolation("contract", "it differs", kind="values of output")
 
     def judge_first():

@@ -6,7 +6,7 @@ import torch
 
 import fx
 from fx.errors import FxError
-from fx.pipelines.pipeline import PassPipeline
+from fx.passes import PassPipeline
 from pytest_fx import LawViolation, check_pass
 
 pytestmark = pytest.mark.usefixtures("little_explored")

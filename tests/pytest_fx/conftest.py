@@ -126,6 +126,13 @@ def user(pytester: pytest.Pytester) -> pytest.Pytester:
 
 
 @pytest.fixture
+def mine(pytester: pytest.Pytester, request: pytest.FixtureRequest) -> pytest.Pytester:
+    """A folder with the module ``mine``, whose text is ``MINE`` of the test file."""
+    pytester.makepyfile(mine=request.module.MINE)
+    return pytester
+
+
+@pytest.fixture
 def baseline(pytester: pytest.Pytester) -> Callable[..., None]:
     """Writes ``main.json``, the record of an earlier run with this speed-up of the capture of mlp, which is about 1."""
 

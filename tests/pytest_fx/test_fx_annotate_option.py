@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from test_fx_report_option import RUN, WRONG
+from test_fx_report_option import MINE, RUN
 
 
 def test_a_run_annotates_at_the_users_line_and_writes_a_summary(pytester, monkeypatch):
     monkeypatch.setenv("CI", "1")
     monkeypatch.delenv("GITHUB_WORKSPACE", raising=False)
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(pytester.path / "step.md"))
-    pytester.makepyfile(mine=WRONG)
+    pytester.makepyfile(mine=MINE)
     result = pytester.runpytest(*RUN, "--fx-no-timing", "--fx-annotate")
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     (annotation,) = [line for line in result.outlines if line.startswith("::error ")]

@@ -1,8 +1,6 @@
 """``--fx-form``: the form of the model that passes get, if they do not show it themselves."""
 
-import pytest
-
-MODEL = """
+MINE = """
 import fx
 import torch
 import torch.nn.functional as F
@@ -44,12 +42,6 @@ OPTIONS = (
     "-k",
     "pass_keeps_its_contract",
 )
-
-
-@pytest.fixture
-def mine(pytester):
-    pytester.makepyfile(mine=MODEL)
-    return pytester
 
 
 def test_a_pass_gets_the_form_that_its_code_mentions(mine):

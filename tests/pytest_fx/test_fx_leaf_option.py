@@ -3,13 +3,8 @@
 import pytest
 from models_of_users import BRANCHING
 
+MINE = BRANCHING
 OPTIONS = ("--fx-model", "mine:network", "--fx-no-timing", "--fx-pass", "remove-identities")
-
-
-@pytest.fixture
-def mine(pytester):
-    pytester.makepyfile(mine=BRANCHING)
-    return pytester
 
 
 def test_the_error_of_a_model_that_branches_says_how_to_keep_a_module_whole(mine):

@@ -56,12 +56,6 @@ def double_in_training(program):
 QUICK = ("--fx-no-timing", "-k", "pass_keeps_its_contract or test_capture_equals")
 
 
-@pytest.fixture
-def mine(pytester):
-    pytester.makepyfile(mine=MINE)
-    return pytester
-
-
 def verdicts(pytester):
     records = json.loads((pytester.path / ".pytest_fx" / "last_run.json").read_text())["records"]
     return {(record["row"]["model"], record["row"]["program"]): record["row"] for record in records}

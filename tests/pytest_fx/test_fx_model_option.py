@@ -368,7 +368,7 @@ def test_a_module_that_lacks_another_one_is_not_called_misspelt(user):
     result.stderr.no_fnmatch_line("*did you mean*")
 
 
-ACTIVATED = """
+MINE = """
 import torch
 from torch import nn
 
@@ -379,8 +379,7 @@ def network():
 """
 
 
-def test_a_documented_loss_of_nan_in_a_backend_kernel_is_no_failure(pytester):
-    pytester.makepyfile(mine=ACTIVATED)
-    result = pytester.runpytest("--fx-model", "mine:network", "--fx-pass", "lower", "--fx-no-timing", "-k", "contract")
+def test_a_documented_loss_of_nan_in_a_backend_kernel_is_no_failure(mine):
+    result = mine.runpytest("--fx-model", "mine:network", "--fx-pass", "lower", "--fx-no-timing", "-k", "contract")
     assert result.parseoutcomes()["passed"] >= 1 and "failed" not in result.parseoutcomes()
     result.stdout.fnmatch_lines(["mine:network * lower * right*"])

@@ -8,7 +8,7 @@ import re
 import pytest
 from building import data_of
 
-WRONG = """
+MINE = """
 import copy, torch
 from torch import nn
 
@@ -38,19 +38,13 @@ def same(program):
 RUN = ("--fx-model", "mine:net", "--fx-pass", "mine:tanh", "--fx-pass", "mine:same", "-k", "pass_keeps_its_contract")
 
 
-@pytest.fixture
-def wrong(pytester):
-    pytester.makepyfile(mine=WRONG)
-    return pytester
-
-
-def test_the_page_and_its_raw_rows_say_why_and_the_row_does_in_a_line(wrong):
-    result = wrong.runpytest(*RUN, "--fx-no-timing", "--fx-report", "report")
-    (facts,) = [line["facts"] for line in rows_of(wrong.path / "report" / "rows.jsonl") if line["kind"] == "failure"]
+def test_the_page_and_its_raw_rows_say_why_and_the_row_does_in_a_line(mine):
+    result = mine.runpytest(*RUN, "--fx-no-timing", "--fx-report", "report")
+    (facts,) = [line["facts"] for line in rows_of(mine.path / "report" / "rows.jsonl") if line["kind"] == "failure"]
     assert re.fullmatch(r"contract: they are .*; first wrong at %relu \(mine.py:10\)", facts["reason"])
     for label in ("where  output", "value  eager", "allows", "%relu = call_function[torch.tanh]", "a test of"):
         assert label in facts["why"]
-    data = data_of((wrong.path / "report" / "index.html").read_text("utf-8"))
+    data = data_of((mine.path / "report" / "index.html").read_text("utf-8"))
     assert data["failures"][0]["why"] == facts["why"] and facts["reason"] in data["strings"]
     assert data["failureCount"] == 1
     result.stdout.fnmatch_lines(f"*tanh of mine:net: {facts['reason']}")
@@ -60,11 +54,11 @@ def rows_of(path):
     return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
 
 
-def test_a_run_leaves_a_page_and_its_raw_rows_with_the_failures(wrong):
-    result = wrong.runpytest(*RUN, "--fx-no-timing", "--fx-report", "found/report")
+def test_a_run_leaves_a_page_and_its_raw_rows_with_the_failures(mine):
+    result = mine.runpytest(*RUN, "--fx-no-timing", "--fx-report", "found/report")
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     result.stdout.fnmatch_lines("fx: the report is found/report/index.html")
-    folder = wrong.path / "found" / "report"
+    folder = mine.path / "found" / "report"
     run, *lines = rows_of(folder / "rows.jsonl")
     assert {line["schema"] for line in (run, *lines)} == {1}
     assert run["kind"] == "run" and run["outcomes"] == {"failed": 1, "passed": 1}
@@ -87,23 +81,23 @@ def test_a_run_leaves_a_page_and_its_raw_rows_with_the_failures(wrong):
     assert [map_["of"] for map_ in entry["maps"]] == ["relu", "output"] and entry["drawing"]
 
 
-def test_a_second_run_in_the_same_folder_has_the_first_one_beside_it(wrong):
-    wrong.runpytest(*RUN, "--fx-no-timing", "--fx-report", "report")
-    wrong.makepyfile(mine=WRONG.replace("torch.tanh\n", "torch.relu\n"))
-    wrong.runpytest(*RUN, "--fx-no-timing", "--fx-report", "report")
-    (line,) = rows_of(wrong.path / "report" / "history.jsonl")
+def test_a_second_run_in_the_same_folder_has_the_first_one_beside_it(mine):
+    mine.runpytest(*RUN, "--fx-no-timing", "--fx-report", "report")
+    mine.makepyfile(mine=MINE.replace("torch.tanh\n", "torch.relu\n"))
+    mine.runpytest(*RUN, "--fx-no-timing", "--fx-report", "report")
+    (line,) = rows_of(mine.path / "report" / "history.jsonl")
     assert sorted(row[:3] for row in line["rows"]) == [
         ["mine:net", "same", "changes nothing"], ["mine:net", "tanh", "wrong"]
     ]  # fmt: skip
-    data = data_of(wrong.path / "report" / "index.html")
+    data = data_of(mine.path / "report" / "index.html")
     assert data["changes"] == [["verdict", "mine:net", "tanh", "was wrong, is changes nothing"]]
 
 
-def test_without_it_failures_carry_nothing_and_nothing_is_written(wrong):
-    result = wrong.inline_run(*RUN, "--fx-no-timing", "-q")
+def test_without_it_failures_carry_nothing_and_nothing_is_written(mine):
+    result = mine.inline_run(*RUN, "--fx-no-timing", "-q")
     reports = [report for report in result.getreports("pytest_runtest_logreport") if report.failed]
     assert [name for name, _ in reports[0].user_properties if name == "fx-failure"] == []
-    assert not list(wrong.path.glob("**/index.html"))
+    assert not list(mine.path.glob("**/index.html"))
 
 
 def test_it_stays_away_where_nothing_of_the_plugin_is_used(pytester):
@@ -113,21 +107,21 @@ def test_it_stays_away_where_nothing_of_the_plugin_is_used(pytester):
 
 
 @pytest.mark.thorough
-def test_rows_of_workers_and_of_child_processes_arrive(wrong):
+def test_rows_of_workers_and_of_child_processes_arrive(mine):
     for number, how in enumerate((("-n", "1"), ("--fx-isolate",))):
-        wrong.runpytest(*RUN, "--fx-no-timing", "--fx-report", f"report{number}", *how)
-        lines = rows_of(wrong.path / f"report{number}" / "rows.jsonl")
+        mine.runpytest(*RUN, "--fx-no-timing", "--fx-report", f"report{number}", *how)
+        lines = rows_of(mine.path / f"report{number}" / "rows.jsonl")
         assert [line["facts"]["after_line"] for line in lines if line["kind"] == "failure"] == [3]
         assert sum(line["kind"] == "row" for line in lines) >= 2
         assert ("gw0" if how[0] == "-n" else None) in {line.get("worker") for line in lines if line["kind"] == "row"}
 
 
-def test_an_interrupted_run_leaves_its_results(wrong):
-    path = wrong.makepyfile(
+def test_an_interrupted_run_leaves_its_results(mine):
+    path = mine.makepyfile(
         "import mine\ndef test_one(fx_equal): fx_equal(mine.tanh)\ndef test_two(): raise KeyboardInterrupt"
     )
-    result = wrong.inline_run(path, "--fx-model", "mine:net", "--fx-report", "report", no_reraise_ctrlc=True)
+    result = mine.inline_run(path, "--fx-model", "mine:net", "--fx-report", "report", no_reraise_ctrlc=True)
     assert result.ret == pytest.ExitCode.INTERRUPTED
-    run, *lines = rows_of(wrong.path / "report" / "rows.jsonl")
+    run, *lines = rows_of(mine.path / "report" / "rows.jsonl")
     assert run["interrupted"] and "failure" in {line["kind"] for line in lines}
-    assert data_of(wrong.path / "report" / "index.html")["run"]["interrupted"]
+    assert data_of(mine.path / "report" / "index.html")["run"]["interrupted"]

@@ -39,12 +39,6 @@ def refuse(program):
 QUICK = ("--fx-no-timing", "-k", "keeps_its_contract")
 
 
-@pytest.fixture
-def mine(pytester):
-    pytester.makepyfile(mine=MINE)
-    return pytester
-
-
 @pytest.mark.parametrize("pass_", ["mine:fuse", "mine:Drop"])
 def test_a_pass_that_changes_nothing_fails_and_one_that_does_passes(mine, pass_):
     options = ("--fx-model", "mine:net", "--fx-model", "mine:other", "--fx-pass", pass_, *QUICK)

@@ -60,7 +60,7 @@ def test_a_test_in_time_is_left_alone(pytester):
     pytester.runpytest("--fx-model", "mlp", "--fx-timeout", "60.5", path).assert_outcomes(passed=1)
 
 
-STRUCK = """
+MINE = """
 import pytest, torch
 from torch import nn
 
@@ -97,10 +97,9 @@ def test_after(fx_equal): fx_equal(after)
 
 
 @pytest.mark.thorough
-def test_writes_of_an_interrupted_call_are_not_blamed_on_the_next_pass(pytester):
-    pytester.makepyfile(mine=STRUCK)
-    pytester.makepyfile(test_it="from mine import test_before, test_hangs, test_after")
-    result = pytester.runpytest("--fx-model", "mine:counting", "test_it.py")
+def test_writes_of_an_interrupted_call_are_not_blamed_on_the_next_pass(mine):
+    mine.makepyfile(test_it="from mine import test_before, test_hangs, test_after")
+    result = mine.runpytest("--fx-model", "mine:counting", "test_it.py")
     result.assert_outcomes(passed=2, failed=1)
     result.stdout.fnmatch_lines(["*mine.py:*: TimeLimitExceeded", "FAILED *test_hangs* - pytest_fx.errors.TimeLimit*"])
 

@@ -45,12 +45,6 @@ def through_float32(program):
 """
 
 
-@pytest.fixture
-def mine(pytester):
-    pytester.makepyfile(mine=MINE)
-    return pytester
-
-
 @pytest.mark.parametrize("name", ["pair", "keywords"])
 def test_a_pair_that_a_name_leads_to_is_judged(mine, name):
     result = mine.runpytest(

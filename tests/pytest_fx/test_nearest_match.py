@@ -2,7 +2,7 @@
 
 import pytest
 
-PASSES = """
+MINE = """
 import fx, torch
 import torch.fx
 from torch import nn
@@ -51,21 +51,19 @@ def output_of(pytester, name):
 
 
 @pytest.mark.parametrize("name", ["ours", "theirs"])
-def test_a_pass_that_matches_nothing_has_a_line_on_its_nearest_place(pytester, name):
-    pytester.makepyfile(mine=PASSES)
-    output = output_of(pytester, name)
+def test_a_pass_that_matches_nothing_has_a_line_on_its_nearest_place(mine, name):
+    output = output_of(mine, name)
     assert f"{name} of mine:net: no match; nearest is `%relu`" in output
     assert "mine.py:7), where 1 of 2 operations match: the pattern's `%relu` is fed by exp, here by sin" in output
 
 
 def test_so_has_one_with_patterns_of_inductor(pytester):
     pytest.importorskip("torch._inductor.pattern_matcher")
-    pytester.makepyfile(mine=PASSES + INDUCTOR)
+    pytester.makepyfile(mine=MINE + INDUCTOR)
     assert "the pattern has aten.exp.default where the program has `%sin` (aten.sin.default)" in output_of(
         pytester, "inductors"
     )
 
 
-def test_a_pass_without_patterns_has_no_such_line(pytester):
-    pytester.makepyfile(mine=PASSES)
-    assert "no match" not in output_of(pytester, "without_patterns")
+def test_a_pass_without_patterns_has_no_such_line(mine):
+    assert "no match" not in output_of(mine, "without_patterns")

@@ -17,11 +17,10 @@ MINE = """
     """
 
 
-def test_a_pass_that_is_not_available_is_skipped_with_its_reason(pytester):
-    pytester.makepyfile(mine=MINE)
-    pytester.syspathinsert()
+def test_a_pass_that_is_not_available_is_skipped_with_its_reason(mine):
+    mine.syspathinsert()
     arguments = ("--fx-model", "mlp", "-k", "contract", "--benchmark-disable", "-rs")
-    result = pytester.runpytest_inprocess(*arguments, "--fx-pass", "mine:Needs")
+    result = mine.runpytest_inprocess(*arguments, "--fx-pass", "mine:Needs")
     outcomes = result.parseoutcomes()
     assert outcomes["skipped"] >= 1
     assert "failed" not in outcomes
@@ -29,9 +28,8 @@ def test_a_pass_that_is_not_available_is_skipped_with_its_reason(pytester):
     result.stdout.fnmatch_lines(["*needs: there is no such device"])
 
 
-def test_a_pipeline_is_skipped_for_any_of_its_passes(pytester):
-    pytester.makepyfile(mine=MINE)
-    pytester.makepyfile(
+def test_a_pipeline_is_skipped_for_any_of_its_passes(mine):
+    mine.makepyfile(
         """
         from fx.passes import FuseConvBN, PassPipeline
         from mine import Needs
@@ -40,7 +38,7 @@ def test_a_pipeline_is_skipped_for_any_of_its_passes(pytester):
             fx_check_pass(PassPipeline([FuseConvBN(), Needs()]))
         """
     )
-    pytester.syspathinsert()
-    result = pytester.runpytest_inprocess("-rs")
+    mine.syspathinsert()
+    result = mine.runpytest_inprocess("-rs")
     result.assert_outcomes(skipped=1)
     result.stdout.fnmatch_lines(["*needs: there is no such device"])

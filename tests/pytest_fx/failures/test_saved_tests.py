@@ -22,12 +22,6 @@ class Fusion:
 )
 
 
-@pytest.fixture
-def mine(pytester):
-    pytester.makepyfile(mine=MINE)
-    return pytester
-
-
 def saved(pytester, *options):
     """The test file that a run leaves behind."""
     run = ("--fx-no-timing", "-k", "test_pass_keeps", "-p", "no:cacheprovider")

@@ -144,12 +144,11 @@ def of_nothing(program):
 """
 
 
-def test_results_and_forms_that_nothing_shows_are_judged_or_said(pytester):
-    pytester.makepyfile(mine=MINE)
+def test_results_and_forms_that_nothing_shows_are_judged_or_said(mine):
     names = ("compiled", "wrong_compiled", "one_block", "session", "of_exported", "of_nothing")
     chosen = [word for name in names for word in ("--fx-pass", f"mine:{name}")]
     options = ("--fx-no-timing", "-k", "pass_keeps_its_contract", "-rs", "-v", "-p", "no:logging")
-    result = pytester.runpytest("--fx-model", "mine:net", *options, *chosen)
+    result = mine.runpytest("--fx-model", "mine:net", *options, *chosen)
     result.stdout.fnmatch_lines_random(
         [
             "*  compiled  *right*",

@@ -6,7 +6,7 @@ import warnings
 
 import pytest
 
-PASSES = """
+MINE = """
 import torch
 from torch._export.pass_base import _ExportPassBaseDeprecatedDoNotUse as ExportPass
 
@@ -69,9 +69,8 @@ UNTRAINED = ("--fx-contract", "approximate(sqnr_db=10)")  # 8 bits keep 13 dB of
 
 
 @pytest.mark.thorough
-def test_an_export_pass_is_right_on_both_models(pytester):
-    pytester.makepyfile(mine=PASSES)
-    result = pytester.runpytest(*ZOO, *OPTIONS, "--fx-pass", "mine:Clamp")
+def test_an_export_pass_is_right_on_both_models(mine):
+    result = mine.runpytest(*ZOO, *OPTIONS, "--fx-pass", "mine:Clamp")
     result.assert_outcomes(passed=2, deselected=result.parseoutcomes()["deselected"])
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from xml.etree import ElementTree
 
-PASS = """
+MINE = """
 import copy, torch
 def shifted(program):
     program = copy.deepcopy(program)
@@ -21,20 +21,17 @@ def properties_of(path):
     return {element.get("name"): element.get("value") for element in case.iter("property")}
 
 
-def test_junit_has_the_verdict_and_the_numbers_of_a_test_as_properties(pytester):
-    pytester.makepyfile(mine=PASS)
-    pytester.runpytest(*RUN, "--fx-pass", "mine:shifted", "--junitxml", "junit.xml", "--fx-report", "report")
-    properties = properties_of(pytester.path / "junit.xml")
+def test_junit_has_the_verdict_and_the_numbers_of_a_test_as_properties(mine):
+    mine.runpytest(*RUN, "--fx-pass", "mine:shifted", "--junitxml", "junit.xml", "--fx-report", "report")
+    properties = properties_of(mine.path / "junit.xml")
     assert (properties["fx model"], properties["fx program"], properties["fx result"]) == ("mlp", "shifted", "wrong")
     assert float(properties["fx error"]) > 1e-3 and properties["fx law"] == "contract"
     assert properties["fx first wrong node"].startswith("%") and ":" in properties["fx where"]
     assert not any("{" in name or name == "fx" for name in properties)
-    assert (pytester.path / "junit.xml").stat().st_size < 20_000
+    assert (mine.path / "junit.xml").stat().st_size < 20_000
 
 
-def test_pytest_html_is_given_a_text(pytester):
-    pytester.makepyfile(mine=PASS)
-
+def test_pytest_html_is_given_a_text(mine):
     class Collector:
         def __init__(self):
             self.extras = []
@@ -43,7 +40,7 @@ def test_pytest_html_is_given_a_text(pytester):
             self.extras += getattr(report, "extras", ())
 
     collector = Collector()
-    pytester.makeconftest(
+    mine.makeconftest(
         """
         class Html: pass
         def pytest_configure(config):
@@ -51,7 +48,7 @@ def test_pytest_html_is_given_a_text(pytester):
                 config.pluginmanager.register(Html(), "html")
         """
     )
-    pytester.inline_run(*RUN, "--fx-pass", "mine:shifted", plugins=[collector])
+    mine.inline_run(*RUN, "--fx-pass", "mine:shifted", plugins=[collector])
     (failure,) = collector.extras
     assert failure["format_type"] == "text" and failure["content"].startswith("fx model: mlp\nfx program: shifted\n")
 

@@ -4,7 +4,7 @@ import sys
 from unittest.mock import ANY
 
 import pytest
-from models_of_users import MODELS
+from models_of_users import MODELS as MINE
 from selection import thorough_except
 from torch import nn
 
@@ -41,16 +41,14 @@ def test_inapplicable_tests_are_skipped_with_the_reason(pytester):
     )
 
 
-def test_a_model_with_optional_inputs_at_their_defaults_keeps_all_tests(pytester):
-    pytester.makepyfile(mine=MODELS)
-    result = pytester.runpytest("--fx-model", "mine:optional", "--fx-pass", "remove-checks", "--fx-no-timing", "-rs")
+def test_a_model_with_optional_inputs_at_their_defaults_keeps_all_tests(mine):
+    result = mine.runpytest("--fx-model", "mine:optional", "--fx-pass", "remove-checks", "--fx-no-timing", "-rs")
     result.assert_outcomes(passed=13, skipped=2)
     result.stdout.fnmatch_lines("SKIPPED*TorchScript does not take it: Expected a default value of type Tensor*")
 
 
-def test_a_size_that_torchscript_makes_a_list_of_is_no_fault_of_the_program(pytester):
-    pytester.makepyfile(mine=MODELS)
-    result = pytester.runpytest("--fx-model", "mine:sized", "--fx-pass", "remove-checks", "--fx-no-timing", "-rs")
+def test_a_size_that_torchscript_makes_a_list_of_is_no_fault_of_the_program(mine):
+    result = mine.runpytest("--fx-model", "mine:sized", "--fx-pass", "remove-checks", "--fx-no-timing", "-rs")
     assert result.parseoutcomes().get("failed") is None
     result.stdout.fnmatch_lines(
         "SKIPPED*TorchScript does not run mine:sized itself as it is: it returns tuple(tensor, list(int, int)) instead "
@@ -59,12 +57,11 @@ def test_a_size_that_torchscript_makes_a_list_of_is_no_fault_of_the_program(pyte
     result.stdout.no_fnmatch_line("*wrong: structure*")
 
 
-def test_outputs_of_one_byte_are_compared_and_their_infinities(pytester):
-    pytester.makepyfile(mine=MODELS)
-    result = pytester.runpytest("--fx-model", "mine:few_bits", "--fx-pass", "canonicalize", "--fx-no-timing")
+def test_outputs_of_one_byte_are_compared_and_their_infinities(mine):
+    result = mine.runpytest("--fx-model", "mine:few_bits", "--fx-pass", "canonicalize", "--fx-no-timing")
     assert result.parseoutcomes().get("failed") is None
     options = ("--fx-model", "mine:few_bits", "--fx-pass", "canonicalize", "--fx-contract", "approximate(20)")
-    pytester.runpytest(*options, "-k", "keeps_its_contract").assert_outcomes(passed=2, deselected=13)
+    mine.runpytest(*options, "-k", "keeps_its_contract").assert_outcomes(passed=2, deselected=13)
 
 
 def test_a_program_that_torchscript_breaks_and_the_model_survives_fails(pytester, monkeypatch):
@@ -75,7 +72,7 @@ def test_a_program_that_torchscript_breaks_and_the_model_survives_fails(pytester
 
         return Listing() if isinstance(program, GraphModule) else program
 
-    pytester.makepyfile(mine=MODELS)
+    pytester.makepyfile(mine=MINE)
     monkeypatch.setattr(model_suite, "script", listing)
     result = pytester.runpytest("--fx-model", "mine:sized", "--fx-no-timing", "-k", "torchscript")
     outcomes = result.parseoutcomes()

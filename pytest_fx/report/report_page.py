@@ -29,7 +29,8 @@ LONGEST_CELL = 200
 _FOLDER = Path(__file__).parent / "page"
 _SCRIPTS = ("elements.js", "plots.js", "failures.js", "report.js")
 _NUMBERS = (
-    *("nodes_before", "nodes_after", "edits", "float64_error", "error", "eager_error", "allowed_error", "detects"),
+    *("nodes_before", "nodes_after", "edits", "kept_bytes", "kept_bytes_before"),
+    *("float64_error", "error", "eager_error", "allowed_error", "detects"),
     *("eager_seconds", "seconds", "speedup", "speedup_low", "speedup_high", "pairs", "eager_estimated", "estimated"),
     *("eager_host_seconds", "host_seconds", "outliers", "noise", "processors", "eager_peak_memory", "peak_memory"),
     *("baseline_speedup", "slowdown", "slowdown_low", "slowdown_high"),

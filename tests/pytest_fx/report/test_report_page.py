@@ -6,6 +6,7 @@ import json
 import math
 import re
 from collections.abc import Callable
+from dataclasses import fields
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from made_up_runs import HOSTILE, made_up_failure, made_up_run
 from pytest_fx.report.columns import SummaryColumn
 from pytest_fx.report.report_page import page_of
 from pytest_fx.report.reported_run import EarlierRun, ReportedRun
+from pytest_fx.report.rows import SummaryRow
 from pytest_fx.report.side_by_side import MOST_LINES, side_by_side
 
 
@@ -67,6 +69,12 @@ def test_a_row_has_its_results_its_failure_and_its_earlier_runs():
     assert data["failures"][0]["program"] == "pass-7"
     assert data["verdicts"] == {"right": 28, "wrong": 4, "changes nothing": 4, "refused": 4}
     assert ["torch", "2.10"] in data["machines"][0] and ["cores", "2"] in data["machines"][0]
+
+
+def test_the_page_has_every_field_of_a_row_that_its_scripts_read():
+    page = page_of(made_up_run(1, 0))
+    read = set(re.findall(r"\brow\.(\w+)", page)) & {field.name for field in fields(SummaryRow)}
+    assert read - set(data_of(page)["fields"]) == set() and "kept_bytes" in read
 
 
 def test_speed_ups_of_another_host_are_no_history():

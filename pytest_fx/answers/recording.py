@@ -17,7 +17,7 @@ from pytest_fx.answers.answer_file import Answers, AnswerSet, Flat, LayerAnswer,
 from pytest_fx.errors import AnswerError
 from pytest_fx.harness.contracts import rounding_error
 from pytest_fx.harness.equality import Mismatch, pair_leaves
-from pytest_fx.harness.evaluation import Arguments
+from pytest_fx.harness.input_sets import as_arguments
 from pytest_fx.harness.run import Run
 from pytest_fx.harness.subject import Subject, is_training
 from pytest_fx.records.records import describe_machine
@@ -49,7 +49,7 @@ def save_answers(
 
 def subject_of(module: nn.Module, inputs: Any) -> Subject:
     """Return a module with its inputs, in its own mode and dtypes, as a subject."""
-    sets = [_arguments(each) for each in (inputs if isinstance(inputs, list) else [inputs])]
+    sets = [as_arguments(each) for each in (inputs if isinstance(inputs, list) else [inputs])]
     return Subject(
         type(module).__name__,
         module,
@@ -58,12 +58,6 @@ def subject_of(module: nn.Module, inputs: Any) -> Subject:
         mode="train" if is_training(module) else "eval",
         keeps_dtypes=True,
     )
-
-
-def _arguments(inputs: Any) -> Arguments:
-    if isinstance(inputs, dict):
-        return Arguments((), inputs)
-    return Arguments(inputs if isinstance(inputs, tuple) else (inputs,))
 
 
 def answers_of(subject: Subject, layers: Sequence[str]) -> Answers:

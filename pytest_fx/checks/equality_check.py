@@ -279,7 +279,7 @@ class EqualityCheck:
         promise = contract or self._contract_for(pass_)
         _require_paths(promise, self._subject)
         pass_run = applied(self._subject, pass_, leaves=leaves)  # applied once for all tests
-        pass_run.contract, pass_run._input_set_count, pass_run.name = promise, input_sets, name
+        pass_run.contract, pass_run.chosen_input_set_count, pass_run.name = promise, input_sets, name
         pass_run.make_room()
         row = row_of(pass_run)
         comparison = self._recorded(pass_run, row)

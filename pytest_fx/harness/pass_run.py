@@ -201,7 +201,8 @@ class PassRun:
         self.subject = subject
         self.name = name
         self.contract = contract
-        self._input_set_count = input_set_count
+        self.chosen_input_set_count = input_set_count
+        """The number of input sets if it was set for this run."""
         self.disturbance: list[str] = []
         """The process state that it changed, in sentences; the state has been restored."""
         self.waivers: list[str] = []
@@ -287,7 +288,7 @@ class PassRun:
             pass_.at(level),
             contract=self.contract,
             label=self.name,
-            input_set_count=self._input_set_count,
+            input_set_count=self.chosen_input_set_count,
             watchdog=self._watchdog,
             seconds=self.seconds,
         )
@@ -422,12 +423,8 @@ class PassRun:
     @property
     def input_set_count(self) -> int:
         """The number of input sets that the program is called with."""
-        return self.subject.input_set_count if self._input_set_count is None else self._input_set_count
-
-    @property
-    def has_chosen_input_sets(self) -> bool:
-        """True if the number of input sets was set for this run."""
-        return self._input_set_count is not None
+        chosen = self.chosen_input_set_count
+        return self.subject.input_set_count if chosen is None else chosen
 
     @property
     def mode(self) -> str:
@@ -562,7 +559,7 @@ class PassRun:
     @property
     def later_calls(self) -> tuple[str, ...]:
         """The calls of a row after the first, without a reset in between; none if input sets are limited for cost."""
-        is_limited = self.has_chosen_input_sets and (self.before is None or self.subject.is_full_size)
+        is_limited = self.chosen_input_set_count is not None and (self.before is None or self.subject.is_full_size)
         return () if is_limited else self.subject.later_calls
 
     def _run(self, inputs: Inputs, float64: bool) -> list[Run]:
@@ -707,7 +704,7 @@ class PassRun:
 
     def untouched(self) -> PassRun:
         """Return a run with the same subject, in which no pass is applied to the capture."""
-        options: dict[str, Any] = {"leaves": self.leaves, "input_set_count": self._input_set_count}
+        options: dict[str, Any] = {"leaves": self.leaves, "input_set_count": self.chosen_input_set_count}
         return self.once("untouched", lambda: PassRun(self.subject, leave_alone, contract=exact, **options))
 
     def with_nothing_changed(self) -> PassRun:
@@ -722,7 +719,7 @@ class PassRun:
                 self.subject,
                 form_pass.untouched(level),
                 contract=self.contract,
-                input_set_count=self._input_set_count,
+                input_set_count=self.chosen_input_set_count,
             )
             run._cache["changed"] = True
             return run

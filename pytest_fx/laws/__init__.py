@@ -243,7 +243,7 @@ def why_not_asked(law: Law, pass_run: PassRun) -> str | None:
         "the contract is approximate": law.unless_approximate and is_approximate(pass_run.contract),
         "the caller chose the number of input sets": law.more_inputs
         and is_given
-        and pass_run.has_chosen_input_sets
+        and pass_run.chosen_input_set_count is not None
         and not (subject.steps and law.check is repetition.calls_in_a_row),
         "it costs too much on a model of full size": subject.is_full_size and is_costly,
         "it is checked with leaf modules only": subject.is_full_size and law.leaves_only and not pass_run.leaves,

@@ -19,11 +19,10 @@ _LABELLED = re.compile(r" *(where|value|why|note|also|try|error) +")
 """Start of a labelled line of a message."""
 
 
-def fit(text: str, width: int, first: int | None = None) -> str:
+def fit(text: str, width: int) -> str:
     """Return ``text`` with lines longer than ``width`` broken at spaces, and indented below their label.
 
-    Lines of code, and words longer than ``width``, such as paths, stay whole. ``first`` is the width of the first line,
-    if it differs.
+    Lines of code, and words longer than ``width``, such as paths, stay whole.
 
     >>> print(fit("  why    they are 0.0059 apart, SQNR 53.7 dB", 30))
       why    they are 0.0059
@@ -31,17 +30,15 @@ def fit(text: str, width: int, first: int | None = None) -> str:
     """
     fitted: list[str] = []
     is_code, before = False, ""
-    for position, line in enumerate(text.split("\n")):
+    for line in text.split("\n"):
         is_code = line[:4].isspace() or not line if is_code else before.endswith(":") and bool(_CODE.match(line))
-        own = width if position or first is None else first
-        fitted += [line] if is_code else fit_line(line, own, width)
+        fitted += [line] if is_code else _fit_line(line, width)
         before = line if not line.startswith(" ") else ""
     return "\n".join(fitted)
 
 
-def fit_line(line: str, first: int, width: int) -> list[str]:
-    """Break ``line`` into lines of at most ``width``, the first of at most ``first``."""
-    if len(line) <= first:
+def _fit_line(line: str, width: int) -> list[str]:
+    if len(line) <= width:
         return [line]
     label = _LABELLED.match(line)
     text = line.lstrip()
@@ -49,13 +46,12 @@ def fit_line(line: str, first: int, width: int) -> list[str]:
     indent = f"{own}  " if label is None else " " * (label.end() + 2)
     place = _PLACE.match(line)
     if place is not None:
-        return [*fit_line(place[1], first, width), indent + place[2]]
-    shift = " " * max(width - first, 0)
+        return [*_fit_line(place[1], width), indent + place[2]]
     broken = textwrap.wrap(
-        text, width, initial_indent=shift + own, subsequent_indent=indent, break_on_hyphens=False,
+        text, width, initial_indent=own, subsequent_indent=indent, break_on_hyphens=False,
         break_long_words=False, replace_whitespace=False,
     )  # fmt: skip
-    return [broken[0][len(shift) :], *broken[1:]] if broken else [line]
+    return broken or [line]
 
 
 def terminal_width() -> int:

@@ -677,10 +677,10 @@ class PassRun:
         with default_dtype(subject.dtype), threads(subject.threads), self.watched(), self._limit():
             self.pass_.applied(source, level or self.pass_.levels[0])
 
-    def transform(self, module: nn.Module, float64: bool = False) -> GraphModule | None:
+    def transform(self, module: nn.Module) -> GraphModule | None:
         """Return the program that the pass makes of ``module``, or None if it makes none; raise what it raises."""
-        captured = self.subject.capture(module, leaves=self.leaves, float64=float64, pass_=self.pass_)
-        return self._transformed(captured, torch.float64 if float64 else self.subject.dtype)
+        captured = self.subject.capture(module, leaves=self.leaves, pass_=self.pass_)
+        return self._transformed(captured, self.subject.dtype)
 
     def _transformed(self, captured: GraphModule, dtype: torch.dtype) -> GraphModule | None:
         record_origins(captured.graph)

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from fx.arguments import refusal, shown
-from fx.passes import Close, close
+from fx.passes import close
 from pytest_fx.errors import InputError, LawViolation, in_a_line
 from pytest_fx.harness.evaluation import Arguments, converted, default_dtype, same_random_numbers
 from pytest_fx.harness.input_sets import as_arguments
@@ -126,9 +126,7 @@ class TrainingComparison:
         return {**asdict(self), "right": self.right}
 
 
-def compare_training(
-    reference: nn.Module, candidate: nn.Module, steps: TrainingSteps, contract: Close = close
-) -> TrainingComparison:
+def compare_training(reference: nn.Module, candidate: nn.Module, steps: TrainingSteps) -> TrainingComparison:
     """Train copies of both modules, and compare losses, parameters and buffers with eager in float64.
 
     The limit is a multiple of eager's own error, with the samples of each batch in their order and in others. In
@@ -138,7 +136,6 @@ def compare_training(
         reference: the model; parts in training mode stay in it.
         candidate: a module with parameters of the same names and values.
         steps: loss, optimizer and batches.
-        contract: the tolerances.
 
     Raises:
         LawViolation: the candidate lacks a parameter, starts from other values, or cannot be trained.
@@ -163,14 +160,14 @@ def compare_training(
     compared: list[TrainingComparison] = []
     for name in (*eager64.tensors, LOSS):
         scale = _size(eager64.losses) if name == LOSS else _size(eager64.tensors[name])
-        rtol, atol = contract.in_working_dtype
+        rtol, atol = close.in_working_dtype
         for program, own, is_float64 in ((actual, [eager, *orders], False), (actual64, permuted64 * is_free, True)):
             if program is None:
                 continue
             eager_error = max((_distance(each, eager64, name) for each in own), default=0.0)
             least = ERROR_FLOOR_ULPS * torch.finfo(torch.float64 if is_float64 else dtype).eps * scale
-            tolerance = contract.rtol * updates.get(name, scale) if is_float64 else rtol * scale + atol
-            allowed = max(least + tolerance, contract.error_factor * eager_error)
+            tolerance = close.rtol * updates.get(name, scale) if is_float64 else rtol * scale + atol
+            allowed = max(least + tolerance, close.error_factor * eager_error)
             error = _distance(program, eager64, name)
             compared.append(
                 TrainingComparison(steps.steps, name, error, allowed, eager_error, is_float64, len(orders), losses)

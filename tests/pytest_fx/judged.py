@@ -25,7 +25,7 @@ def violation_of(subject, pass_, contract=close, label="own") -> LawViolation:
 
 def made_in_float64(subject, pass_) -> GraphModule:
     """Return the program that a pass makes of a subject in float64."""
-    program = PassRun(subject, pass_).transform(subject.fresh(torch.float64), float64=True)
+    program = PassRun(subject, pass_).after_float64
     assert program is not None
     return program
 

@@ -23,10 +23,6 @@ def test_continuation_lines_are_aligned_with_their_part():
     assert fit("         in float64 too", 20) == "         in float64\n           too"
 
 
-def test_the_first_line_may_be_narrower():
-    assert fit("one two three\nfour five six", 13, first=9) == "one two\n  three\nfour five six"
-
-
 def test_code_and_a_line_of_code_at_a_place_stay_whole():
     message = """found after two programs, and more words
 the smallest program found:

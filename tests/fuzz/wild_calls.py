@@ -178,20 +178,20 @@ class Wild:
     """Draws values."""
 
     def __init__(self, seed: Any) -> None:
-        self._random = random.Random(seed)
+        self.random = random.Random(seed)
         self._shape: tuple[int, ...] = ()
         self._dtype = "float32"
 
     def integer(self) -> int:
-        return self._random.choice(_HUGE if self._random.random() < 0.25 else _SIZES)
+        return self.random.choice(_HUGE if self.random.random() < 0.25 else _SIZES)
 
     def number(self) -> Any:
-        return self._random.choice(_NUMBERS) if self._random.random() < 0.6 else self.integer()
+        return self.random.choice(_NUMBERS) if self.random.random() < 0.6 else self.integer()
 
     def tensor(self) -> Any:
         import torch
 
-        pick = self._random
+        pick = self.random
         shape = self._shape if pick.random() < 0.4 else pick.choice(_SHAPES)
         dtype = self._dtype if pick.random() < 0.5 else pick.choice(_DTYPES)
         return self.filled(torch.empty(shape, dtype=getattr(torch, dtype)))
@@ -200,7 +200,7 @@ class Wild:
         """``tensor`` with other values: in and out of all ranges that indices could have."""
         import torch
 
-        pick = self._random
+        pick = self.random
         if tensor.numel() == 0 or tensor.numel() > 10**6 or tensor.is_quantized:
             return tensor
         if tensor.dtype is torch.bool:
@@ -219,7 +219,7 @@ class Wild:
         """A value for an argument of a schema, by the text of its type."""
         import torch
 
-        pick = self._random
+        pick = self.random
         if text.startswith("Optional["):
             return None if pick.random() < 0.4 else self.of_type(text[9:-1], length)
         if text.startswith("List["):
@@ -238,11 +238,11 @@ class Wild:
 
     def for_schema(self, schema: Any) -> tuple[list[Any], dict[str, Any]]:
         """Arguments for an overload."""
-        self._shape, self._dtype = self._random.choice(_SHAPES), self._random.choice(_DTYPES)
+        self._shape, self._dtype = self.random.choice(_SHAPES), self.random.choice(_DTYPES)
         args: list[Any] = []
         kwargs: dict[str, Any] = {}
         for argument in schema.arguments:
-            if argument.has_default_value() and self._random.random() < 0.5:
+            if argument.has_default_value() and self.random.random() < 0.5:
                 if not argument.kwarg_only:
                     args.append(argument.default_value)
                 continue
@@ -257,7 +257,7 @@ class Wild:
         """Return ``value`` with some of its elements replaced."""
         import torch
 
-        pick = self._random
+        pick = self.random
         if isinstance(value, (list, tuple)) and type(value) in (list, tuple):
             items = [self.broken(item, chance) for item in value]
             if items and pick.random() < chance / 2:
@@ -284,7 +284,7 @@ class Wild:
     def _broken_tensor(self, value: Any) -> Any:
         import torch
 
-        pick = self._random
+        pick = self.random
         if value.layout is not torch.strided or value.is_quantized:
             return value
         way, detached = pick.randrange(9), value.detach()
@@ -366,7 +366,7 @@ def attempt(name: str, calls: list[Any], number: int, seed: int) -> tuple[Any, A
     picked = calls[number % len(calls)]
     if isinstance(picked, tuple):
         function, args, kwargs = picked
-        chance = wild._random.choice((0.1, 0.3, 0.5))
+        chance = wild.random.choice((0.1, 0.3, 0.5))
         args, kwargs = copied((args, kwargs))
         return function, wild.broken(args, chance), wild.broken(kwargs, chance)
     return picked, *wild.for_schema(picked._schema)

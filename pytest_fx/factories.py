@@ -168,9 +168,9 @@ def _subject(case: ModelCase, model: Any) -> Subject:
     if isinstance(model, tuple) and len(cast("tuple[Any, ...]", model)) == 2 and isinstance(model[0], nn.Module):
         arguments = as_arguments(model[1])
         if case.batch is not None:
-            require_callable(subject(model[0], partial(_fixed_arguments, arguments)), arguments)
+            require_callable(subject(model[0], arguments.for_input_set), arguments)
             arguments = _resized(case, model[0], arguments, case.batch)
-        return subject(model[0], partial(_fixed_arguments, arguments), batch=case.batch)
+        return subject(model[0], arguments.for_input_set, batch=case.batch)
     raise _no_model(case, model)
 
 
@@ -361,8 +361,3 @@ def _no_batch(case: ModelCase, why: str, samples: int | None = None) -> CannotLo
 
 def _zoo_arguments(model: model_zoo.ZooModel, batch: int, seed: int, input_set: int) -> Arguments:
     return Arguments(model.example_inputs(batch, seed=seed + input_set))
-
-
-def _fixed_arguments(arguments: Arguments, input_set: int) -> Arguments:
-    """Return the user's example inputs, or for later input sets others derived from them."""
-    return arguments.shrunk(seed=input_set) if input_set else arguments

@@ -49,8 +49,7 @@ class ProgramPart:
 
     def subject(self, name: str, threads: int | None = None, tracing: Tracing = USUAL) -> Subject:
         """Return the part as a model under test; the first input set is as recorded, later ones vary it."""
-        arguments = Arguments(self.inputs)
-        inputs = lambda input_set: arguments.shrunk(seed=input_set) if input_set else arguments  # noqa: E731
+        inputs = Arguments(self.inputs).for_input_set
         mode = "train" if is_training(self.program) else "eval"
         return Subject(name, self.program, inputs, threads=threads, mode=mode, keeps_dtypes=True, tracing=tracing)
 

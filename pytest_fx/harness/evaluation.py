@@ -98,6 +98,10 @@ class Arguments:
                     spans.update((id(each), whole) for each in sharers)
         return spans
 
+    def for_input_set(self, number: int) -> Arguments:
+        """Return these arguments for the first input set, and shrunk ones for each later one."""
+        return self.shrunk(seed=number) if number else self
+
     def shrunk(self, seed: int) -> Arguments:
         """Return arguments whose floating-point elements are each scaled by a random factor between 0.98 and 1.
 

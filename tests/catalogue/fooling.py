@@ -23,8 +23,7 @@ class Given(Case):
     """Inputs of a model that no other test runs: no other outputs equal its own. Further inputs are shrunk."""
 
     def subject(self) -> Subject:
-        arguments = Arguments(self.inputs)
-        return Subject("mlp", self.module, lambda number: arguments.shrunk(number) if number else arguments)
+        return Subject("mlp", self.module, Arguments(self.inputs).for_input_set)
 
 
 def given() -> Given:

@@ -22,12 +22,8 @@ ASKED, NOT_ABOUT = "checked", "-"
 
 def _model(width: int = 8, how: str = "symbolic") -> Subject:
     torch.manual_seed(0)
-    module, arguments = (
-        nn.Sequential(nn.Linear(8, width), nn.ReLU(), nn.Linear(width, 4)),
-        Arguments((torch.randn(4, 8),)),
-    )
-    inputs = lambda number: arguments.shrunk(number) if number else arguments  # noqa: E731
-    return Subject("model", module, inputs, tracing=Tracing(how=how))
+    module = nn.Sequential(nn.Linear(8, width), nn.ReLU(), nn.Linear(width, 4))
+    return Subject("model", module, Arguments((torch.randn(4, 8),)).for_input_set, tracing=Tracing(how=how))
 
 
 def _cast_twice(program: GraphModule) -> None:

@@ -86,8 +86,7 @@ def subject() -> Subject:
     generator = torch.Generator().manual_seed(0)
     torch.manual_seed(0)
     x, mask = torch.randn(2, 8, 4, generator=generator), torch.randn(8, 8, generator=generator)
-    arguments = Arguments((x, mask))
-    return Subject("attention", Attention(), lambda number: arguments.shrunk(number) if number else arguments)
+    return Subject("attention", Attention(), Arguments((x, mask)).for_input_set)
 
 
 def laws_broken_by(make) -> list[str]:

@@ -25,7 +25,7 @@ def model(mode="eval", **frozen):
 
 def subject(module, mode="eval", shape=(3, 4)):
     inputs = Arguments((torch.randn(shape, generator=torch.Generator().manual_seed(1)),))
-    return Subject("model", module, lambda number: inputs.shrunk(number) if number else inputs, mode=mode)
+    return Subject("model", module, inputs.for_input_set, mode=mode)
 
 
 def violation(judged, pass_):

@@ -21,8 +21,7 @@ def subject(forward, inputs, mode="eval", dtype=torch.float32, **layers):
     for layer in layers.values():
         layer.reset_parameters()
     arguments = Arguments((inputs,))
-    shrunk = lambda number: arguments.shrunk(number) if number else arguments  # noqa: E731
-    return Subject("model", Calling(forward, **layers), shrunk, mode=mode, working_dtype=dtype)
+    return Subject("model", Calling(forward, **layers), arguments.for_input_set, mode=mode, working_dtype=dtype)
 
 
 def in_channels_last(program):

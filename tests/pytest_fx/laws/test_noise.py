@@ -26,8 +26,7 @@ def subject(forward, dtype=torch.float32, **layers):
     for layer in layers.values():
         layer.reset_parameters()
     inputs = Arguments((torch.randn(64, 16),))
-    shrunk = lambda number: inputs.shrunk(number) if number else inputs  # noqa: E731
-    return Subject("model", Calling(forward, **layers), shrunk, working_dtype=dtype)
+    return Subject("model", Calling(forward, **layers), inputs.for_input_set, working_dtype=dtype)
 
 
 def with_layer(name, change):

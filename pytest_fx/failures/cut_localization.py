@@ -10,6 +10,7 @@ import torch
 
 from fx import GraphModule, Node
 from fx.naming.printing import describe
+from fx.node import reached
 from pytest_fx.failures.pairing import Fingerprint
 from pytest_fx.failures.stepwise import StepwiseProgram, buffers_kept
 from pytest_fx.harness.pass_run import PassRun
@@ -44,13 +45,7 @@ def locate_by_cuts(pass_run: PassRun, subject: Subject) -> list[str]:
 def _tensor_nodes(subject: Subject) -> list[Node]:
     """Return the nodes of a capture that compute tensors, in order, except those that no output depends on."""
     captured = subject.captured
-    needed: set[Node] = set()
-    pending = [*captured.graph.find_nodes(op="output")]
-    while pending:
-        for read in pending.pop().all_input_nodes:
-            if read not in needed:
-                needed.add(read)
-                pending.append(read)
+    needed = reached(captured.graph.find_nodes(op="output"), lambda node: node.all_input_nodes)
     with torch.no_grad(), buffers_kept([captured]):
         fingerprints: dict[Node, Fingerprint] = StepwiseProgram(
             captured, subject.arguments(), subject.dtype

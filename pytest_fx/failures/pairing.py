@@ -10,6 +10,7 @@ import torch
 
 from fx import GraphModule, Node
 from fx.matcher.origins import EarlierNode, complete_origins, match_origins, record_origins
+from fx.node import reached
 from pytest_fx.harness.structure import leaves
 
 NEAR = 1e-3
@@ -159,12 +160,6 @@ def _origins(node: Node) -> tuple[str, ...]:
 def _not_before(last: Node, nodes: Iterable[Node]) -> Iterator[Node]:
     """Yield the nodes that ``last`` does not depend on: one node that does the work of both has either value."""
     others = [node for node in nodes if node is not last]
-    if not others:
-        return
-    needed, pending = {last}, [last]
-    while pending:
-        for read in pending.pop().all_input_nodes:
-            if read not in needed:
-                needed.add(read)
-                pending.append(read)
-    yield from (node for node in others if node not in needed)
+    if others:
+        needed = reached([last], lambda node: node.all_input_nodes)
+        yield from (node for node in others if node not in needed)

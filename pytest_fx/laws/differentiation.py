@@ -12,6 +12,7 @@ import torch
 from torch import nn
 from torch.autograd.function import BackwardCFunction
 
+from fx.node import reached
 from pytest_fx.harness.evaluation import Arguments, default_dtype, places, same_random_numbers
 from pytest_fx.harness.run import Runner
 from pytest_fx.harness.snapshot import dense
@@ -200,15 +201,10 @@ def _leaves_of(total: torch.Tensor) -> Iterator[torch.Tensor]:
             yield variable
 
 
-def _backward_nodes(total: torch.Tensor) -> Iterator[Any]:
-    """Yield the nodes of the autograd graph of a tensor, each once."""
-    pending, met = [total.grad_fn], set[Any]()
-    while pending:
-        node = pending.pop()
-        if node is not None and node not in met:
-            met.add(node)
-            yield node
-            pending += [following for following, _ in node.next_functions]
+def _backward_nodes(total: torch.Tensor) -> Iterable[Any]:
+    """Return the nodes of the autograd graph of a tensor, each once."""
+    start: list[Any] = [] if total.grad_fn is None else [total.grad_fn]
+    return reached(start, lambda node: [following for following, _ in node.next_functions if following is not None])
 
 
 def weighted_sum(output: Any) -> torch.Tensor | None:

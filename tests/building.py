@@ -193,6 +193,11 @@ NARROWEST = 500
 """The least width of a window in pixels; narrower pages are shown in a frame."""
 
 
+def last_run(folder: Path) -> dict[str, Any]:
+    """Return the record of the last run in a folder, with its ``"records"`` and ``"verdicts"``."""
+    return json.loads((folder / ".pytest_fx" / "last_run.json").read_text("utf-8"))
+
+
 def data_of(page: str | Path) -> dict[str, Any]:
     """The data of a page, or of that in a file."""
     text = page if isinstance(page, str) else page.read_text("utf-8")

@@ -1,9 +1,9 @@
 """--fx-baseline: speed-ups beside those of an earlier run."""
 
-import json
 import platform
 
 import pytest
+from building import last_run
 from selection import thorough_except
 
 TIMING = """
@@ -107,7 +107,7 @@ def test_a_run_on_another_host_is_not_compared_with(pytester, timing):
 
 def test_the_record_of_a_run_names_all_that_is_compared_and_the_machine(pytester, timing):
     pytester.runpytest(*OPTIONS, "--fx-batch", "2", timing)
-    (record,) = json.loads((pytester.path / ".pytest_fx" / "last_run.json").read_text())["records"]
+    (record,) = last_run(pytester.path)["records"]
     info = record["timing"]["info"]
     assert (info["model"], info["pass"], info["batch"]) == ("mlp", "capture", 2)
     assert (info["dtype"], info["device"], info["threads"], info["rounds"]) == ("float32", "cpu", 1, 5)

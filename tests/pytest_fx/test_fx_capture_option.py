@@ -1,8 +1,7 @@
 """``--fx-capture`` chooses how models are captured: by tracing, by ``torch.export``, or by the first that works."""
 
-import json
-
 import pytest
+from building import last_run
 
 MODEL = """
 import torch
@@ -160,11 +159,11 @@ def test_verbose_runs_show_the_whole_of_each_refusal(mine):
 
 def test_the_record_of_the_run_names_the_way_of_capture(mine):
     mine.runpytest(*NETWORK, *CAPTURE)
-    [entry] = json.loads((mine.path / ".pytest_fx" / "last_run.json").read_text())["records"]
+    [entry] = last_run(mine.path)["records"]
     assert (entry["row"]["way"], entry["row"]["batch"]) == ("guided", None)
     assert entry["row"]["refusals"][0].startswith("symbolic: cannot use a traced value")
     mine.runpytest(*EXPORT, *CAPTURE)
-    [entry] = json.loads((mine.path / ".pytest_fx" / "last_run.json").read_text())["records"]
+    [entry] = last_run(mine.path)["records"]
     assert (entry["row"]["way"], entry["row"]["batch"]) == ("export", "free")
 
 

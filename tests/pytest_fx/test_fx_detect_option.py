@@ -1,6 +1,6 @@
 """--fx-detect: the smallest change of outputs that a green verdict would have caught, and its verification."""
 
-import json
+from building import last_run
 
 OWN = """
 from building import Scaled
@@ -14,8 +14,7 @@ def test_the_table_shows_which_faults_a_green_verdict_would_have_caught(pytester
     result = pytester.runpytest("--fx-model", "mlp", "-v", pytester.makepyfile(OWN.format(by=1e-7)))
     result.assert_outcomes(passed=1)
     result.stdout.re_match_lines([r".*error \(by rounding\) +detects", r"mlp +test_own\S* .* allowed +\d\.\de-0[67]"])
-    records = json.loads((pytester.path / ".pytest_fx" / "last_run.json").read_text())
-    row = records["records"][-1]["row"]
+    row = last_run(pytester.path)["records"][-1]["row"]
     assert 0 < row["detects"] <= row["detects_largest"] < 1e-5
     assert row["detects_median"] >= row["detects"]
 

@@ -1,8 +1,7 @@
 """--fx-isolate: a pass that ends its process, hangs or takes too much memory fails one test, and the others run."""
 
-import json
-
 import pytest
+from building import last_run
 
 pytestmark = pytest.mark.usefixtures("little_explored")
 
@@ -108,7 +107,7 @@ def test_each_hostile_pass_is_one_failure_that_names_it_and_the_others_go_on(pyt
             "*mlp    good  *",
         ]
     )
-    records = json.loads((pytester.path / ".pytest_fx" / "last_run.json").read_text())["records"]
+    records = last_run(pytester.path)["records"]
     assert "good" in [record["row"]["program"] for record in records]
 
 
@@ -129,7 +128,7 @@ def test_measurements_before_the_end_of_the_process_are_kept(pytester, options):
     path = pytester.makepyfile(MEASURES_AND_ENDS)
     result = pytester.runpytest(*MLP, "--fx-isolate", *options, path)
     result.assert_outcomes(failed=1, passed=1)
-    records = json.loads((pytester.path / ".pytest_fx" / "last_run.json").read_text())["records"]
+    records = last_run(pytester.path)["records"]
     assert sorted(record["row"]["program"] for record in records) == ["measured", "next"]
     result.stdout.fnmatch_lines(["*ProcessEnded: the test test_it?mlp? of mlp ended its process with status 0*"])
     result.stdout.fnmatch_lines(["!  mlp    measured *wrong*", "   mlp    next *right*"])

@@ -1,8 +1,7 @@
 """--fx-mode: models are judged in evaluation mode, in training mode or in both."""
 
-import json
-
 import pytest
+from building import last_run
 
 MINE = """
 import torch
@@ -57,7 +56,7 @@ QUICK = ("--fx-no-timing", "-k", "pass_keeps_its_contract or test_capture_equals
 
 
 def verdicts(pytester):
-    records = json.loads((pytester.path / ".pytest_fx" / "last_run.json").read_text())["records"]
+    records = last_run(pytester.path)["records"]
     return {(record["row"]["model"], record["row"]["program"]): record["row"] for record in records}
 
 

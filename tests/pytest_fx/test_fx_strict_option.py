@@ -1,8 +1,7 @@
 """--fx-strict: results that cannot be decided fail, and so do passes that change less than before."""
 
-import json
-
 import pytest
+from building import last_run
 
 OPTIONS = ("--fx-model", "mine:model", "--fx-pass", "mine:fuse", "--fx-no-timing", "-k", "test_pass_keeps_its_contract")
 MINE = """
@@ -49,7 +48,7 @@ def less(pytester):
 def test_changes_of_a_pass_are_recorded_without_timing(pytester):
     pytester.makepyfile(mine=MINE.format(second="exp"))
     pytester.runpytest(*OPTIONS, "--fx-pass", "mine:Drop")
-    records = json.loads((pytester.path / ".pytest_fx" / "last_run.json").read_text())["records"]
+    records = last_run(pytester.path)["records"]
     rows_by_program = {
         record["row"]["program"]: record["row"] for record in records if record["row"]["changed"] is not None
     }
@@ -142,7 +141,7 @@ def test_times_too_noisy_to_tell_pass_and_the_table_says_so(steady_baseline):
     result = steady_baseline.runpytest(*TIMED, "-v", path)
     result.assert_outcomes(passed=1)
     result.stdout.fnmatch_lines("mlp *capture * too noisy to tell: 0% outliers, *% *too noisy to tell (-* to +*)")
-    (record,) = json.loads((steady_baseline.path / ".pytest_fx" / "last_run.json").read_text())["records"]
+    (record,) = last_run(steady_baseline.path)["records"]
     assert record["timing"]["eager"] == list(SCATTERED)
 
 

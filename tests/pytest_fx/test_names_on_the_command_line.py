@@ -1,10 +1,10 @@
 """Printed names are distinct, and can be pasted back."""
 
-import json
 import re
 import shlex
 
 import pytest
+from building import last_run
 
 from pytest_fx.collection import SUITES
 
@@ -31,7 +31,7 @@ def two(pytester):
 
 
 def rows(folder):
-    records = json.loads((folder / ".pytest_fx" / "last_run.json").read_text())["records"]
+    records = last_run(folder)["records"]
     return [(record["row"]["model"], record["row"]["program"]) for record in records]
 
 

@@ -1,8 +1,7 @@
 """A verdict rests on something that was compared, on inputs that both sides take, and forgives nothing in silence."""
 
-import json
-
 import pytest
+from building import last_run
 from catalogue.users import text_of
 
 KEEPS = ("--fx-no-timing", "-k", "test_pass_keeps_its_contract")
@@ -15,7 +14,7 @@ def judge(pytester):
 
     def run(model, pass_, *options):
         result = pytester.runpytest("--fx-model", f"mine:{model}", "--fx-pass", pass_, *KEEPS, *options)
-        record = json.loads((pytester.path / ".pytest_fx" / "last_run.json").read_text())
+        record = last_run(pytester.path)
         return result, record["verdicts"][-1]["verdict"]
 
     return run

@@ -5,6 +5,7 @@ import math
 
 import pytest
 import torch
+from building import last_run
 from torch import nn
 
 from pytest_fx import mean_iou, measure_drop, measured, perplexity, top_1
@@ -266,7 +267,7 @@ def test_the_verdict_the_table_and_the_record_have_the_metric(pytester, monkeypa
     )
     result.stdout.fnmatch_lines(["*test_metrics:classifier cannot be called with its labelled data"])
     result.stdout.re_match_lines([r".*top_1 1 -> 0\.9\d+, drop .* images changed class.*"])
-    record = json.loads((pytester.path / ".pytest_fx" / "last_run.json").read_text())
+    record = last_run(pytester.path)
     rows = [each["row"] for each in record["records"] if each["row"]["metric"]]
     assert {row["program"] for row in rows} == {"worse by 0.05", "worse by 0.4", "values too"}
     assert all(row["samples"] == 500 and row["samples_changed"] == len(row["changed_samples"]) for row in rows)

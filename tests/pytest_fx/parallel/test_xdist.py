@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+from building import last_run
 from pytest_benchmark.session import BenchmarkSession
 
 from pytest_fx.records.records import read_records
@@ -63,10 +64,6 @@ def assert_timings_ran_alone(path: Path) -> None:
             running.remove(test)
 
 
-def records(path: Path) -> list[dict]:
-    return json.loads((path / ".pytest_fx" / "last_run.json").read_text())["records"]
-
-
 def test_checks_run_side_by_side_and_timings_alone_on_one_worker_and_all_is_written_once(user, logged):
     result = user.runpytest_subprocess(*OPTIONS, "-n", "2", "--benchmark-json=out.json", logged)
     result.assert_outcomes(passed=12)
@@ -79,8 +76,8 @@ def test_checks_run_side_by_side_and_timings_alone_on_one_worker_and_all_is_writ
     assert len(workers["check"]) == 2
 
     programs = [f"{kind} {number}" for kind, count in (("timing", 4), ("check", 8)) for number in range(count)]
-    assert sorted(record["row"]["program"] for record in records(user.path)) == sorted(programs)
-    assert {record["worker"] for record in records(user.path)} == {"gw0", "gw1"}
+    assert sorted(record["row"]["program"] for record in last_run(user.path)["records"]) == sorted(programs)
+    assert {record["worker"] for record in last_run(user.path)["records"]} == {"gw0", "gw1"}
     assert len(list((user.path / ".pytest_fx" / "runs").iterdir())) == 1
     benchmarks = json.loads((user.path / "out.json").read_text())["benchmarks"]
     assert len(benchmarks) == len({benchmark["fullname"] for benchmark in benchmarks}) == 8
@@ -138,7 +135,7 @@ def test_a_worker_that_dies_costs_only_its_test(user):
     result = user.runpytest_subprocess(*OPTIONS, "-n", "1", path)
     result.assert_outcomes(passed=3, failed=2)
     result.stdout.fnmatch_lines(["*crashed while running*test_fatal*", "*crashed while running*test_fatal_timing*"])
-    measured = [record["row"]["program"] for record in records(user.path)]
+    measured = [record["row"]["program"] for record in last_run(user.path)["records"]]
     assert measured == ["first", "timing", "timing after it"]
 
 
@@ -158,7 +155,7 @@ def test_workers_in_other_folders_have_their_own_models_and_one_record(user, log
     result.assert_outcomes(passed=11, failed=1)
     result.stdout.fnmatch_lines("E *TimingRegression: timing 1 on mine:pair takes * longer, relative to eager, than *")
     assert_timings_ran_alone(user.path)
-    assert len(records(user.path)) == 12
+    assert len(last_run(user.path)["records"]) == 12
     assert not (user.path / "a" / ".pytest_fx").exists()
     assert not (user.path / "b" / ".pytest_fx").exists()
     result.stdout.fnmatch_lines("compared with main.json: 1 of 4 timing(s) are in it")
@@ -180,8 +177,8 @@ def test_workers_are_other_interpreters_in_folders_of_their_own(user, logged):
     result = user.runpytest_subprocess(*OPTIONS, "--dist", "load", *places, logged)
     result.assert_outcomes(passed=12)
     assert_timings_ran_alone(user.path)
-    assert {record["worker"] for record in records(user.path)} == {"gw0", "gw1"}
-    assert {record["machine"]["host"] for record in records(user.path)} == {platform.node()}
+    assert {record["worker"] for record in last_run(user.path)["records"]} == {"gw0", "gw1"}
+    assert {record["machine"]["host"] for record in last_run(user.path)["records"]} == {platform.node()}
 
 
 @pytest.mark.thorough
@@ -195,7 +192,7 @@ def test_each_record_names_the_host_of_the_worker_that_measured_it(user, logged)
     places = ("--dist", "load", "--tx", f"popen//python={program}", "--benchmark-json=out.json")
     result = user.runpytest_subprocess(*OPTIONS, *places, logged)
     result.assert_outcomes(passed=12)
-    assert {record["machine"]["host"] for record in records(user.path)} == {"elsewhere"}
+    assert {record["machine"]["host"] for record in last_run(user.path)["records"]} == {"elsewhere"}
     benchmarks = json.loads((user.path / "out.json").read_text())["benchmarks"]
     assert {benchmark["extra_info"]["host"] for benchmark in benchmarks} == {"elsewhere"}
     here = user.runpytest_subprocess(*OPTIONS, "-n", "1", "--fx-baseline=out.json", logged, "-k", "timing")

@@ -1,6 +1,5 @@
 """pytest_fx.records.journal: measurements are on disk at once, and stay there."""
 
-import json
 import os
 import signal
 import subprocess
@@ -9,6 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
+from building import last_run
 
 from pytest_fx.records.journal import KEPT_RUNS, Journal
 from pytest_fx.records.records import read_records
@@ -30,10 +30,6 @@ OPTIONS = ("--fx-model", "mlp", "--fx-rounds", "2")
 
 def journals(path: Path) -> list[Path]:
     return sorted((path / ".pytest_fx" / "runs").iterdir())
-
-
-def last_run(path: Path) -> dict:
-    return json.loads((path / ".pytest_fx" / "last_run.json").read_text())
 
 
 def programs(records: list[dict]) -> list[str]:

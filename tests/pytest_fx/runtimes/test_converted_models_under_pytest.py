@@ -1,10 +1,10 @@
 """Converted models in runs of pytest: ``--fx-pass FILE``, passes that return sessions, and ``fx_equal``."""
 
-import json
 import shutil
 from pathlib import Path
 
 import pytest
+from building import last_run
 
 pytest.importorskip("openvino")
 
@@ -106,7 +106,7 @@ def test_a_file_that_is_cut_off_leaves_the_verdicts_on_others(mine):
     result = mine.runpytest("--fx-model", "mine:net", "--fx-pass", "net.xml", "--fx-pass", "mine:to_openvino", *RUN)
     result.assert_outcomes(passed=1, failed=1)
     result.stdout.fnmatch_lines(["E*ConversionError: OpenVINO cannot read net.xml"])
-    record = json.loads((mine.path / ".pytest_fx" / "last_run.json").read_text())
+    record = last_run(mine.path)
     assert {each["program"]: each["verdict"] for each in record["verdicts"]} == {
         "net.xml": "not judged",
         "to-openvino": "right",

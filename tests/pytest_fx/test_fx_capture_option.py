@@ -31,36 +31,30 @@ def plain():
 def branching():
     return Branching(), torch.ones(3, 4)
 
+def followed(node, function, *args):
+    with node.graph.inserting_after(node):
+        call = node.graph.call_function(function, (node, *args))
+    node.replace_all_uses_with(call, lambda user: user is not call)
+    return call
+
 def doubled(program):
     for node in program.graph.find_nodes(op="call_function", target=torch.ops.aten.linear.default):
-        with program.graph.inserting_after(node):
-            negated = program.graph.call_function(torch.neg, (node,))
-        with program.graph.inserting_after(negated):
-            again = program.graph.call_function(torch.neg, (negated,))
-        node.replace_all_uses_with(again, lambda user: user is not negated)
+        followed(followed(node, torch.neg), torch.neg)
     program.recompile()
 
 def negated(program):
     for node in program.graph.find_nodes(op="call_module"):
-        with program.graph.inserting_after(node):
-            once = program.graph.call_function(torch.neg, (node,))
-        with program.graph.inserting_after(once):
-            again = program.graph.call_function(torch.neg, (once,))
-        node.replace_all_uses_with(again, lambda user: user is not once)
+        followed(followed(node, torch.neg), torch.neg)
     program.recompile()
 
 def scaled(program):
     for node in program.graph.find_nodes(op="call_function", target=torch.ops.aten.linear.default):
-        with program.graph.inserting_after(node):
-            larger = program.graph.call_function(torch.ops.aten.mul.Tensor, (node, 1.001))
-        node.replace_all_uses_with(larger, lambda user: user is not larger)
+        followed(node, torch.ops.aten.mul.Tensor, 1.001)
     program.recompile()
 
 def scaled_functions(program):
     for node in program.graph.find_nodes(op="call_function", target=torch.nn.functional.linear):
-        with program.graph.inserting_after(node):
-            larger = program.graph.call_function(torch.mul, (node, 1.001))
-        node.replace_all_uses_with(larger, lambda user: user is not larger)
+        followed(node, torch.mul, 1.001)
     program.recompile()
 """
 OPTIONS = ("--fx-no-timing", "--fx-pass", "mine:doubled")

@@ -5,7 +5,7 @@ torch itself: a ``torch.export.ExportedProgram``, or a program derived from it, 
 are called beside the model.
 """
 
-from pytest_fx.forms.exported_source import ExportedSource, Level
+from pytest_fx.forms.exported_source import ExportedSource, Level, RecordedSource
 from pytest_fx.forms.form import (
     CalledAsModule,
     Form,
@@ -41,6 +41,7 @@ __all__ = [
     "FormResult",
     "FormedPass",
     "Level",
+    "RecordedSource",
     "UnreadableResultError",
     "called_as_module",
     "form_called",

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import copy
+import functools
 import importlib
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal
 
 import torch
@@ -14,6 +15,7 @@ from torch.export import ExportedProgram
 
 from fx.capture.quiet_export import quiet_export
 from fx.interop.exporting import Call, export_program
+from pytest_fx.forms.recorded_export import NotRecordedError, RecordedProgram, record
 
 Level = Literal["exported", "decomposed", "inductor", "fixed", "strict"]
 """Stages of an exported program, with a dynamic batch size where possible.
@@ -48,7 +50,7 @@ class ExportedSource:
         self.copied, self.call, self.data = copied, call, data
         self.module = copied()
         """The copy that is exported."""
-        self._levels: dict[Level, ExportedProgram] = {}
+        self._levels: dict[Level, Any] = {}
 
     def prepare(self, level: Level) -> None:
         """Export the program of a level, so that a pass does not run while torch initializes for the export."""
@@ -56,9 +58,12 @@ class ExportedSource:
 
     def is_alike(self, level: Level, other: Level) -> bool:
         """Return whether the graph has the same nodes at two levels."""
-        graphs = [self._program(each).graph for each in (level, other)]
-        first, second = ([(node.format_node(), node.target) for node in graph.nodes] for graph in graphs)
+        first, second = ([(node.format_node(), node.target) for node in self._nodes(each)] for each in (level, other))
         return first == second
+
+    def operators(self) -> set[Any]:
+        """Return the operators of the programs at all levels so far."""
+        return {getattr(node.target, "overloadpacket", None) for level in self._levels for node in self._nodes(level)}
 
     def exported(self, level: Level) -> ExportedProgram:
         """Return a fresh copy of the exported program. Errors of ``torch.export`` propagate."""
@@ -73,34 +78,74 @@ class ExportedSource:
         module: Any = self.exported(level).module()
         return module
 
-    def _program(self, level: Level) -> ExportedProgram:
+    def _nodes(self, level: Level) -> Iterable[torch.fx.Node]:
+        return self._program(level).graph.nodes
+
+    def _program(self, level: Level) -> Any:
         level = "exported" if level == "fixed" and self.has_fixed_sizes else level
         if level not in self._levels:
             self._levels[level] = self._export(level)
         return self._levels[level]
 
-    def _export(self, level: Level) -> ExportedProgram:
+    def _export(self, level: Level) -> Any:
         if level in ("exported", "fixed", "strict"):
             is_fixed = level == "fixed" or self.has_fixed_sizes
             return export_program(self.module, *self.call, fixed=is_fixed, strict=level == "strict")[0]
         with quiet_export():
             if level == "decomposed":
                 return self.exported("exported").run_decompositions()
-            decompositions: Any = importlib.import_module("torch._inductor.decomposition")
-            program = self.exported("exported").run_decompositions(decompositions.select_decomp_table())
-            return _without_metadata_assertions(program)
+            program = self.exported("exported").run_decompositions(decompositions_of_inductor())
+            erase_metadata_assertions(program.graph)
+            program.graph_module.recompile()
+            return program
 
 
-def _without_metadata_assertions(program: ExportedProgram) -> ExportedProgram:
-    """Remove the assertions on dtypes and devices from a program's graph, and return the program.
+class RecordedSource(ExportedSource):
+    """A module and one call of it, whose programs are recorded. Only ``torch.export`` itself gives other levels.
+
+    Each method raises :class:`NotRecordedError` if the model cannot be recorded.
+    """
+
+    def exported(self, level: Level) -> ExportedProgram:
+        """Return a fresh exported program."""
+        return self._program(level).exported()
+
+    def graph_module(self, level: Level) -> torch.fx.GraphModule:
+        """Return a fresh graph module with the call signature, parameter names and buffer names of the model."""
+        return self._program(level).graph_module()
+
+    def _export(self, level: Level) -> Any:
+        if level == "exported":
+            return record(self.module, self.call)
+        if level not in ("decomposed", "inductor"):
+            raise NotRecordedError(f"there is no recorded program at the level {level!r}")
+        program: RecordedProgram = self._program("exported")
+        if level == "decomposed":
+            return program.decomposed(default_decompositions())
+        program = program.decomposed(decompositions_of_inductor())
+        erase_metadata_assertions(program.graph)
+        return program
+
+
+@functools.cache
+def default_decompositions() -> dict[Any, Any]:
+    """Return the decompositions of ``run_decompositions()``."""
+    return dict(torch.export.default_decompositions().items())
+
+
+def decompositions_of_inductor() -> dict[Any, Any]:
+    """Return the decompositions of Inductor."""
+    return importlib.import_module("torch._inductor.decomposition").select_decomp_table()
+
+
+def erase_metadata_assertions(graph: torch.fx.Graph) -> None:
+    """Remove the assertions on dtypes and devices from a graph.
 
     ``torch.export`` adds one for each cast. Graphs of ``torch.compile`` have none, and Inductor removes any left. As a
     second use of a value, they would prevent matches.
     """
-    for node in program.graph.find_nodes(op="call_function", target=torch.ops.aten._assert_tensor_metadata.default):
-        program.graph.erase_node(node)
-    program.graph_module.recompile()
-    return program
+    for node in graph.find_nodes(op="call_function", target=torch.ops.aten._assert_tensor_metadata.default):
+        graph.erase_node(node)
 
 
 def tensors_in(program: Any) -> dict[str, torch.Tensor]:

@@ -75,6 +75,11 @@ class Form:
     imports: tuple[str, ...] = ()
     """Modules of torch that take seconds to import. They are imported before the time of the pass is limited."""
 
+    @property
+    def is_recordable(self) -> bool:
+        """True if recorded programs can take the place of exported ones."""
+        return self.is_exported and "decomposed" in self.levels
+
     def why_not_given(self, source: ExportedSource, level: Level) -> str | None:
         """Export the program for a pass. Return the reason if that fails, else None."""
         for name in self.imports:

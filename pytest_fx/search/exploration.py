@@ -255,7 +255,8 @@ def _next_single(queue: deque[_Waiting], earlier: _EarlierTrials) -> Trial | Non
     """Return the next program with one varied property that runs; None if there is none left."""
     while queue:
         observed, mode, variation = queue.popleft()
-        trial = _trial(edited(observed.tree, variation.edits), mode, (variation,), earlier)
+        edits = variation.drawn()
+        trial = None if edits is None else _trial(edited(observed.tree, edits), mode, (variation,), earlier)
         if trial is not None:
             return trial
     return None

@@ -8,6 +8,7 @@ import itertools
 import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -79,9 +80,8 @@ def operated(
     names_before = {part.name for part in observed.call.parameters}.union(
         *map(stored, observed.lines_before(line)), {place.id}
     )
-    values = [
-        Value(name, value) for name, value in copy.deepcopy(dict(observed.values)).items() if name in names_before
-    ]
+    copies = copy.deepcopy({name: value for name, value in observed.values.items() if name in names_before})
+    values = [Value(name, value) for name, value in copies.items()]
     value = next(each for each in values if each.name == place.id)
     tensors = [each for each in values if isinstance(each.object, torch.Tensor)]
     if isinstance(value.object, tuple | list) and tensors:
@@ -124,7 +124,8 @@ def operation_variations(observed: Observed, operations: Sequence[Any]) -> Itera
     draws = min(DRAWS, MOST_DRAWN // max(1, len(mentioned)))
     for line in _lines_with_value(observed):
         for name, choices, operation in (*any_other, *draws * mentioned):
-            yield from _instead(observed, line, name, choices, random, operation)
+            draw = partial(_instead, observed, line, choices, random)
+            yield Variation(name, {}, operation=operation, draw=draw)
 
 
 def name_of_operation(operation: Any) -> str:
@@ -144,17 +145,15 @@ def _lines_with_value(observed: Observed) -> list[ast.Assign]:
     return list(lines.values())
 
 
-def _instead(
-    observed: Observed, line: ast.Assign, name: str, choices: Sequence[SpelledRow], random: Random, operation: str
-) -> Iterator[Variation]:
-    """Yield one of some operations in place of that of a line, and of the lines with the same expression.
+def _instead(observed: Observed, line: ast.Assign, choices: Sequence[SpelledRow], random: Random) -> Edits | None:
+    """Return edits that put one of some operations in place of that of a line, and of lines with the same expression.
 
-    ``operation`` is its name if the pass mentions it.
+    None if none of them takes the values that the line reads.
     """
     text, target = ast.unparse(line.value), ast.unparse(line.targets[0])
     edits = operated(observed, [(line, uses_of(line.value, observed.tensors().keys())[0])], choices, random, target)
     if edits is None:
-        return
+        return None
     *_, call, _ = edits[line]
     for other in observed.lines:
         match other:
@@ -163,7 +162,7 @@ def _instead(
                     edits = {**edits, other: [assigned(name_of_other, call.value)]}
             case _:
                 pass
-    yield Variation(name, edits, operation=operation)
+    return edits
 
 
 def _statements(lines: Sequence[Line]) -> list[ast.stmt]:

@@ -6,7 +6,7 @@ import ast
 import copy
 import functools
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,6 +43,12 @@ class Variation:
     """True if tensors have another number of dimensions."""
     operation: str = ""
     """For a replaced operation: its name, if the pass mentions it."""
+    draw: Callable[[], Edits | None] | None = None
+    """Draws the edits when they are needed, instead of ``edits``: most variations are never tried."""
+
+    def drawn(self) -> Edits | None:
+        """Return the edits; None if none can be drawn."""
+        return self.edits if self.draw is None else self.draw()
 
 
 @dataclass(frozen=True, eq=False)

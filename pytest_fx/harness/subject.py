@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import chain
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import torch
 from torch import nn
@@ -19,7 +19,7 @@ from fx.errors import CaptureError, TraceError, add_note
 from fx.interop.capturing import CaptureRecord
 from fx.modules.kept_tensors import KeptTensor
 from pytest_fx.errors import InputError, in_a_line
-from pytest_fx.forms import ExportedSource
+from pytest_fx.forms import ExportedSource, RecordedSource
 from pytest_fx.harness.capture import USUAL, Captures, Tracing, capture_without_leaves, leave_out_caches
 from pytest_fx.harness.domains import InputDomain
 from pytest_fx.harness.evaluation import Arguments, converted, default_dtype, same_random_numbers, threads
@@ -63,6 +63,13 @@ CALLS_OF_DATA = 32
 Inputs = int | str
 """The inputs of a call: the number of an input set, or the name of a variant of the first one
 (:mod:`pytest_fx.harness.variants`).
+"""
+
+
+ExportKind = Literal["dynamic", "fixed", "recording"]
+"""The way from a model to an exported program.
+
+By ``torch.export`` with a dynamic batch size or with the sizes of the example, or by a recording in a few milliseconds.
 """
 
 
@@ -207,12 +214,12 @@ class Subject:
         subject._has_dtypes_of_its_own = True
         return subject
 
+    export: ExportKind = "dynamic"
+    """The way to an exported program."""
     restores_attributes = False
     """True if attributes of modules that are no tensors are state, which a compiler of Python keeps."""
     is_group = False
     """True if it consists of several programs: each variant of a single input would take as long as all of them."""
-    has_fixed_sizes = False
-    """Whether ``torch.export`` takes the sizes of the example for constants, which is faster."""
 
     _has_dtypes_of_its_own = False
     """True if its tensors keep their own dtypes, and there is no common working dtype."""
@@ -239,6 +246,12 @@ class Subject:
             None,
         )
         other._runs, other.findings, other._sources = {}, {}, {}
+        return other
+
+    def exported_by(self, export: ExportKind) -> Subject:
+        """Return the same module, called with the first input set only, which becomes an exported program that way."""
+        other = self.at(0)
+        other.export = export
         return other
 
     def called_with(self, inputs: Sequence[Arguments]) -> Subject:
@@ -576,11 +589,12 @@ class Subject:
         if source is None or not _share_tensors(source.module, shared):
             call = self.arguments(float64=float64).copies()
             dtype = torch.float64 if float64 else self.dtype
-            source = self._sources[float64] = ExportedSource(
+            kind = RecordedSource if self.export == "recording" else ExportedSource
+            source = self._sources[float64] = kind(
                 lambda: self.shared_copy(float64),
                 (call.args, call.kwargs),
                 lambda: [(arguments.args, arguments.kwargs) for arguments in self.data(dtype)],
-                has_fixed_sizes=self.has_fixed_sizes,
+                has_fixed_sizes=self.export != "dynamic",
             )
         return source
 

@@ -41,7 +41,7 @@ def spellings_of(operator: OpOverload | OpOverloadPacket) -> tuple[Target, ...]:
     >>> torch.nn.functional.linear in spellings_of(torch.ops.aten.addmm)
     True
     """
-    packet = _packet(operator)
+    packet = packet_of(operator)
     name = packet.__name__
     named = [getattr(home, name) for home in _HOMES if name[0] != "_" and callable(getattr(home, name, None))]
     methods = [name] if name[0] != "_" and callable(getattr(torch.Tensor, name, None)) else []
@@ -86,13 +86,14 @@ class CalledNames:
 
         If one of them is in no program of ours, it may be there.
         """
-        names = {_packet(operator)._qualified_op_name for operator in operators}
+        names = {packet_of(operator)._qualified_op_name for operator in operators}
         if not names <= _observed().keys() | {f"aten::{name}" for home in _HOMES for name in vars(home)}:
             return True
         return not all(names.isdisjoint(mode.names) for mode in self._modes)
 
 
-def _packet(operator: OpOverload | OpOverloadPacket) -> OpOverloadPacket:
+def packet_of(operator: OpOverload | OpOverloadPacket) -> OpOverloadPacket:
+    """Return the packet of overloads that an operator belongs to."""
     return operator.overloadpacket if isinstance(operator, OpOverload) else operator
 
 

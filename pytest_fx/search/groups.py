@@ -1,7 +1,7 @@
-"""Groups: several small programs as one, which is exported, transformed and judged once.
+"""Groups: several small programs as one, which is compiled, transformed and judged once.
 
-``torch.export`` and its decompositions take a tenth of a second for the smallest program, and milliseconds for each
-further operator.
+A tracer of torch takes a tenth of a second for the smallest program, and milliseconds for each further operator. Only
+programs that cannot be recorded (:mod:`pytest_fx.forms.recorded_export`) need groups.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from torch._ops import OpOverload, OpOverloadPacket
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from pytest_fx.forms import FormResult
+from pytest_fx.forms.recorded_export import depends_on_data
 from pytest_fx.harness.equality import Mismatch, pair_leaves
 from pytest_fx.harness.evaluation import Arguments, same_random_numbers
 from pytest_fx.harness.pass_run import PassRun
@@ -31,7 +32,6 @@ SIZE = 16
 """The number of programs in a group."""
 Kind = Literal["finite", "not finite", "data-dependent"]
 """The kind of a program. All programs of a group are of one kind."""
-_MASKS = {torch.bool, torch.uint8}
 _SMALL = 1e-30
 """The least size of a result that errors are compared with."""
 _PART = re.compile(r"(?:^|[._])parts[._](\d+)(?=$|[._])")
@@ -156,10 +156,5 @@ class _DataDependence(TorchDispatchMode):
         self.is_seen = False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if torch.Tag.data_dependent_output in func.tags:
-            self.is_seen = True
-        elif torch.Tag.dynamic_output_shape in func.tags:  # of an index, only if it is a mask
-            indices = args[1] if func.overloadpacket is torch.ops.aten.index else None
-            dtypes = [index.dtype for index in indices if index is not None] if indices is not None else [torch.bool]
-            self.is_seen = self.is_seen or not _MASKS.isdisjoint(dtypes)
+        self.is_seen = self.is_seen or depends_on_data(func, args)
         return func(*args, **(kwargs or {}))

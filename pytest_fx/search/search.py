@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, Literal
 
 from fx.errors import FxError, InteropError, TraceError
 from fx.passes import Contract, pass_name
@@ -20,11 +20,11 @@ from pytest_fx.forms import FormedPass
 from pytest_fx.generation.record import is_raised_by_program
 from pytest_fx.harness.evaluation import Arguments
 from pytest_fx.harness.pass_run import PassRun, leave_alone
-from pytest_fx.harness.subject import GivenProgram, ProgramSource, Subject
+from pytest_fx.harness.subject import ExportKind, GivenProgram, ProgramSource, Subject
 from pytest_fx.laws import Law, broken_at_levels, broken_laws, is_kept_without, why_not_asked
 from pytest_fx.laws.ways_out import with_form, with_ways_out
 from pytest_fx.processes.deadline import Watchdog
-from pytest_fx.search.aten_spellings import may_call
+from pytest_fx.search.aten_spellings import may_call, packet_of
 from pytest_fx.search.blame import Blame
 from pytest_fx.search.check_report import NOT_BY_EDITS, CheckReport, Counts
 from pytest_fx.search.comparisons import Mismatch, PassComparisons
@@ -77,6 +77,10 @@ LONGEST_GROWTH = 5
 """The most programs that grow toward a pass, in multiples of those after which growth in vain ends."""
 MOST_OF_BLOCKS = 24
 """The most places of building blocks that are tried: some passes act in each of them."""
+RecordedKind = Literal["changed", "unchanged", "unknown"]
+"""Whether the pass changes a recorded program; unknown of a program that cannot be recorded."""
+EXPORTED_ONE_IN: dict[RecordedKind, int] = {"changed": 16, "unchanged": 64, "unknown": 16}
+"""One in so many programs is exported although its recording shows no fault."""
 IN_VAIN = 4
 """One in so many programs without the operators that a pass names is given to it: others take time in vain."""
 SHORT = 1.0
@@ -157,8 +161,10 @@ class Search:
         """The counts of the programs so far."""
         self._tried: dict[tuple[str, str], None] = {}  # programs that need not be tried again
         self._skipped: set[tuple[str, str]] = set()  # programs that end the process without the pass
-        self.group_size = SIZE if isinstance(pass_, FormedPass) else 1
-        """The number of programs that the pass is given at a time; more than one if each has to be exported."""
+        self._records = isinstance(pass_, FormedPass) and pass_.form.is_recordable
+        self.group_size = SIZE if isinstance(pass_, FormedPass) and not self._records else 1
+        """The number of programs that the pass is given at a time; more than one if each has to be compiled."""
+        self._recorded = dict[RecordedKind, int].fromkeys(EXPORTED_ONE_IN, 0)
         self._in_vain = 0  # programs in a row without the operators that the pass names
         self._waiting: dict[tuple[str, Kind], list[_Example]] = {}  # programs for the next groups, by mode and kind
         self._found: _Found | None = None
@@ -188,12 +194,11 @@ class Search:
         key = (mode, program.source or f"program {id(program)}")
         if key in self._tried or key in self._skipped:
             return False
-        if self.group_size > 1 and not if_changed:
+        if self._records:
+            self._check_recorded(program, mode, sample, if_changed=if_changed, is_drawn=is_drawn)
+        elif self.group_size > 1 and not if_changed:
             traits = traits_of(program, mode, self._operators)
-            self._in_vain = self._in_vain + 1 if traits.lacks_operators else 0
-            if is_drawn and 0 < self._in_vain < IN_VAIN:
-                raise TraceError("the program has none of the operators that the pass names")
-            self._in_vain = 0
+            self._reject_in_vain(traits.lacks_operators, is_drawn)
             kind: tuple[str, Kind] = mode, traits.kind
             waiting = self._waiting.setdefault(kind, [])
             waiting.append((program, mode, sample))
@@ -205,6 +210,71 @@ class Search:
         if program.source:
             self._tried[key] = None
         return True
+
+    def _reject_in_vain(self, lacks_operators: bool, is_drawn: bool) -> None:
+        """Raise ``TraceError`` for most drawn programs without the operators that the pass names."""
+        self._in_vain = self._in_vain + 1 if lacks_operators else 0
+        if is_drawn and 0 < self._in_vain < IN_VAIN:
+            raise TraceError("the program has none of the operators that the pass names")
+        self._in_vain = 0
+
+    def _check_recorded(
+        self, program: ProgramSource, mode: str, sample: int, *, if_changed: bool, is_drawn: bool
+    ) -> None:
+        """Apply the pass to a recorded program, and check a program by ``torch.export`` where that may say more.
+
+        These are programs that cannot be recorded, those on which the pass breaks a law, and a sample of the others.
+        """
+        number = self.counts.programs + self.counts.varied + 1
+        self.on_program(number, max(self.planned, number))
+        example = self._example_recorded(program, mode, recording=self.code.recording)
+        reached, is_changed = self.code.latest_paths, example is not None and self._is_changed(example)
+        if example is not None and not example.changed and not example.error and self._operators:
+            operators = example.subject.export_source().operators()
+            self._reject_in_vain(operators.isdisjoint(map(packet_of, self._operators)), is_drawn)
+        kind: RecordedKind = "unknown" if example is None else "changed" if is_changed else "unchanged"
+        recorded = self._recorded[kind] = self._recorded[kind] + 1
+        is_due = recorded == 1 or recorded % EXPORTED_ONE_IN[kind] == 0
+        if example is None and is_drawn and not is_due:
+            raise TraceError("the program cannot be recorded, and only some of these are exported")
+        if (
+            example is None
+            or self._may_break_law(example, sample, is_changed)
+            or (is_due and not self._is_kept_when_exported(program, mode, sample, is_changed))
+        ):
+            with _programs_that_raise_rejected():
+                self._check(program, mode, sample, if_changed)
+        else:
+            self._count(example, is_changed, if_changed)
+            self._note_reached(program, mode, reached, is_changed)
+
+    def _is_kept_when_exported(self, program: ProgramSource, mode: str, sample: int, is_changed: bool) -> bool:
+        """Return whether the pass acts on an exported program as on a recorded one, and breaks no law there."""
+        with _programs_that_raise_rejected():
+            example = self._example(program, mode, self._seconds)
+        is_judged = not (example.error or example.too_long or example.not_judged)
+        return is_judged and (is_changed or not example.changed) and self._keeps_laws(example, sample)
+
+    def _may_break_law(self, example: PassRun, sample: int, is_changed: bool) -> bool:
+        """Return whether the pass fails on a recorded program, or breaks a law there that it may keep."""
+        if example.error or example.too_long or example.damage or example.disturbance:
+            return True
+        if not example.changed or not (is_changed or sample == 0):
+            return False
+        laws = [law for law in self._laws if (law.calls <= CHEAP or sample < COSTLY) and _is_of_recorded(law)]
+        for run in example.at_each_level():
+            for law in self._applicable(laws, sample, run):
+                if law.find_violation(run) is not None and is_kept_without(law, run):
+                    return True
+        return is_changed and self._compares and not example.compared
+
+    def _example_recorded(
+        self, program: ProgramSource, mode: str, recording: Callable[[], AbstractContextManager[None]] = nullcontext
+    ) -> PassRun | None:
+        """Apply the pass to a recorded program; None if it cannot be recorded."""
+        with _programs_that_raise_rejected():
+            example = self._example(program, mode, self._seconds, recording=recording, export="recording")
+        return None if example.not_judged else example
 
     def check_waiting(self) -> None:
         """Check the programs that wait for a group."""
@@ -280,10 +350,7 @@ class Search:
         try:
             with _programs_that_raise_rejected():
                 group = group_of(programs, mode)
-                recording = self.code.recording
-                example = self._example(
-                    group, mode, self._seconds, recording=recording, has_fixed_sizes=True, is_group=True
-                )
+                example = self._example(group, mode, self._seconds, recording=self.code.recording, is_group=True)
         except TraceError:
             return None
         reached = self.code.latest_paths
@@ -316,15 +383,12 @@ class Search:
         self.on_program(number, max(self.planned, number))
         example = self._example(program, mode, self._seconds, recording=self.code.recording)
         if example.form_result is not None and not example.changed:  # it may act on fixed sizes only
-            example = self._example(program, mode, self._seconds, recording=self.code.recording, has_fixed_sizes=True)
-        if program.source:
-            self._reached[program.source] = self.code.latest_paths | self._reached.get(program.source, frozenset())
+            example = self._example(program, mode, self._seconds, recording=self.code.recording, export="fixed")
         if example.after is not None:
             self.code.leave_out_what_runs_in(example.after)
-        is_changed = self._count(example, if_changed)
-        if is_changed and program.source:
-            self._reached_in_changed[program.source] = self._reached[program.source]
-            self._changed_modes[program.source] = mode
+        reached, is_changed = self.code.latest_paths, self._is_changed(example)
+        self._count(example, is_changed, if_changed)
+        self._note_reached(program, mode, reached, is_changed)
         if if_changed and not is_changed and example.after is not None and example.damage is None:
             return  # the effect of a pass on programs that it leaves alone is judged on drawn ones
         laws = [law for law in self._laws if law.calls <= CHEAP or not if_changed or sample < COSTLY]
@@ -335,6 +399,16 @@ class Search:
         self.counts = self.counts.plus(unjudged=bool(violations))
         if is_changed and not violations and not example.compared and self._compares:
             self.counts = self.counts.plus(uncompared=1, **{"varied" if if_changed else "changed": -1})
+
+    def _note_reached(self, program: ProgramSource, mode: str, reached: frozenset[Any], is_changed: bool) -> None:
+        """Note the paths through the pass's code that a program with a text reached."""
+        if not program.source:
+            return
+        reached |= self._reached.get(program.source, frozenset())
+        self._reached[program.source] = reached
+        if is_changed:
+            self._reached_in_changed[program.source] = reached
+            self._changed_modes[program.source] = mode
 
     def _note(self, violated: _Found) -> None:
         """Raise a violation, but defer one of a law that matters less than wrong values."""
@@ -367,30 +441,36 @@ class Search:
         """Continue from the progress of the same search in another process."""
         self.counts, self.code.points, self.code.reached, self.explored = progress
 
-    def _count(self, example: PassRun, if_changed: bool) -> bool:
-        """Count a program, with ``if_changed`` only a changed one, and return whether the pass changed it."""
+    def _is_changed(self, example: PassRun) -> bool:
+        """Return whether the pass itself changed a program, which is the latest one."""
         if self.code.has_edited:
-            changed = example.changed
-        else:
-            changed = self.code.may_have_edited and self._blame.changed_by_pass(example)
+            return example.changed
+        return self.code.may_have_edited and self._blame.changed_by_pass(example)
+
+    def _count(self, example: PassRun, is_changed: bool, if_changed: bool) -> None:
+        """Count a program, with ``if_changed`` only a changed one."""
         if if_changed:
-            self.counts = self.counts.plus(varied=changed)
-            return changed
+            self.counts = self.counts.plus(varied=is_changed)
+            return
         untranslated = _is_untranslated(example)
         self.counts = self.counts.plus(
             programs=1,
-            changed=changed,
-            tidied=example.changed and not changed,
+            changed=is_changed,
+            tidied=example.changed and not is_changed,
             refused=example.refusal is not None and not untranslated,
             untranslated=untranslated,
         )
-        return changed
 
     def applied_to(self, model: Subject) -> PassRun:
         """Apply the pass to a model, to find its places; the laws are not checked on it."""
         self.announce(GivenProgram(model.fresh, Arguments()), model.mode)
         seconds = max(self._seconds, LONGEST_ON_MODEL)
-        return PassRun(model, self._pass, contract=self._contract, watchdog=self.watchdog, seconds=seconds)
+        subjects = [model.exported_by("recording"), model] if self._records else [model]
+        runs = (
+            PassRun(subject, self._pass, contract=self._contract, watchdog=self.watchdog, seconds=seconds)
+            for subject in subjects
+        )
+        return next(run for run in runs if run.subject is model or not (run.not_judged or run.error or run.too_long))
 
     def try_blocks(self, blocks: Iterable[Subject], modes: Sequence[str]) -> None:
         """Try the places of building blocks where the pass acts, and record them as those of one model."""
@@ -464,13 +544,13 @@ class Search:
         recording: Callable[[], AbstractContextManager[None]] = nullcontext,
         draw: int = 0,
         *,
-        has_fixed_sizes: bool = False,
         is_group: bool = False,
+        export: ExportKind = "dynamic",
     ) -> PassRun:
-        """Apply the pass to a program. An exported one has fixed sizes if asked, which takes less time."""
+        """Apply the pass to a program."""
         self.announce(program, mode)
         subject = Subject.of(program, mode)
-        subject.has_fixed_sizes, subject.is_group = has_fixed_sizes, is_group
+        subject.export, subject.is_group = export, is_group
         subject.restores_attributes = self.restores_attributes
         return PassRun(
             subject,
@@ -660,7 +740,10 @@ class Search:
         """Return whether the pass changes a program; no law is checked."""
         try:
             with _programs_that_raise_rejected():
-                return self._blame.changed_by_pass(self._example(program, mode, self._seconds, has_fixed_sizes=True))
+                example = self._example_recorded(program, mode) if self._records else None
+                return self._blame.changed_by_pass(
+                    example or self._example(program, mode, self._seconds, export="fixed")
+                )
         except TraceError:
             return False
 
@@ -702,7 +785,8 @@ class Search:
             if program is None:
                 return ()
             with contextlib.suppress(TraceError), _programs_that_raise_rejected():
-                self._example(program, "eval", self._seconds, recording=comparisons.recording, has_fixed_sizes=True)
+                if not (self._records and self._example_recorded(program, "eval", recording=comparisons.recording)):
+                    self._example(program, "eval", self._seconds, recording=comparisons.recording, export="fixed")
             return tuple(comparisons.latest.values())
 
         return growths(
@@ -787,12 +871,12 @@ class Search:
         return source
 
     def _names_made(self, source: str, mode: str) -> list[str]:
-        """Return the attributes that the pass adds to a program."""
-        program = running(source, mode)
+        """Return the attributes that the pass adds to a program; none are known of a program of torch."""
+        program = None if isinstance(self._pass, FormedPass) else running(source, mode)
         if program is None:
             return []
         with contextlib.suppress(TraceError), _programs_that_raise_rejected():
-            after = self._example(program, mode, self._seconds, has_fixed_sizes=True).after
+            after = self._example(program, mode, self._seconds).after
             attributes = vars(program.module)
             kinds = ("_modules", "_parameters", "_buffers")
             return [
@@ -812,7 +896,7 @@ class Search:
         if program is None:
             return []
         with contextlib.suppress(TraceError), _programs_that_raise_rejected():
-            example = self._example(program, mode, self._seconds, has_fixed_sizes=True)
+            example = self._example(program, mode, self._seconds)
             programs = places(example.subject, example, lambda program: self.acts_on(program, mode), ((0,), AROUND))
             return [program.source for program in programs]
         return []
@@ -866,6 +950,11 @@ def _programs_that_raise_rejected() -> Generator[None]:
         if not is_raised_by_program(error):
             raise
         raise TraceError("the program raises where it is captured", why=str(error)) from error
+
+
+def _is_of_recorded(law: Law) -> bool:
+    """Return whether a law can be judged on a recorded program, which has fixed sizes and is no result of torch."""
+    return law.may_change != "sizes" and not (law.of == "forms" and law.calls)
 
 
 def _is_untranslated(example: PassRun) -> bool:

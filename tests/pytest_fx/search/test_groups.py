@@ -1,4 +1,4 @@
-"""Random programs for passes in a form of torch: several are exported and transformed as one."""
+"""Random programs for passes in a form of torch: several are transformed as one, or each is recorded first."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from pytest_fx import LawViolation, check_pass
 from pytest_fx.harness.evaluation import Arguments
 from pytest_fx.harness.pass_run import PassRun
 from pytest_fx.harness.subject import GivenProgram, Subject
+from pytest_fx.laws import choose_laws
 from pytest_fx.laws.output_laws import non_contiguous_inputs
 from pytest_fx.loading import in_form
 from pytest_fx.search.aten_spellings import may_call
@@ -144,7 +145,8 @@ def test_programs_with_results_that_are_not_finite_and_those_that_cannot_be_expo
 
 def test_programs_whose_sizes_depend_on_data_share_no_group_with_others(monkeypatch):
     groups = []
-    search = Search(in_form(subtraction_as_sum), close, [], set(), 5.0, references_of(in_form(subtraction_as_sum)))
+    joint = in_form(subtraction_as_sum, "joint")
+    search = Search(joint, close, [], set(), 5.0, references_of(joint))
     monkeypatch.setattr(search, "_check_group", lambda examples, if_changed: groups.append(len(examples)))
     masked = type("Masked", (nn.Module,), {"forward": lambda self, x: (x - 1)[x > 0]})
     for program in (PROGRAMS[0], PROGRAMS[2], GivenProgram(masked, Arguments((torch.ones(2),)))):
@@ -154,16 +156,49 @@ def test_programs_whose_sizes_depend_on_data_share_no_group_with_others(monkeypa
     assert groups == [1, 2]
 
 
-def test_most_programs_without_the_operators_of_a_pass_are_not_given_to_it(monkeypatch):
-    groups = []
-    search = Search(in_form(subtraction_as_sum), close, [], set(), 5.0, references_of(in_form(subtraction_as_sum)))
-    monkeypatch.setattr(search, "_check_group", lambda examples, if_changed: groups.append(len(examples)))
+def search_for(pass_, laws=()):
+    formed = in_form(pass_)
+    return Search(formed, close, choose_laws(demand=laws) if laws else [], set(), 5.0, references_of(formed))
+
+
+def test_most_programs_without_the_operators_of_a_pass_are_not_given_to_it():
+    search = search_for(subtraction_as_sum)
     program = GivenProgram(Scaled, Arguments((torch.ones(2, 3),)))
     for number in range(8):
         with pytest.raises(TraceError, match="none of the operators") if (number + 1) % 4 else nullcontext():
             search.check(program, "eval", 0)
-    search.check_waiting()
-    assert groups == [2]
+    assert search.counts.programs == 2
+
+
+def test_programs_are_recorded_and_only_some_of_them_exported(monkeypatch):
+    search, exports = search_for(subtraction_as_sum, ["contract"]), []
+    example = search._example
+    monkeypatch.setattr(
+        search, "_example", lambda *args, **options: exports.append(options.get("export")) or example(*args, **options)
+    )
+    for number in range(6):
+        search.check(GivenProgram(Difference, Arguments((torch.full((2,), number + 2.0), torch.ones(2)))), "eval", 1)
+    assert search.counts.changed == search.counts.programs == 6
+    assert exports.count("recording") == 6
+    assert len(exports) == 7  # the first program is exported, too
+
+
+def test_a_law_that_is_broken_on_a_recorded_program_is_judged_on_an_exported_one(monkeypatch):
+    search = search_for(sum_without_alpha, ["contract"])
+    with pytest.raises(LawViolation, match="changes what the program computes"):
+        search.check(GivenProgram(lambda: SumWithFactor(3.0), Arguments((torch.ones(3),))), "eval", 1)
+    assert search._found.example.subject.export == "dynamic"
+
+
+def test_a_program_that_cannot_be_recorded_is_exported():
+    def forward(self, x):
+        return (x - 1)[x > 0] - x[0]
+
+    search = search_for(subtraction_as_sum, ["contract"])
+    search.check(
+        GivenProgram(type("Masked", (nn.Module,), {"forward": forward}), Arguments((torch.ones(2),))), "eval", 1
+    )
+    assert search.counts.programs == 1
 
 
 def test_a_view_of_a_result_that_is_written_to_belongs_to_the_program_that_makes_it():

@@ -32,6 +32,7 @@ BENCHMARKS = (
     "suite",
     "verdicts",
     "candidates",
+    "aten_search",
     "failures",
 )
 

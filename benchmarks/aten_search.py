@@ -6,7 +6,6 @@ that it changes. The figure includes the exports of programs by ``torch.export``
 
 from __future__ import annotations
 
-import argparse
 import time
 from collections.abc import Callable
 from typing import Any
@@ -16,6 +15,8 @@ from torch import fx
 from torch.export import ExportedProgram
 
 from pytest_fx import check_pass
+
+from .paired import parse
 
 aten: Any = torch.ops.aten
 
@@ -39,8 +40,8 @@ def exchange_operands(exported: ExportedProgram) -> ExportedProgram:
     """Exchange the operands of additions of two tensors of one dtype and shape."""
     for node in exported.graph.find_nodes(op="call_function", target=aten.add.Tensor):
         if not node.kwargs and all(isinstance(operand, fx.Node) for operand in node.args):
-            values = [operand.meta["val"] for operand in node.args]
-            if len({(value.dtype, value.shape, value.stride()) for value in values}) == 1:
+            first, second = (operand.meta["val"] for operand in node.args)
+            if first.dtype == second.dtype and first.shape == second.shape and first.stride() == second.stride():
                 node.args = tuple(reversed(node.args))
     return exported
 
@@ -53,14 +54,12 @@ for _pass in PASSES:
 
 def main() -> None:
     """Print a row for each pass."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--programs", type=int, default=60, help="drawn programs (60)")
-    options = parser.parse_args()
-    torch.set_num_threads(1)
+    options = parse(__doc__, rounds=1, programs={"type": int, "default": 60, "help": "drawn programs (60)"})
+    most = 10 if options.quick else options.programs
     print("| pass | programs | changed | CPU s | programs in a CPU second |\n|---|--:|--:|--:|--:|", flush=True)
     for pass_ in PASSES:
         started = time.process_time()
-        report = check_pass(pass_, max_examples=options.programs, min_changed=0, seed=0)
+        report = check_pass(pass_, max_examples=most, min_changed=0, seed=0)
         seconds = time.process_time() - started
         programs = report.programs + report.varied
         name = pass_.__name__

@@ -79,7 +79,7 @@ MOST_OF_BLOCKS = 24
 """The most places of building blocks that are tried: some passes act in each of them."""
 RecordedKind = Literal["changed", "unchanged", "unknown"]
 """Whether the pass changes a recorded program; unknown of a program that cannot be recorded."""
-EXPORTED_ONE_IN: dict[RecordedKind, int] = {"changed": 16, "unchanged": 64, "unknown": 16}
+EXPORTED_ONE_IN: dict[RecordedKind, int] = {"changed": 32, "unchanged": 64, "unknown": 16}
 """One in so many programs is exported although its recording shows no fault."""
 IN_VAIN = 4
 """One in so many programs without the operators that a pass names is given to it: others take time in vain."""

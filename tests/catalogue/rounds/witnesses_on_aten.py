@@ -166,4 +166,13 @@ WITNESSES: dict[str, Witness] = {
     "merge_equal_reads": of(_read_twice, X),
     "merge_equal_calls_aten": of(lambda self, x: torch.rand_like(x) - torch.rand_like(x) + x, X),
     "merge_equal_deterministic_calls": of(lambda self, x: x.sin() * 2 + x.sin() * 3, X),
+    "remove_noop_reshapes": of(lambda self, x: x.reshape(30, 6) * 2, IMAGE),
+    "silu_and_mul": of(lambda self, x: x.narrow(1, 0, 3) * torch.sigmoid(x.narrow(1, 3, 3)), X),
+    "ConvertMeanToSum": of(lambda self, x: x.mean(1) * 2, IMAGE),
+    "fold_quantize_clamp": of(lambda self, x: torch.round(torch.clamp(x, -0.4, 0.7)), X),
+    "topk_of_sorted": of(lambda self, x: torch.sort(x.sign(), descending=True)[1].narrow(1, 0, 4), (3, 64)),
+    "drop_casts_of_sums": of(lambda self, x: x + x.sin().double(), X),
+    "remove_noop_expands": of(lambda self, x: x.sin().expand(4, 6) * 2, X),
+    "ConvertLastMeanToSum": of(lambda self, x: x.mean(-1) * 2, X),
+    "clamp_as_max_and_min": of(lambda self, x: torch.clamp(x, -0.5, 0.25), X),
 }

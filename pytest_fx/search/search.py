@@ -247,6 +247,7 @@ class Search:
         else:
             self._count(example, is_changed, if_changed)
             self._note_reached(program, mode, reached, is_changed)
+            self._count_uncompared(example, is_changed, if_changed)
 
     def _is_kept_when_exported(self, program: ProgramSource, mode: str, sample: int, is_changed: bool) -> bool:
         """Return whether the pass acts on an exported program as on a recorded one, and breaks no law there."""
@@ -266,7 +267,7 @@ class Search:
             for law in self._applicable(laws, sample, run):
                 if law.find_violation(run) is not None and is_kept_without(law, run):
                     return True
-        return is_changed and self._compares and not example.compared
+        return False
 
     def _example_recorded(
         self, program: ProgramSource, mode: str, recording: Callable[[], AbstractContextManager[None]] = nullcontext
@@ -397,7 +398,12 @@ class Search:
         if blamed is not None:
             self._note(_Found(self._law_of(blamed), blamed, run))
         self.counts = self.counts.plus(unjudged=bool(violations))
-        if is_changed and not violations and not example.compared and self._compares:
+        if not violations:
+            self._count_uncompared(example, is_changed, if_changed)
+
+    def _count_uncompared(self, example: PassRun, is_changed: bool, if_changed: bool) -> None:
+        """Move a counted program whose results could not be compared from the changed ones to the uncompared ones."""
+        if is_changed and not example.compared and self._compares:
             self.counts = self.counts.plus(uncompared=1, **{"varied" if if_changed else "changed": -1})
 
     def _note_reached(self, program: ProgramSource, mode: str, reached: frozenset[Any], is_changed: bool) -> None:

@@ -59,7 +59,7 @@ def test_an_output_of_a_class_that_runs_operators_itself_is_of_another_structure
 
 
 def test_contents_are_replaced_at_addresses_that_stay_and_state_is_restored_after_the_last_call():
-    seen = []
+    calls = []
 
     class Counting(nn.Module):
         def __init__(self) -> None:
@@ -68,7 +68,7 @@ def test_contents_are_replaced_at_addresses_that_stay_and_state_is_restored_afte
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             self.count += 1
-            seen.append((x.data_ptr(), x._version, x.tolist()))
+            calls.append((x.data_ptr(), x._version, x.tolist()))
             return x + self.count + torch.rand(1) * 0
 
     program = Counting()
@@ -77,7 +77,7 @@ def test_contents_are_replaced_at_addresses_that_stay_and_state_is_restored_afte
     assert [run.output.tolist() for run in runs] == [[1, 1], [3, 3]]
     assert [run.state["count"].item() for run in runs] == [1, 2]
     assert program.count.item() == 0
-    (first, second) = seen
+    (first, second) = calls
     assert first[:2] == second[:2] and first[2] == [0, 0] and second[2] == [1, 1]
 
 

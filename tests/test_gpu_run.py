@@ -75,5 +75,5 @@ def test_the_marker_selects_the_rows_that_need_a_gpu() -> None:
     arguments = [*run.steps()["rows of tables"], "--collect-only", "-q", "--noconftest"]
     done = subprocess.run([sys.executable, "-m", "pytest", *arguments], capture_output=True, text=True, check=True)
     rows = [row for name in list_tables() for row in get_table(name).rows(Scale()) if row.on_gpu]
-    assert rows and all(row.name in done.stdout for row in rows)
+    assert rows and all(row.keyword in done.stdout for row in rows)
     assert done.stdout.count("test_table[") == len(rows)

@@ -128,15 +128,19 @@ def _version(package: str) -> str | None:
 
 
 def _commit() -> str | None:
-    """Return the commit of pytest's working directory, marked if files differ from it; None outside of git."""
+    """Return the commit of pytest's working directory, marked if files differ from it; None outside of git.
+
+    Results that earlier measurements have written do not count: they are no code.
+    """
+    commit = _git("describe", "--always", "--exclude=*")
+    changed = _git("status", "--porcelain", "--untracked-files=no", "--", ":/", ":(exclude,top)results")
+    return f"{commit}-dirty" if commit and changed else commit or None
+
+
+def _git(*arguments: str) -> str:
+    """Return the output of git; empty outside of a repository."""
     try:
-        answer = subprocess.run(
-            ["git", "describe", "--always", "--dirty", "--exclude=*"],
-            check=False,
-            capture_output=True,
-            text=True,
-            timeout=10,
-        )
+        answer = subprocess.run(["git", *arguments], check=False, capture_output=True, text=True, timeout=10)
     except (OSError, subprocess.TimeoutExpired):
-        return None
-    return answer.stdout.strip() or None
+        return ""
+    return answer.stdout.strip()

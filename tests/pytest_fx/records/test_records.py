@@ -4,6 +4,7 @@ import json
 import multiprocessing
 import os
 import platform
+import subprocess
 import time
 from pathlib import Path
 
@@ -106,3 +107,27 @@ def test_a_record_names_the_build_of_torch_that_the_package_version_may_omit(mon
     monkeypatch.setattr(torch, "__version__", "2.13.0+cu130")
     monkeypatch.setattr("pytest_fx.records.records.version", lambda _: "2.13.0")
     assert describe_machine.__wrapped__()["versions"]["torch"] == "2.13.0+cu130"
+
+
+def current_commit():
+    describe_machine.cache_clear()  # it is asked once in a run
+    commit = describe_machine()["commit"]
+    describe_machine.cache_clear()
+    return commit
+
+
+def test_a_commit_is_marked_if_code_differs_from_it_and_not_if_only_results_do(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert current_commit() is None
+    (tmp_path / "results").mkdir()
+    code, result = tmp_path / "code.py", tmp_path / "results" / "page.md"
+    for file in (code, result):
+        file.write_text("1")
+    git = ["git", "-c", "user.name=a", "-c", "user.email=a@b"]
+    for arguments in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "first"]):
+        subprocess.run([*git, *arguments], check=True)
+    commit = current_commit()
+    result.write_text("2")
+    assert current_commit() == commit and "dirty" not in commit
+    code.write_text("2")
+    assert current_commit() == f"{commit}-dirty"

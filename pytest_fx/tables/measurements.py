@@ -109,7 +109,8 @@ def is_of_this_code(record: Mapping[str, Any]) -> bool:
 
     Older records do not name them, and are compared with the code of all files.
     """
-    return record.get("code") == code_fingerprint(record.get("files"))
+    files = record.get("files")
+    return record.get("code") == code_fingerprint(files if isinstance(files, list) else None)
 
 
 def _holds(record: Mapping[str, Any], row: Row) -> bool:

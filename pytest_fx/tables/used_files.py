@@ -92,9 +92,9 @@ def _fingerprint_of(name: str) -> str:
 def code_fingerprint(files: Sequence[str] | None = None) -> str:
     """Return a hash of the code of files, without comments and docstrings; by default of all files.
 
-    A file that no longer exists changes the hash.
+    A file that no longer exists changes the hash, and so does an entry of a damaged record that names no file.
     """
     digest = hashlib.sha256()
-    for name in sorted(_trees()) if files is None else files:
+    for name in sorted(_trees()) if files is None else map(str, files):
         digest.update(f"{name}\0{_fingerprint_of(name) if name in _trees() else ''}\0".encode())
     return digest.hexdigest()[:16]

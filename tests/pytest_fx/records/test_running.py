@@ -68,7 +68,9 @@ def test_between_tests_there_is_nothing_to_tell(tmp_path):
 def test_a_foreign_file_under_the_same_number_is_not_written(tmp_path):
     running = Running(tmp_path)
     running.begin("test", "what")
-    (number,) = [int(file.name) for file in Path("/proc/self/fd").iterdir() if file.resolve().parent.name == RUNNING]
+    open_files = {int(file.name): file.resolve() for file in Path("/proc/self/fd").iterdir()}
+    # another run of this process may have a file of its own
+    (number,) = [number for number, file in open_files.items() if tmp_path.resolve() in file.parents]
     other = os.open(tmp_path / "mine", os.O_RDWR | os.O_CREAT)
     os.write(other, b"theirs")
     os.dup2(other, number)

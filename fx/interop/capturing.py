@@ -14,7 +14,7 @@ from torch import nn
 
 from fx.arguments import expect, expect_callable
 from fx.canonical.forms import Form, check_form
-from fx.capture.example_values import expect_guards_hold
+from fx.capture.example_values import bound, expect_guards_hold
 from fx.capture.signature import PH
 from fx.capture.tracer import symbolic_trace
 from fx.errors import CaptureError, FxError, InteropError, TraceError
@@ -130,13 +130,14 @@ def capture(
     def symbolic() -> GraphModule:
         if not (args or keywords):
             return symbolic_trace(model)
-        program = symbolic_trace(model, defaults_left(model, args, keywords))
-        expect_guards_hold(program, _by_name(model, args, keywords))
-        return program
+        return for_example(symbolic_trace(model, defaults_left(model, args, keywords)))
 
     def guided() -> GraphModule:
-        program = symbolic_trace(model, example_inputs=example_inputs(model, args, keywords))
-        expect_guards_hold(program, _by_name(model, args, keywords))
+        return for_example(symbolic_trace(model, example_inputs=example_inputs(model, args, keywords)))
+
+    def for_example(program: GraphModule) -> GraphModule:
+        function = model.forward if isinstance(model, nn.Module) else model
+        expect_guards_hold(program, bound(function, None, example_inputs(model, args, keywords)))
         return program
 
     def exported() -> Captured:
@@ -233,13 +234,6 @@ def export_model(model: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -
             remedy="give the arguments of a call: fx.capture(model, (x,)), or (model, inputs) from a factory",
         ) from None
     return ExportedModel(model, args, dict(kwargs))
-
-
-def _by_name(model: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of all parameters in a call, by name."""
-    bound = inspect.signature(model.forward if isinstance(model, nn.Module) else model).bind(*args, **kwargs)
-    bound.apply_defaults()
-    return bound.arguments
 
 
 def example_inputs(model: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:

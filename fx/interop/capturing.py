@@ -136,8 +136,7 @@ def capture(
         return for_example(symbolic_trace(model, example_inputs=example_inputs(model, args, keywords)))
 
     def for_example(program: GraphModule) -> GraphModule:
-        function = model.forward if isinstance(model, nn.Module) else model
-        expect_guards_hold(program, bound(function, None, example_inputs(model, args, keywords)))
+        expect_guards_hold(program, bound(_called(model), None, example_inputs(model, args, keywords)))
         return program
 
     def exported() -> Captured:
@@ -158,7 +157,7 @@ def capture(
 def _expect_call(model: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
     """Raise if the model cannot be called, or does not take these example inputs."""
     expect_callable(model, "fx.capture takes a module or a function", error=TraceError)
-    function: Any = model.forward if isinstance(model, nn.Module) else model
+    function = _called(model)
     try:
         signature = inspect.signature(function)
     except ValueError:  # a built-in function
@@ -236,10 +235,14 @@ def export_model(model: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -
     return ExportedModel(model, args, dict(kwargs))
 
 
+def _called(model: Any) -> Any:
+    """Return the function whose parameters a model has."""
+    return model.forward if isinstance(model, nn.Module) else model
+
+
 def example_inputs(model: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
     """Return the inputs of a call as symbolic tracing takes them: a tuple, or the bound arguments."""
-    function = model.forward if isinstance(model, nn.Module) else model
-    return inspect.signature(function).bind(*args, **kwargs) if kwargs else args
+    return inspect.signature(_called(model)).bind(*args, **kwargs) if kwargs else args
 
 
 def defaults_left(model: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -248,7 +251,7 @@ def defaults_left(model: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) 
     Parameters with default ``None`` or a flag that the call does pass are marked to stay inputs; symbolic tracing would
     otherwise capture them as omitted.
     """
-    bound = inspect.signature(model.forward if isinstance(model, nn.Module) else model).bind(*args, **kwargs)
+    bound = inspect.signature(_called(model)).bind(*args, **kwargs)
     passed = set(bound.arguments)
     defaults = {name: parameter.default for name, parameter in bound.signature.parameters.items()}
     optional = {

@@ -154,11 +154,11 @@ def handled_error(names: Sequence[str], where: object, error: Exception) -> Guar
 KINDS: dict[str, type] = {
     kind.__name__: kind
     for kind in (
-        *(torch.Tensor, torch.nn.Parameter, torch.Size, torch.dtype, torch.device),
+        *(torch.Tensor, torch.nn.Parameter, torch.nn.Buffer, torch.Size, torch.dtype, torch.device),
         *(tuple, list, dict, int, float, bool, str),
     )
 }
-"""The classes that programs check their values for, by name."""
+"""The classes that programs check their values for, by name; those of which a tensor is by a mark are among them."""
 
 
 def name_of_kind(kind: type) -> str:

@@ -255,8 +255,15 @@ def of_parameter(x: Any) -> Any:
     return x * 2 if isinstance(x, nn.Parameter | Marked) else x * 3
 
 
+def of_buffer(x: Any) -> Any:
+    return x * 2 if isinstance(x, nn.Buffer) else x * 3
+
+
 @pytest.mark.parametrize("how", ["symbolic", "guided"])
-@pytest.mark.parametrize("program, other", [(of_subclass, X.as_subclass(Marked)), (of_parameter, nn.Parameter(X))])
+@pytest.mark.parametrize(
+    "program, other",
+    [(of_subclass, X.as_subclass(Marked)), (of_parameter, nn.Parameter(X)), (of_buffer, nn.Buffer(X.clone()))],
+)
 def test_a_tensor_of_the_class_that_was_asked_for_is_not_taken_for_another_one(
     program: Any, other: Tensor, how: str
 ) -> None:

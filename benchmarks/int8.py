@@ -15,11 +15,11 @@ import torch
 from torch import nn
 
 import fx
-from fx.quantize import Choice, KeptMemory, QuantizationScheme, convert, kernels_used, prepare
+from fx.quantize import Choice, QuantizationScheme, convert, kernels_used, prepare
 from model_zoo import get_model
 from pytest_fx.tables.peers import ao_convert, ao_prepare
 
-from .paired import Contender, Table, each, median_ratio, parse
+from .paired import Table, each, median_ratio, parse
 
 CALIBRATION = 16
 STEPS = 20
@@ -81,12 +81,6 @@ def programs(module: nn.Module, data: tuple[Any, ...]) -> dict[str, Any]:
     return by_name
 
 
-def kept(program: Any, memory: KeptMemory, inputs: tuple[Any, ...]) -> Any:
-    """Call a program with large results in reused memory."""
-    with memory.used():
-        return program(*inputs)
-
-
 def decibels(program: Any, module: nn.Module, inputs: tuple[Any, ...]) -> float:
     """Return the signal-to-quantization-noise ratio in dB."""
     wanted = module(*inputs)
@@ -96,15 +90,13 @@ def decibels(program: Any, module: nn.Module, inputs: tuple[Any, ...]) -> float:
 def run_model(name: str, batches: list[int], rounds: int) -> None:
     module, example_inputs = subject(name)
     by_name = programs(module, tuple(example_inputs(CALIBRATION, seed=1)))
-    table = Table(*by_name, "static kept")
+    table = Table(*by_name)
     threads = torch.get_num_threads()
     clock = time.thread_time if threads == 1 else time.perf_counter  # excludes other processes
     for batch in batches:
         inputs = tuple(example_inputs(batch))
         with torch.no_grad():
             contenders = each(lambda program, inputs=inputs: program(*inputs), by_name)
-            memory = KeptMemory()
-            contenders["static kept"] = Contender(lambda _, m=memory, i=inputs: kept(by_name["static"], m, i))
             row = f"{name}, batch {batch}, {threads} threads"
             measurement = table.measure(row, contenders, rounds=rounds, clock=clock)
             accuracy = {

@@ -45,7 +45,6 @@ from fx.quantize.observers import (
     PercentileObserver,
     merge_observers,
 )
-from fx.quantize.pages import KeptMemory
 from fx.quantize.preparation import prepare
 from fx.quantize.products import matmul
 from fx.quantize.pt2e import pt2e
@@ -66,7 +65,6 @@ __all__ = [
     "FakeQuantize",
     "FrozenBatchNorm",
     "HistogramObserver",
-    "KeptMemory",
     "MinMaxObserver",
     "MovingAverageObserver",
     "Noise",

@@ -68,7 +68,7 @@ def _in_parts(compute: Callable[[Tensor], Tensor], input: Tensor, dtype: torch.d
     """Compute each element; for a large result ``most`` elements at a time, into memory in large pages."""
     if input.numel() * dtype.itemsize < pages.LARGE or not input.is_contiguous():
         return compute(input)
-    result = pages.empty(input.shape, dtype)
+    result = pages.empty_result(input.shape, dtype)
     for part, into in zip(input.view(-1).split(most), result.view(-1).split(most), strict=True):
         into.copy_(compute(part))
     return result
@@ -116,7 +116,9 @@ def lookup(input: Tensor, table: Tensor) -> Tensor:
     """
     if not is_recorded() and not (input.is_contiguous() and input.numel() <= _CHUNK):
         is_plain = type(input) is Tensor and input.device.type == "cpu" and input.is_contiguous()
-        result = pages.empty(input.shape, table.dtype) if is_plain else torch.empty_like(input, dtype=table.dtype)
+        result = (
+            pages.empty_result(input.shape, table.dtype) if is_plain else torch.empty_like(input, dtype=table.dtype)
+        )
         if result.stride() == input.stride():
             # Both are dense in memory, in the same order. Going through them in that order takes two thirds of the time
             # with channels last, and going in parts a third to a half.

@@ -90,7 +90,7 @@ class QuantizedLayer(PackedModule):
         weight_scale: Tensor
         bias: Tensor | None
         _chosen: dict[KernelUse, Kernel | None]
-        _packed: dict[tuple[str, int], PackedLayer]
+        _packed: dict[tuple[str, int], tuple[PackedLayer, pages.ResultMemory]]
 
     def __init__(self, shape: Sequence[int], has_bias: bool) -> None:
         super().__init__()
@@ -274,8 +274,8 @@ class QuantizedLayer(PackedModule):
             while len(self._packed) >= _MOST_PACKED:
                 del self._packed[next(iter(self._packed))]
             with pages.mapped_in_large_pages() if self.weight.numel() >= pages.LARGE else nullcontext():
-                self._packed[key] = kernel.pack(self._data(), rows.shape)
-        return self._packed[key], rows
+                self._packed[key] = kernel.pack(self._data(), rows.shape), pages.shared_memory()
+        return self._packed[key][0], rows
 
     def _choose(self, use: KernelUse, shape: Sequence[int]) -> Kernel | None:
         """Return the fastest kernel that is right with the largest integers; try the kernels if it is not known yet."""

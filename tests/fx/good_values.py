@@ -213,7 +213,6 @@ INSTANCES: Mapping[str, Callable[[World], Any]] = {
     "fx.quantize.FakeQuantize": lambda world: fx.quantize.FakeQuantize(),
     "fx.quantize.FrozenBatchNorm": lambda world: fx.quantize.FrozenBatchNorm(2),
     "fx.quantize.HistogramObserver": lambda world: fx.quantize.HistogramObserver(),
-    "fx.quantize.KeptMemory": lambda world: fx.quantize.KeptMemory(),
     "fx.quantize.MinMaxObserver": lambda world: fx.quantize.MinMaxObserver(),
     "fx.quantize.MovingAverageObserver": lambda world: fx.quantize.MovingAverageObserver(),
     "fx.quantize.PercentileObserver": lambda world: fx.quantize.PercentileObserver(),

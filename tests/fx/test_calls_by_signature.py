@@ -39,7 +39,6 @@ NOT_CALLED = {
     "fx.lowering.Network": "a protocol, of which Python makes no objects",
     "fx.quantize.advise": "its function measures a program; what it raises is its own",
     "fx.quantize.FrozenBatchNorm.forward": "it is torch's own batch norm that runs, and refuses",
-    "fx.quantize.KeptMemory.used": "a context manager without arguments",
 }
 """The callables that are left out, and the reasons."""
 VALUES = (
@@ -154,7 +153,6 @@ def test_no_bad_call_made_from_a_signature_ends_in_an_error_that_tells_nothing(
         (lambda: fx.quantize.quantize(torch.ones(1), "x", 3), "'scale' of quantize is float, not a str"),
         (lambda: fx.quantize.QuantizationScheme.from_data(3), "from_data takes what to_data returned, not an int"),
         (lambda: fx.quantize.QuantizationScheme().choice(3), "QuantizationScheme.choice takes a Node, not an int"),
-        (lambda: fx.quantize.KeptMemory().empty(3, torch.uint8), "KeptMemory.empty takes sizes, and a dtype"),
         (lambda: fx.quantize.prepare(World().program, None, 3), "prepare takes a value for each input"),
         (lambda: fx.lower(World().program, example_inputs=3), "example_inputs are a tuple or list"),
         (lambda: fx.lowering.Lower().with_data(3), "with_data takes the positional and keyword arguments"),

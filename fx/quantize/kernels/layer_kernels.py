@@ -111,7 +111,7 @@ def _in_parts(layer: LayerData, pack_part: Callable[[LayerData], PackedLayer], m
         rows, size = len(input), dtype.itemsize
         if len(parts) == 1 and rows * channels * size < pages.LARGE:
             return parts[0](input, scale, zero_point, output)
-        result = pages.empty((rows, channels), dtype)
+        result = pages.empty_result((rows, channels), dtype)
         step = -(-rows // max(1, -(-rows * min(channels, most) * size // _PART)))  # about as many rows in each step
         for part, into in zip(parts, result.split(most, 1), strict=True):
             for start in range(0, rows, step):

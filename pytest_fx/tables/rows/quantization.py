@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.fx.proxy import TraceError
 
 from fx.graph_module import GraphModule
-from fx.quantize import Choice, KeptMemory, QuantizationScheme, convert, prepare
+from fx.quantize import Choice, QuantizationScheme, convert, prepare
 from fx.quantize.scheme import Precision
 from model_zoo import get_model, models_with_tag
 from pytest_fx.harness import evaluation
@@ -31,8 +31,6 @@ _CALIBRATION = 16
 """Rows, images or sequences for calibration."""
 _FEW = 16
 """The largest batch for weight-only programs. For larger ones, arithmetic dominates, and float32 is faster."""
-_KEPT = ("static", "dynamic")
-"""Programs of ours that are also measured with :class:`KeptMemory`, for batches above ``_FEW``: large results."""
 _PHASES = ("prepare", "calibrate", "convert", "convert and first call")
 _PAPER_PHASES = (
     ("The preparation phase takes 44 ms, …", "44 ms"),
@@ -90,9 +88,6 @@ def _measure(settings: Mapping[str, Any]) -> Mapping[str, Any]:
     if settings["batch"] > _FEW:
         del programs["weight_only"]
     calls = {name: partial(program, *inputs) for name, program in programs.items()}
-    if settings["batch"] > _FEW:
-        memory = KeptMemory()
-        calls |= {f"{name}_kept": partial(_in_memory, memory, calls[name]) for name in _KEPT}
     values: dict[str, Any] = {}
     with torch.no_grad(), evaluation.threads(settings["threads"]):
         wanted = pairs.joined(calls["float"]())
@@ -107,11 +102,6 @@ def _measure(settings: Mapping[str, Any]) -> Mapping[str, Any]:
     for name, timing in timings.items():
         values |= pairs.record_pairs(timing, "float", name)
     return values
-
-
-def _in_memory(memory: KeptMemory, call: Callable[[], Tensor]) -> Tensor:
-    with memory.used():
-        return call()
 
 
 def _sqnr(wanted: Tensor, actual: Tensor) -> float:
@@ -194,9 +184,6 @@ def _numbers(values: Mapping[str, Any]) -> Mapping[str, float]:
             numbers |= pairs.tell_pairs(values, "float", name)
             numbers[f"{name}_deviation"] = round(numbers[f"{name}_stdev"] / numbers[f"{name}_mean"], 6)
             numbers[f"{name}_sqnr"] = values[f"{name}_sqnr"]
-    for name in _KEPT:
-        if f"{name}_kept" in values:
-            numbers |= pairs.tell_pairs(values, "float", f"{name}_kept")
     names = [name for name in ("float", *_PRECISIONS, *_AO) if name in values]
     return numbers | {f"{name}_mib": round(values[f"{name}_bytes"] / 2**20, 3) for name in names}
 
@@ -228,8 +215,6 @@ register_table(
             "- *weight-only*: only weights have 8 bits; inputs stay in floating point.\n"
             "- *torch.ao*: its FX quantization of the same model with the same data in the same rounds. It has its "
             "default kernels (x86) or oneDNN's. For the transformer it also computes scales in each call.\n"
-            "- *memory kept*: large results reuse the memory of earlier results that are no longer referenced "
-            "(`KeptMemory`). New memory would have to be cleared by the system.\n"
             "- *SQNR*: the signal-to-quantization-noise ratio of the output.\n"
             "- *memory*: the peak of intermediate values and results.\n"
             "- *phase*: the time of a phase for DeepRecommender, the median of three. Packing of weights is part of "
@@ -257,8 +242,6 @@ register_table(
             Column("static, s", pairs.seconds_of("static")),
             Column("static", pairs.speedup_of("static", 2)),
             Column("dynamic", pairs.speedup_of("dynamic", 2)),
-            Column("static, memory kept", pairs.speedup_of("static_kept", 2)),
-            Column("dynamic, memory kept", pairs.speedup_of("dynamic_kept", 2)),
             Column("weight-only", pairs.speedup_of("weight_only", 2)),
             Column("torch.ao", pairs.speedup_of("ao", 2)),
             Column("torch.ao, oneDNN", pairs.speedup_of("ao_onednn", 2)),

@@ -3,8 +3,10 @@
 import contextlib
 import copy
 import dataclasses
+import gc
 import mmap
 import os
+import weakref
 
 import pytest
 import torch
@@ -29,6 +31,7 @@ from fx.quantize import (
 )
 from fx.quantize.kernels import kernel as kernels
 from fx.quantize.kernels import layer_kernels, trials
+from pytest_fx.timing.memory import peak_memory
 
 needs_large_pages = pytest.mark.skipif(pages._advise() is None, reason="no large pages here")
 
@@ -434,39 +437,61 @@ def test_a_convolution_is_packed_for_its_first_images_and_takes_others():
             assert (quantized.int() - quantize(expected, 0.5, 90).int()).abs().max() <= 1
 
 
-def test_kept_memory_is_used_again_only_when_nothing_refers_to_it(monkeypatch):
-    monkeypatch.setattr(pages, "LARGE", 64)
-    memory = pages.KeptMemory()
-    with memory.used():
-        first = pages.empty((4, 8), torch.float32)
-        address, part = first.data_ptr(), first[1:3]
-        del first
-        second = pages.empty((8, 4), torch.float32)
-        assert second.data_ptr() != address  # a part of the first is still there
-        del part
-        third = pages.empty((32, 4), torch.uint8)
-        assert third.data_ptr() == address and third.shape == (32, 4)
-        with pages.KeptMemory().used():
-            assert pages.empty((4, 8), torch.float32).data_ptr() not in (address, second.data_ptr())
-        assert pages.empty((3,), torch.float32).shape == (3,)  # small ones as ever
-    del third
-    assert pages.empty((4, 8), torch.float32).data_ptr() != address
-    del memory
-    assert second.fill_(3).sum() == 96  # which outlives its owner
-
-
-def test_programs_give_the_same_outputs_in_kept_memory(monkeypatch):
+def linear_program(monkeypatch, width=30):
     make_everything_large(monkeypatch)
-    data, memory = torch.randn(32, 20), pages.KeptMemory()
-    program = convert(calibrated(torch.nn.Sequential(torch.nn.Linear(20, 30), torch.nn.SELU()), data))
-    expected = program(data)
-    with memory.used():
-        results = [program(data) for _ in range(3)]
-        addresses = {result.data_ptr() for result in results}
-        del results[1:]
-        again = program(data)
-    assert len(addresses) == 3 and again.data_ptr() in addresses - {results[0].data_ptr()}
-    assert torch.equal(results[0], expected) and torch.equal(again, expected)
+    data = torch.randn(32, 20)
+    return convert(calibrated(torch.nn.Sequential(torch.nn.Linear(20, width), torch.nn.SELU()), data)), data
+
+
+def test_a_large_result_gets_the_memory_of_an_earlier_one_that_nothing_refers_to(monkeypatch):
+    program, data = linear_program(monkeypatch)
+    results = [program(data) for _ in range(4)]
+    expected, part, addresses = results[0].clone(), results[1][1:3], {result.data_ptr() for result in results}
+    free = {result.data_ptr() for result in results[2:]}
+    del results[1:]
+    again = [program(data) for _ in range(3)]
+    assert len(addresses) == 4 and free <= {result.data_ptr() for result in again}
+    assert addresses.isdisjoint({result.data_ptr() for result in again} - free)
+    assert torch.equal(part, expected[1:3]) and all(torch.equal(result, expected) for result in (*results, *again))
+
+
+def test_a_result_outlives_the_program_whose_memory_is_freed(monkeypatch):
+    program, data = linear_program(monkeypatch)
+    result = program(data)
+    expected, memory = result.clone(), weakref.ref(pages.shared_memory())
+    assert memory() is pages.shared_memory()
+    del program
+    gc.collect()
+    assert memory() is None and torch.equal(result, expected)
+
+
+def test_unused_memory_is_freed_before_it_is_larger_than_twice_the_results_in_use(monkeypatch):
+    monkeypatch.setattr(pages, "LARGE", 64)
+    fresh, blocks = pages._fresh, []
+    monkeypatch.setattr(pages, "_fresh", lambda size: blocks.append(weakref.ref(block := fresh(size))) or block)
+    memory = pages.ResultMemory()
+    for size in range(100, 120):
+        memory.empty((size,), torch.uint8)
+    living = [block for block in (ref() for ref in blocks) if block is not None]
+    assert len(blocks) == 20 and [len(block) for block in living] == [118, 119]
+
+
+def test_a_call_that_is_observed_gets_fresh_memory(monkeypatch):
+    program, data = linear_program(monkeypatch)
+    program(data)
+    assert peak_memory(lambda: program(data)) >= program(data).nbytes
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_a_child_process_does_not_write_into_results_of_its_parent(monkeypatch):
+    program, data = linear_program(monkeypatch)
+    result = program(data)
+    expected = result.clone()
+    if (child := os.fork()) == 0:
+        result.fill_(7)
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert torch.equal(result, expected)
 
 
 def test_a_convolution_whose_windows_can_lie_in_the_padding_as_a_whole_is_computed_without_the_kernel():

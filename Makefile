@@ -12,7 +12,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constr
 WITH_PROPERTIES := tests/properties tests/fx/*/test_*_properties.py tests/fx/passes/test_pipeline_origins.py \
 	tests/pytest_fx/generation tests/pytest_fx/search/test_formula_passes.py
 
-.PHONY: verify test thorough pythons torches wheels machines lint bench tables stale-tables catalogue verdicts museum looseness mutants models engines gpu accuracy properties attack \
+.PHONY: verify test thorough pythons torches wheels machines lint bench tables stale-tables catalogue verdicts museum looseness candidates mutants models engines gpu accuracy properties attack \
 	interrupts interrupted-runs fuzz fuzz-atheris docs
 
 verify: $(INSTALLED)  ## capture MODEL, check every pass on it against eager, time it, print the table
@@ -67,6 +67,9 @@ museum: $(INSTALLED)  ## run the reproducers of faults of torch and of engines; 
 looseness: $(INSTALLED)  ## how far outputs may be off before the harness says so; writes results/looseness.md
 	PYTHONPATH=.:tests $(BIN)/python tests/properties/looseness.py
 
+candidates: $(INSTALLED)  ## judge kernels that cheat, and right ones; writes results/candidates.md
+	OMP_NUM_THREADS=1 PYTHONPATH=.:tests $(BIN)/python tests/properties/candidates.py
+
 mutants: $(INSTALLED)  ## how many mutants of our own passes check_pass kills; writes results/mutants.md; ARGS="NAME" for one
 	OMP_NUM_THREADS=1 PYTHONPATH=.:tests $(BIN)/python tests/properties/mutants.py $(ARGS)
 
@@ -84,7 +87,7 @@ accuracy: $(INSTALLED)  ## what 8 bits cost models trained on real data; writes 
 	$(BIN)/python -m pytest --fx-tables=accuracy $(ARGS)
 	$(BIN)/python -m pytest tests/pytest_fx/tables/test_accuracy_table.py -k committed
 
-machines: $(INSTALLED)  ## the tests that depend on kernels, with the instructions of other processors; prints what 8 bits keep
+machines: $(INSTALLED)  ## 8 bits, and the tests of kernels, with the instructions of other processors; writes results/machines.md
 	$(BIN)/python tests/fx/quantize/machines.py
 
 properties: $(INSTALLED)  ## every pass, and capture itself, on thousands of random programs

@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from pytest_fx.tables.measurements import MACHINE, Measurements, is_of_this_code
@@ -26,16 +27,25 @@ OVERVIEW = "README.md"
 """The page with a row for each claim."""
 
 
-_OTHER_PAGES = {
-    "catalogue.md": "- [wrong and right passes](catalogue.md) and the verdicts on them (`make catalogue`)",
-    "verdicts.md": "- [verdicts](verdicts.md) on passes and models that were once judged wrongly (`make verdicts`)",
-    "looseness.md": "- [how far outputs may be off](looseness.md) before a verdict is *wrong* (`make looseness`)",
-    "mutants.md": "- [how many faults in our passes the search finds](mutants.md) (`make mutants`)",
-    "engines.md": "- [sixteen architectures in engines](engines.md) of each runtime (`make engines`)",
-    "models.md": "- [which models of libraries can be captured](models.md) (`make models`)",
-    "faults.md": "- [faults of released software](faults.md) that the harness found (`make museum`)",
+PAGES_OF_MAKE = {
+    "catalogue.md": ("Which wrong passes does the search find, and which right ones does it flag?", "catalogue"),
+    "mutants.md": ("Which small faults in our own passes does it find?", "mutants"),
+    "verdicts.md": ("Are passes and models that were once judged wrongly judged right?", "verdicts"),
+    "looseness.md": ("How far may outputs be off before a verdict is *wrong*?", "looseness"),
+    "candidates.md": ("Does `judge` refuse kernels that cheat, and accept others?", "candidates"),
+    "models.md": ("Which models of libraries can be captured?", "models"),
+    "engines.md": ("Which of sixteen architectures become one engine?", "engines"),
+    "machines.md": ("What do 8 bits keep and gain with the instructions of other processors?", "machines"),
+    "faults.md": ("Which faults of released software did the harness find?", "museum"),
 }
-"""Pages of the same folder that other commands write, each with its line of the overview."""
+"""Pages of the same folder that make writes, each with its question and the target of make."""
+
+
+def read_results(folder: Path) -> dict[str, str]:
+    """Return the results of the pages in ``folder`` that make writes: bold beginnings of lines outside of tables."""
+    pages = {page: path.read_text(encoding="utf-8") for page in PAGES_OF_MAKE if (path := folder / page).is_file()}
+    beginning = re.compile(r"^(?:- )?\*\*(.+?)\.?\*\*", re.MULTILINE)
+    return {page: "; ".join(beginning.findall(text)) for page, text in pages.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,31 +162,43 @@ def _machine_in_words(machine: str, cores: int, device: str | None) -> str:
     return f"{machine}, {cores} core{'s' * (cores != 1)}" + (f", {device}" if device else "")
 
 
-def write_documents(sections: Mapping[str, Sequence[Section]], files: frozenset[str]) -> dict[str, str]:
-    """Return the text of every document by the name of its file. Only figures and pages among ``files`` are linked."""
-    texts = {OVERVIEW: _overview(sections, files)}
+def write_documents(
+    sections: Mapping[str, Sequence[Section]], files: frozenset[str], results: Mapping[str, str] = MappingProxyType({})
+) -> dict[str, str]:
+    """Return the text of every document by the name of its file.
+
+    Args:
+        sections: the measurements, by table.
+        files: names of files in the folder; only figures among them are linked.
+        results: the results of pages that other commands write there, by the names of their files.
+    """
+    texts = {OVERVIEW: _overview(sections, results)}
     for name, table_sections in sections.items():
         texts[f"{name}.md"] = _page(table_sections, files)
         texts[f"{name}.csv"] = _csv(table_sections)
     return texts
 
 
-def _overview(sections: Mapping[str, Sequence[Section]], files: frozenset[str]) -> str:
+def _overview(sections: Mapping[str, Sequence[Section]], results: Mapping[str, str]) -> str:
     rows = [
         [claim.sentence, claim.paper, _findings(claim, table_sections), f"[{table_sections[0].table.title}]({name}.md)"]
         for name, table_sections in sections.items()
         for claim in table_sections[0].table.claims
     ]
-    others = [line for page, line in _OTHER_PAGES.items() if page in files]
+    others = [
+        [f"[{question}]({page})", results[page], f"`make {target}`"]
+        for page, (question, target) in PAGES_OF_MAKE.items()
+        if page in results
+    ]
     return _join(
         "# The evaluation",
         "This page is for readers of the paper on torch.fx who want to know which of its results hold here. It has a "
         "row for each claim, with the paper's number and the number that `pytest --fx-tables` measured. The records "
-        "are in `raw/`, a line for each measurement of a row; the tables and figures are generated from them."
-        + (" Other pages are:" if others else ""),
-        "\n".join(others),
+        "are in `raw/`, a line for each measurement of a row; the tables and figures are generated from them.",
         _older_rows(sections),
         _markdown_table(["the paper says", "its number", "here", "table"], rows),
+        "## Beyond the paper" if others else "",
+        _markdown_table(["question", "result", "measured by"], others) if others else "",
     )
 
 

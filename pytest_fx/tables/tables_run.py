@@ -17,7 +17,7 @@ from fx.errors import FxError
 from pytest_fx.options import OPTIONS
 from pytest_fx.records.records import write_atomically
 from pytest_fx.tables import get_table, list_tables
-from pytest_fx.tables.documents import Section, read_sections, write_documents
+from pytest_fx.tables.documents import Section, read_results, read_sections, write_documents
 from pytest_fx.tables.measurements import Measurements
 from pytest_fx.tables.table import Scale, Table
 
@@ -121,7 +121,7 @@ def finish(config: pytest.Config) -> None:
         return
     try:
         files = _write_figures(run, [section for table_sections in sections.values() for section in table_sections])
-        for name, text in write_documents(sections, files).items():
+        for name, text in write_documents(sections, files, read_results(run.folder)).items():
             write_atomically(run.folder / name, text)
     except OSError as error:
         run.said.append(f"the documents could not be written: {error}")

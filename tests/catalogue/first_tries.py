@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 
@@ -91,6 +92,8 @@ def section() -> list[str]:
         "caught for its fault if the pass without it keeps the law on the program that is shown. Else it is caught for",
         "another fault, which both have.",
         "",
+        f"**First try, in the last two rounds: {_sum_of(FIRST_TRIES[-2:])}.**",
+        "",
         "| round | date | commit | wrong: caught for its fault | for another | not judged | right: flagged "
         "| not judged | mended for it |",
         "|--:|---|---|--:|--:|--:|--:|--:|---|",
@@ -100,6 +103,13 @@ def section() -> list[str]:
         counts = f"{wrong} | {row.otherwise} | {row.unjudged} | {right} | {row.right_unjudged}"
         lines.append(f"| {row.round} | {row.date} | {row.commit} | {counts} | {row.mended} |")
     return lines
+
+
+def _sum_of(rows: Sequence[FirstTry]) -> str:
+    caught, wrong, flagged, right = (
+        sum(getattr(row, field) for row in rows) for field in ("caught", "wrong", "flagged", "right")
+    )
+    return f"{caught} of {wrong} wrong passes caught for their fault, {flagged} of {right} right ones flagged"
 
 
 def sentence() -> str:

@@ -104,7 +104,7 @@ def write(exhibits: Sequence[tuple[Exhibit, str]]) -> str:
         for each, state in sorted(exhibits, key=lambda pair: (pair[0].software, pair[0].name))
     ]
     head = ["| what is wrong | software | kind | state | public report |", "|---|---|---|---|---|"]
-    return "\n".join([_EXPLAINED, f"{len(exhibits)} faults: {summary}, with {versions}.", "", *head, *rows, ""])
+    return "\n".join([_EXPLAINED, f"**{len(exhibits)} faults: {summary}, with {versions}.**", "", *head, *rows, ""])
 
 
 def _version(package: str) -> str | None:

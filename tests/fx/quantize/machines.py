@@ -1,10 +1,11 @@
 """The tests that depend on kernels, on each kind of processor that this one can imitate.
 
-``make machines`` limits the instructions that oneDNN, FBGEMM and PyTorch use, runs the tests of quantization and
-lowering under each limit, and prints a table. ``python tests/fx/quantize/machines.py accuracy`` prints, as JSON, the
-accuracy of two networks in 8 bits on this processor, and their kernels. With a folder as the next argument, the
-quantized programs are loaded from there, or saved to it if it has none. ``seven`` prints the errors of the largest
-integers of layers whose activations have 7 bits.
+``make machines`` limits the instructions that oneDNN, FBGEMM and PyTorch use. Under each limit it measures the accuracy
+and speed of networks in 8 bits, for ``results/machines.md``, and runs the tests of quantization and lowering. ``python
+tests/fx/quantize/machines.py accuracy`` prints, as JSON, the accuracy of two networks in 8 bits on this processor, and
+their kernels. With a folder as the next argument, the quantized programs are loaded from there, or saved to it if it
+has none. ``speed`` prints the speed-up of models in 8 bits. ``seven`` prints the errors of the largest integers of
+layers whose activations have 7 bits.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import os
 import re
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +34,11 @@ LIMITS: dict[str, dict[str, str]] = {
 }  # fmt: skip
 """Variables of the environment by the instructions that they allow; a processor with fewer uses its own."""
 TESTS = ("tests/fx/quantize", "tests/fx/lowering", "fx/quantize", "fx/lowering")
+RESULT = Path("results/machines.md")
+MODELS = {"deep_recommender": 16, "resnet50": 1, "transformer_encoder": 8}
+"""Models whose speed is measured, with the batch."""
+ROUNDS = 20
+"""Calls of each program that are timed."""
 LEFT_OUT = ("--ignore-glob=*openvino*",)
 """Under a limit OpenVINO mixes in kernels that query the processor itself, and ends the process in some (2026.4)."""
 
@@ -73,6 +80,29 @@ def accuracy(folder: Path | None = None) -> dict[str, Any]:
     return figures
 
 
+def speed() -> dict[str, Any]:
+    """The speed-ups of models in 8 bits over eager in float32, on one thread: median, low and high of 95 %."""
+    import torch
+
+    import fx
+    from fx.quantize import convert, prepare
+    from model_zoo import get_model
+    from pytest_fx.tables.pairs import time_rounds
+
+    speedups: dict[str, Any] = {}
+    for name, batch in MODELS.items():
+        model = get_model(name)
+        module, inputs = model.build(), model.example_inputs(batch)
+        with torch.no_grad():
+            prepared = prepare(fx.symbolic_trace(module))
+            prepared(*inputs)
+            program = convert(prepared)
+            calls = {"eager": partial(module, *inputs), "8 bits": partial(program, *inputs)}
+            timing = time_rounds(calls, baseline="eager", rounds=ROUNDS, threads=1)["8 bits"]
+        speedups[name] = [round(number, 3) for number in (timing.speedup, *timing.interval)]
+    return speedups
+
+
 def errors_of_seven_bits() -> dict[str, Any]:
     """Return the errors of layers with the largest weights, in parts of the largest result, and their kernels.
 
@@ -112,19 +142,15 @@ def errors_of_seven_bits() -> dict[str, Any]:
     return figures
 
 
-def accuracy_under(limit: str, folder: Path | None = None) -> dict[str, Any]:
+def accuracy_under(limit: str, *folder: Path) -> dict[str, Any]:
     """Return the results of :func:`accuracy` in a process with this limit."""
-    command = [sys.executable, str(Path(__file__)), "accuracy", *([] if folder is None else [str(folder)])]
-    return _output(command, limit)
+    return figures_under(limit, "accuracy", *map(str, folder))
 
 
-def errors_of_seven_bits_under(limit: str) -> dict[str, Any]:
-    """Return the results of :func:`errors_of_seven_bits` in a process with this limit."""
-    return _output([sys.executable, str(Path(__file__)), "seven"], limit)
-
-
-def _output(command: list[str], limit: str) -> dict[str, Any]:
-    output = subprocess.run(command, env={**os.environ, **LIMITS[limit]}, capture_output=True, text=True, check=True)
+def figures_under(limit: str, *arguments: str) -> dict[str, Any]:
+    """Return the figures that this file prints when it is called with ``arguments`` under this limit."""
+    command, environment = [sys.executable, str(Path(__file__)), *arguments], {**os.environ, **LIMITS[limit]}
+    output = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     return json.loads(output.stdout)
 
 
@@ -139,13 +165,49 @@ def less_accurate(limited: dict[str, Any], here: dict[str, Any]) -> list[str]:
     ]
 
 
+def page(accuracies: dict[str, dict[str, Any]], speeds: dict[str, dict[str, Any]]) -> str:
+    """Return the figures as a page of Markdown."""
+    from pytest_fx.records.baseline import describe
+    from pytest_fx.records.records import describe_machine
+
+    of_models = {model: [speeds[limit][model][0] for limit in LIMITS] for model in MODELS}
+    gains = ", ".join(f"{model} {min(medians):.2f} to {max(medians):.2f}" for model, medians in of_models.items())
+    least = min(figures[network] for figures in accuracies.values() for network in ("perceptron", "convolutions"))
+    lines = [
+        "# 8 bits with the instructions of other processors",
+        "",
+        f"`make machines` on {describe(describe_machine())}.",
+        "",
+        "Variables of the environment limit the instructions that oneDNN, FBGEMM and PyTorch use. A processor with",
+        "fewer uses its own. The SQNR and the kernels are those of two small networks. The speed-up of a model, with",
+        f"its batch, is over eager in float32 under the same limit, on one thread: the median of {ROUNDS} pairs, with",
+        "its 95 % interval.",
+        "",
+        f"**The SQNR is at least {least:.1f} dB under each limit; speed-ups: {gains}.**",
+        "",
+        "| instructions | SQNR, dB: perceptron, convolutions | kernels |"
+        + "".join(f" {model}, {batch} |" for model, batch in MODELS.items()),
+        "|---|---|---|" + "---|" * len(MODELS),
+    ]
+    for limit, figures in accuracies.items():
+        kernels = ", ".join(sorted({*figures["perceptron on"], *figures["convolutions on"]}))
+        cells = ["{:.2f} ({:.2f} to {:.2f})".format(*speeds[limit][model]) for model in MODELS]
+        sqnr = f"{figures['perceptron']:.1f}, {figures['convolutions']:.1f}"
+        lines.append(f"| {limit} | {sqnr} | {kernels} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
 def main() -> int:
-    """Run the tests under each limit, and return 1 where one fails or where 8 bits are less accurate."""
+    """Write the page, run the tests under each limit, and return 1 where one fails or 8 bits are less accurate."""
+    from pytest_fx.records.records import write_atomically
+
     here = accuracy()
+    accuracies = {limit: accuracy_under(limit) for limit in LIMITS}
+    write_atomically(RESULT, page(accuracies, {limit: figures_under(limit, "speed") for limit in LIMITS}))
     print(f"{'instructions':22} {'perceptron':>11} {'convolutions':>13}  tests")
     status = 0
     for limit, variables in LIMITS.items():
-        figures = accuracy_under(limit)
+        figures = accuracies[limit]
         options = ("-m", "", "-q", "-n", "auto", "--dist", "worksteal")
         command = [sys.executable, "-m", "pytest", *options, *LEFT_OUT, *TESTS]
         run = subprocess.run(command, env={**os.environ, **variables}, capture_output=True, text=True, check=False)
@@ -163,7 +225,7 @@ def main() -> int:
 if __name__ == "__main__":
     if sys.argv[1:2] == ["accuracy"]:
         print(json.dumps(accuracy(*map(Path, sys.argv[2:]))))
-    elif sys.argv[1:2] == ["seven"]:
-        print(json.dumps(errors_of_seven_bits()))
+    elif sys.argv[1:]:
+        print(json.dumps({"speed": speed, "seven": errors_of_seven_bits}[sys.argv[1]]()))
     else:
         sys.exit(main())

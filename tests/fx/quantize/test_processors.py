@@ -1,7 +1,7 @@
 """8 bits are as accurate on processors without VNNI; ``make machines`` asks it of more, and runs all tests on each."""
 
 import pytest
-from machines import accuracy, accuracy_under, errors_of_seven_bits_under, less_accurate
+from machines import accuracy, accuracy_under, figures_under, less_accurate
 
 NETWORKS = ("perceptron", "convolutions")
 
@@ -27,7 +27,7 @@ def test_eight_bits_are_as_accurate_with_fewer_instructions_also_where_a_program
 
 @pytest.mark.thorough
 def test_activations_of_seven_bits_are_computed_undivided_and_larger_ones_right():
-    figures = errors_of_seven_bits_under("AVX2")
+    figures = figures_under("AVX2", "seven")
     errors = {name: value for name, value in figures.items() if not name.endswith(" on")}
     assert len(errors) == 10 and all(value < 1e-4 for value in errors.values()), errors
     undivided = [name for key, names in figures.items() if key.endswith(", 127 on") for name in names]

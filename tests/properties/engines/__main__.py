@@ -106,12 +106,23 @@ def page(records: Known) -> str:
     """Return the table."""
     machines = sorted({record["machine"] for record in records.values()})
     lines = ["# Architectures in engines", "", f"`make engines` on {'; '.join(machines)}.", "", _EXPLANATION, ""]
+    lines += [f"**{_result(records)}**", ""]
     lines += ["| model | program | engines | FLOPs | error | over eager |", "|---|---|---|---|---|---|"]
     for model in ARCHITECTURES:
         lines += [
             _row(model, name, records[model, name]) for name in (*BACKENDS, *COMPILERS) if (model, name) in records
         ]
     return "\n".join(lines) + "\n"
+
+
+def _result(records: Known) -> str:
+    """Return of how many models each backend makes one engine."""
+    alone = {
+        name: [records[model, name].get("engines") == 1 for model in ARCHITECTURES if (model, name) in records]
+        for name in BACKENDS
+    }
+    counts = ", ".join(f"{name} {sum(flags)} of {len(flags)}" for name, flags in alone.items())
+    return f"Models that are one engine: {counts}."
 
 
 def _row(model: str, name: str, record: Record) -> str:

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from pytest_fx.tables.documents import OLDER, read_sections, write_documents
+from pytest_fx.tables.documents import OLDER, read_results, read_sections, write_documents
 from pytest_fx.tables.table import Entry, Row, Scale
 
 
@@ -191,7 +191,11 @@ def test_rows_of_a_gpu_are_reported_under_the_machine_that_has_one(petals, regis
     assert rows_by_machine() == {"Abacus, 2 cores": alone, "Abacus, 16 cores, Loom": [("rose", "5 ")]}
 
 
-def test_the_overview_links_pages_of_other_commands_that_are_there(documents, write):
-    write("daisy", {"petals": 34})
-    assert "catalogue.md" not in documents()["README.md"]
-    assert "[wrong and right passes](catalogue.md)" in documents(["catalogue.md"])["README.md"]
+def test_the_overview_quotes_the_results_of_pages_that_other_commands_write(petals, register, tmp_path, write):
+    register(petals)
+    write("rose", {"petals": 34})
+    (tmp_path / "models.md").write_text("# Models\n\n- **ours: 3 of 4** (all)\n\n**5 out.**\n\n| a | **b** |\n")
+    overview = write_documents(read_sections(tmp_path), frozenset(), read_results(tmp_path))["README.md"]
+    question = "[Which models of libraries can be captured?](models.md)"
+    assert f"| {question} | ours: 3 of 4; 5 out | `make models` |" in overview.split("## Beyond the paper")[1]
+    assert "catalogue.md" not in overview

@@ -19,7 +19,6 @@ import torch
 from building import Calling, Point, assert_same_state
 
 import fx
-from fx.serialization.folder import constructor_call
 
 Load = Callable[..., Any]
 
@@ -127,14 +126,13 @@ class Stored(torch.nn.Module):
         for path, value in state.items():
             owner, _, name = path.rpartition(".")
             setattr(self.get_submodule(owner), name, value)
-        self.eval()
+        for path in ['', '0', '1']:
+            self.get_submodule(path).training = False
 
     forward = forward
 '''
     )
-    assert (folder / "__init__.py").read_text() == (
-        '"""A captured program."""\n\nfrom .module import Stored\n\n__all__ = ["Stored"]\n'
-    )
+    assert (folder / "__init__.py").read_text() == "from .module import Stored\n"
 
 
 def test_loading_draws_no_random_numbers(load: Load) -> None:
@@ -234,29 +232,10 @@ def test_frozen_programs_stay_frozen(load: Load) -> None:
     assert not any(parameter.requires_grad for parameter in load(module).parameters())
 
 
-def test_plain_attributes_that_the_program_reads_are_stored(load: Load) -> None:
-    graph = fx.Graph()
-    graph.output((graph.get_attr("config"), graph.get_attr("box.name")))
-    root = torch.nn.Module()
-    root.config = {"size": [1, 2]}
-    root.box = torch.nn.Module()
-    root.box.name = "x"
-    assert load(fx.GraphModule(root, graph))() == ({"size": [1, 2]}, "x")
-
-
 def test_wrapped_functions_stay_whole_when_the_package_is_traced(load: Load) -> None:
     stored = load(fx.symbolic_trace(lambda x: outside(x) + 1))
     assert torch.equal(stored(-torch.ones(1)), torch.full((1,), 2.0))
     assert [node.target for node in fx.symbolic_trace(stored).graph.nodes][1] is outside
-
-
-def test_structured_inputs_are_kept(load: Load) -> None:
-    def program(pair: Any, named: Any) -> Any:
-        return {"sum": pair[0] + named["k"], "both": [pair[1], (named["k"],)]}
-
-    captured = fx.symbolic_trace(program, concrete_args={"pair": (fx.PH, fx.PH), "named": {"k": fx.PH}})
-    stored = load(captured)
-    assert stored((1, 2), {"k": 3}) == {"sum": 4, "both": [2, (3,)]} == captured((1, 2), {"k": 3})
 
 
 @pytest.mark.parametrize(
@@ -315,19 +294,32 @@ def with_local_class() -> fx.GraphModule:
 
 
 def with_structure() -> fx.GraphModule:
-    return fx.symbolic_trace(lambda pair: pair[0] + pair[1], concrete_args={"pair": Point(fx.PH, fx.PH)})
+    return fx.symbolic_trace(lambda pair: pair[0] + pair[1], concrete_args={"pair": (fx.PH, fx.PH)})
+
+
+def with_attribute() -> fx.GraphModule:
+    graph = fx.Graph()
+    graph.output(graph.get_attr("box.sizes"))
+    root = torch.nn.Module()
+    root.box = torch.nn.Module()
+    root.box.sizes = [1, 2]
+    return fx.GraphModule(root, graph)
 
 
 REFUSED: dict[str, tuple[Callable[[], fx.GraphModule], str]] = {
     "a local function": (
         lambda: module_calling(lambda x: x),
-        "node mine uses test_folder_lambda_locals_lambda_, which a package",
+        "node mine uses test_folder_lambda_locals_lambda_, a function that a package cannot import",
     ),
-    "an object": (lambda: module_calling(len, object()), "node mine uses _object, which a package cannot import"),
+    "an object": (
+        lambda: module_calling(len, object()),
+        "node mine uses _object, an object that a package cannot import",
+    ),
     "a callable object": (lambda: module_calling(operator.itemgetter(0)), "node mine uses operator_itemgetter"),
     "hooks": (with_hooks, "the module has hooks"),
-    "a structure": (with_structure, "its inputs or output have a structure that cannot be stored"),
-    "a local class": (with_local_class, "one of its attributes local cannot be pickled"),
+    "a structure": (with_structure, "its inputs are structured"),
+    "an attribute": (with_attribute, "it reads the attribute box.sizes, a list"),
+    "a local class": (with_local_class, "one of its modules local cannot be pickled"),
 }
 
 
@@ -338,7 +330,7 @@ def test_unwritable_programs_are_refused_before_any_file_is_written(
     with pytest.raises(fx.CodegenError, match=message) as caught:
         make().to_folder(tmp_path / "deep" / "package")
     assert "\n  try    " in str(caught.value)
-    assert "node mine" in message or "fx.save(program, file)" in str(caught.value)
+    assert "fx.save(program, file)" in str(caught.value)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -348,7 +340,7 @@ def test_functions_of_the_main_program_are_refused(tmp_path: Path, monkeypatch: 
 
     function.__module__, function.__qualname__ = "__main__", "function"
     monkeypatch.setattr(sys.modules["__main__"], "function", function, raising=False)
-    with pytest.raises(fx.CodegenError, match="the main program is none"):
+    with pytest.raises(fx.CodegenError, match="node mine uses __main___function"):
         module_calling(function).to_folder(tmp_path / "package")
 
 
@@ -425,29 +417,37 @@ class Evil:
     __hash__ = object.__hash__
 
 
-def test_modules_are_made_by_calls_of_literals_that_were_tried() -> None:
-    call = constructor_call(torch.nn.Conv2d(3, 4, 3, padding=1))
-    assert call == (
+def creation_of(layer: torch.nn.Module, folder: Path) -> str:
+    """Return the source that creates ``layer`` in a package; a plain module stands in for one that is pickled."""
+    graph = fx.Graph()
+    graph.output(graph.call_module("layer", (graph.placeholder("x"),)))
+    fx.GraphModule({"layer": layer}, graph).to_folder(folder)
+    (line,) = (line for line in (folder / "module.py").read_text().splitlines() if "set_submodule('layer', " in line)
+    return line.strip().removeprefix("self.set_submodule('layer', ").removesuffix(")")
+
+
+def test_modules_are_made_by_calls_of_literals_that_were_tried(tmp_path: Path) -> None:
+    assert creation_of(torch.nn.Conv2d(3, 4, 3, padding=1), tmp_path) == (
         "torch.nn.Conv2d(in_channels=3, out_channels=4, kernel_size=(3, 3), stride=(1, 1), padding=(1, 1), "
         "dilation=(1, 1))"
     )
-    call = constructor_call(torch.nn.Embedding(5, 3, padding_idx=0))
-    assert call == "torch.nn.Embedding(num_embeddings=5, embedding_dim=3, padding_idx=0)"
+    assert creation_of(torch.nn.Embedding(5, 3, padding_idx=0), tmp_path) == (
+        "torch.nn.Embedding(num_embeddings=5, embedding_dim=3, padding_idx=0)"
+    )
     changed = torch.nn.Conv2d(3, 4, 3)
     changed.kernel_size = Evil()  # type: ignore[assignment]
     hooked = torch.nn.ReLU()
-    hooked.register_forward_hook(lambda module, args, result: None)
+    hooked.register_forward_hook(print)
     noted = torch.nn.ReLU()
     noted.note = 1
     lying = torch.nn.Linear(2, 2)
     lying.in_features = 3
     speaking = torch.nn.Linear(2, 2)
-    speaking.extra_repr = lambda: "2, 2), __import__('os'), (1"  # type: ignore[method-assign]
+    speaking.extra_repr = len  # type: ignore[method-assign]
     infinite = torch.nn.Hardtanh(-math.inf, 1.0)
-    subclass = type("ReLU", (torch.nn.ReLU,), {})()
-    for module in (changed, hooked, noted, lying, speaking, infinite, subclass, torch.nn.Sequential(noted), Own(),
-                   torch.nn.LazyLinear(3), torch.nn.TransformerEncoderLayer(4, 2, activation=torch.tanh)):  # fmt: skip
-        assert constructor_call(module) is None, module
+    for module in (changed, hooked, noted, lying, speaking, infinite, torch.nn.Sequential(noted), Own(),
+                   torch.nn.TransformerEncoderLayer(4, 2, activation=torch.tanh)):  # fmt: skip
+        assert creation_of(module, tmp_path) == "torch.nn.Module()", module
 
 
 @pytest.mark.parametrize(
@@ -483,6 +483,6 @@ def test_modules_are_imported_only_by_their_true_path(load: Load, tmp_path: Path
     for pretender in ("os; evil", "torch"):
         odd = fx.Graph()
         odd.output(types.ModuleType(pretender))
-        with pytest.raises(fx.CodegenError, match="which a package cannot import"):
+        with pytest.raises(fx.CodegenError, match="that a package cannot import"):
             fx.GraphModule({}, odd).to_folder(tmp_path / "never")
     assert not (tmp_path / "never").exists()

@@ -10,7 +10,8 @@ from typing import Any
 
 from fx.arguments import shown
 from fx.errors import PassError
-from fx.passes.infra.pass_manager import Constraint, PassSchedule, this_before_that_pass_constraint
+from fx.passes.infra.pass_manager import Constraint, this_before_that_pass_constraint
+from fx.passes.infra.pass_manager import PassManager as ManagerOfResults
 
 __all__ = ["PassManager", "inplace_wrapper", "log_hook", "loop_pass", "these_before_those_pass_constraint",
            "this_before_that_pass_constraint"]  # fmt: skip
@@ -67,7 +68,7 @@ def these_before_those_pass_constraint(these: Callable[..., Any], those: Callabl
     return lambda a, b: inspect.unwrap(a) != those or inspect.unwrap(b) != these
 
 
-class PassManager(PassSchedule):
+class PassManager(ManagerOfResults):
     """A manager that runs passes in the given order, which must meet the constraints, each on the previous result."""
 
     @classmethod
@@ -83,7 +84,7 @@ class PassManager(PassSchedule):
         """Replace the passes with the name of ``_target`` by ``_replacement``."""
         self.passes = [_replacement if pass_.__name__ == _target.__name__ else pass_ for pass_ in self.passes]
 
-    validate = PassSchedule.validate_constraints
+    validate = ManagerOfResults.validate_constraints
 
     def __call__(self, source: Any) -> Any:
         """Run the passes on a program, and return the result of the last one."""

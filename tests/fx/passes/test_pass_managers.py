@@ -32,12 +32,11 @@ def test_an_order_that_no_constraint_allows_names_the_passes() -> None:
         PassManager([first, second], there_and_back)(program())
 
 
-def test_an_order_that_a_constraint_forbids_names_both_passes_and_their_places() -> None:
+def test_an_order_that_a_constraint_forbids_names_both_passes() -> None:
     managed = PassManager([second, first], [this_before_that_pass_constraint(first, second)])
     with pytest.raises(PassError) as caught:
         managed.validate_constraints()
     assert "first has to run before second" in str(caught.value)
-    assert "second is number 0 of the passes, first number 1" in str(caught.value)
     managed.solve_constraints()
     assert managed.passes == [first, second]
 
@@ -45,7 +44,7 @@ def test_an_order_that_a_constraint_forbids_names_both_passes_and_their_places()
 def test_the_error_for_a_pass_without_a_result_explains_how_to_give_one() -> None:
     with pytest.raises(PassError, match=r"the pass _nothing returns no PassResult[\s\S]*pass_result_wrapper") as caught:
         PassManager([first, _nothing])(program())
-    assert caught.value.__notes__ == ["while the pass _nothing ran, after the passes: first"]
+    assert caught.value.__notes__ == ["while the pass _nothing ran"]
 
 
 def _nothing(graph_module: Any) -> None:
@@ -55,7 +54,7 @@ def _nothing(graph_module: Any) -> None:
 def test_an_error_of_a_pass_keeps_its_type() -> None:
     with pytest.raises(ZeroDivisionError) as caught:
         PassManager([lambda graph_module: PassResult(graph_module, bool(1 / 0))])(program())
-    assert caught.value.__notes__ == ["while the pass <lambda> ran, after the passes: none"]
+    assert caught.value.__notes__ == ["while the pass <lambda> ran"]
 
 
 def test_passes_run_again_while_they_change_something() -> None:
@@ -88,8 +87,6 @@ def test_checks_run_before_the_passes_and_after_each_where_that_is_requested() -
         managed.add_checks(checked.append)
         managed(program())
         assert len(checked) == count
-    with pytest.raises(PassError, match="a check of a PassManager takes one argument, the module"):
-        managed.add_checks(lambda module, more: None)
 
 
 def test_a_check_that_fails_is_an_error() -> None:

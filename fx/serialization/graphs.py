@@ -8,9 +8,11 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.utils import _pytree as pytree
 
 from fx.analysis.verify import check_graph
-from fx.container_kinds import held_kind
+from fx.code.codegen import CodeGen
+from fx.code.pytree_codegen import PyTreeCodeGen, PyTreeInfo
 from fx.errors import FxError, LoadError, SaveError, with_article
 from fx.graph import Graph
 from fx.naming.names import is_identifier
@@ -19,11 +21,11 @@ from fx.node import OPCODES, Node
 from fx.provenance import SourceLocation
 from fx.serialization.allow_list import Refused, find, is_attribute, is_callable_target, methods, name_of
 from fx.serialization.annotations import decode_annotation, encode_annotation
-from fx.serialization.saved_signatures import decode_codegen, encode_codegen
+from fx.serialization.module_state import check_path
 from fx.serialization.values import (
-    DEPTH,
     LONGEST_NAME,
     Json,
+    NoteWriter,
     ValueReader,
     ValueWriter,
     entry,
@@ -33,50 +35,45 @@ from fx.serialization.values import (
     stored_strings,
 )
 
-_DATA = ValueWriter(None)
-PathCheck = Callable[[str, str], None]
-"""A function that refuses invalid paths of an opcode."""
+_NOTES = NoteWriter(None)
 
 
 # Writing.
 
 
-def encode_graph(graph: Graph, place: str, values: ValueWriter, check_path: PathCheck) -> Json:
-    """Return ``graph``, at ``place`` in the program, as JSON; ``check_path`` refuses paths of attributes and modules.
+def encode_graph(root: torch.nn.Module, graph: Graph, place: str, values: ValueWriter) -> Json:
+    """Return ``graph``, of the program ``root`` at ``place``, as JSON.
 
     Raises:
         SaveError: a part of the graph is not data; the message names the node.
     """
     check_graph(graph)
-    writer = _GraphWriter(values, check_path)
+    writer = _GraphWriter(root, values)
     nodes = [writer.node(node) for node in graph.nodes]
     try:
-        stored: dict[str, Json] = {"nodes": nodes}
         tensors = {name: value for name, value in graph.constants.items() if not isinstance(value, torch.nn.Module)}
-        constants = {name: values.value(value) for name, value in tensors.items()}  # modules are parts of the program
-        for key, entries in (("constants", constants), ("sources", writer.sources), ("notes", writer.notes)):
-            if entries:
-                stored[key] = entries if isinstance(entries, dict) else list(entries)
-        if history := list(getattr(graph, "history", ())):
-            stored["history"] = history
-        if (codegen := encode_codegen(graph._codegen)) is not None:
-            stored["codegen"] = codegen
+        stored: dict[str, Json] = {
+            "nodes": nodes,
+            "constants": {name: values.value(value) for name, value in tensors.items()},  # modules are parts of `root`
+            "sources": [list(parts) for parts in writer.sources],
+            "notes": [note for _, note, _ in writer.notes.values()],
+            "history": list(getattr(graph, "history", ())),
+            "codegen": _encode_codegen(graph._codegen),
+        }
     except Refused as refused:
         raise refused.as_error(SaveError, "cannot save the program", where=place) from refused
-    return stored
+    return {"nodes": nodes, **{key: part for key, part in stored.items() if part}}
 
 
 class _GraphWriter:
     """The writer of the nodes of one graph; it writes each source location and each shared note once."""
 
-    def __init__(self, values: ValueWriter, check_path: PathCheck) -> None:
-        self.sources: list[Json] = []
-        self.notes: list[Json] = []
-        self._source_numbers: dict[tuple[str, int, str, str], int] = {}
-        self._note_numbers: dict[int, tuple[int, Any]] = {}
+    def __init__(self, root: torch.nn.Module, values: ValueWriter) -> None:
+        self.sources: dict[tuple[str, int, str, str], int] = {}
+        self.notes: dict[int, tuple[int, Json, Any]] = {}
+        self._root = root
         self._numbers: dict[Node, int] = {}
         self._values = ValueWriter(values._tensors, self._numbers)
-        self._check_path = check_path
 
     def node(self, node: Node) -> Json:
         try:
@@ -86,56 +83,33 @@ class _GraphWriter:
             raise refused.as_error(SaveError, "cannot save the program", **place) from refused
 
     def _node(self, node: Node) -> Json:
-        name = node._name
-        if len(name) > LONGEST_NAME or not name.isascii() or not name.isidentifier():
-            raise Refused(f"{name!r} is not a name of a node", remedy='rename it: node.name = "x"')
-        stored: dict[str, Json] = {"op": node._op, "name": name, "target": self._target(node)}
-        if node._args:
-            stored["args"] = [self._values.value(argument) for argument in node._args]
-        if node._kwargs:
-            stored["kwargs"] = {key: self._values.value(argument) for key, argument in node._kwargs.items()}
-        _check_shape(node._op, len(node._args), len(node._kwargs))
-        if node._type is not None:
-            stored["type"] = encode_annotation(node._type)
-        if node._meta and (meta := encode_notes(node._meta, self._note)):
-            stored["meta"] = meta
+        is_function = node._op == "call_function"
+        stored: dict[str, Json] = {
+            "op": node._op,
+            "name": node._name,
+            "target": name_of(node._target) if is_function else node._target,
+            "args": [self._values.value(argument) for argument in node._args],
+            "kwargs": {key: self._values.value(argument) for key, argument in node._kwargs.items()},
+            "type": encode_annotation(node._type),
+            "meta": encode_notes(node._meta or {}, self._note),
+            "origins": list(getattr(node, "origins", ())),
+        }
+        _check_node(self._root, node._name, node._op, node._target, node._args, node._kwargs)
         if node.source is not None:
-            stored["source"] = self._source(node.source)
-        if origins := getattr(node, "origins", ()):
-            stored["origins"] = list(origins)
+            stored["source"] = self.sources.setdefault(node.source._parts(), len(self.sources))
         self._numbers[node] = len(self._numbers)
-        return stored
-
-    def _target(self, node: Node) -> Json:
-        target = node._target
-        if node._op == "call_function":
-            name = name_of(target)
-            _check_function(target, node._args, bool(node._kwargs))
-            return name
-        check_text_target(node._op, target)
-        if node._op in ("get_attr", "call_module"):
-            self._check_path(node._op, str(target))
-        return target
-
-    def _source(self, source: SourceLocation) -> int:
-        parts = source._parts()
-        number = self._source_numbers.setdefault(parts, len(self.sources))
-        if number == len(self.sources):
-            self.sources.append(list(parts))
-        return number
+        return {key: part for key, part in stored.items() if key in ("target", "source") or part}
 
     def _note(self, value: dict[Any, Any]) -> Json:
-        numbered = self._note_numbers.get(id(value))
-        if numbered is None:
-            self.notes.append(encode_note(value))
-            numbered = self._note_numbers[id(value)] = (len(self.notes) - 1, value)
-        return {"note": numbered[0]}
+        if id(value) not in self.notes:
+            self.notes[id(value)] = (len(self.notes), _NOTES.value(value), value)
+        return {"note": self.notes[id(value)][0]}
 
 
 # Rules for both directions.
 
 
-def check_text_target(op: str, target: object) -> None:
+def _check_text_target(op: str, target: object) -> None:
     """Refuse a string that is not a target for nodes of the opcode ``op``."""
     if type(target) is not str:
         raise Refused(f"the target of {with_article(op)} node is a string, not {type(target).__name__}")
@@ -154,8 +128,24 @@ def check_text_target(op: str, target: object) -> None:
         raise Refused(f"the path {ascii(target)[:80]} has parts that are empty, unprintable or very long")
 
 
-def _check_function(target: Any, args: tuple[Any, ...], has_kwargs: bool) -> None:
-    if target is getattr and (len(args) != 2 or has_kwargs or not is_attribute(args[1])):
+_NUMBERS_OF_ARGUMENTS = {"placeholder": (0, 1), "get_attr": (0, 0), "output": (1, 1)}
+
+
+def _check_node(root: torch.nn.Module, name: str, op: str, target: Any, args: Any, kwargs: Any) -> None:
+    """Refuse a node of the program ``root`` that has no usual name, or calls something that a file may not call."""
+    if len(name) > LONGEST_NAME or not name.isascii() or not name.isidentifier():
+        raise Refused(f"{ascii(name)[:80]} is not a name of a node", remedy='rename it: node.name = "x"')
+    if op in _NUMBERS_OF_ARGUMENTS:
+        least, most = _NUMBERS_OF_ARGUMENTS[op]
+        if kwargs or not least <= len(args) <= most:
+            raise Refused(f"{with_article(op)} node has {len(args) + len(kwargs)} arguments")
+    elif op == "call_method" and not args:
+        raise Refused("a method is called on nothing")
+    if op != "call_function":
+        _check_text_target(op, target)
+        if op in ("get_attr", "call_module"):
+            check_path(root, op, target)
+    elif target is getattr and (len(args) != 2 or kwargs or not is_attribute(args[1])):
         attribute = f"the attribute {ascii(args[1])[:80]}" if len(args) == 2 else "an attribute with a default"
         raise Refused(
             f"{attribute} is nothing that a saved program may read",
@@ -164,21 +154,11 @@ def _check_function(target: Any, args: tuple[Any, ...], has_kwargs: bool) -> Non
         )
 
 
-def _check_shape(op: str, args: int, kwargs: int) -> None:
-    """Refuse numbers of arguments that nodes of ``op`` never have."""
-    if op in ("placeholder", "get_attr", "output"):
-        least, most = {"placeholder": (0, 1), "get_attr": (0, 0), "output": (1, 1)}[op]
-        if kwargs or not least <= args <= most:
-            raise Refused(f"{with_article(op)} node has {args + kwargs} arguments")
-    elif op == "call_method" and not args:
-        raise Refused("a method is called on nothing")
-
-
 # Reading.
 
 
-def decode_graph(stored: Json, place: str, tensors: list[torch.Tensor], check_path: PathCheck) -> Graph:
-    """Return the graph that ``encode_graph`` stored.
+def decode_graph(root: torch.nn.Module, stored: Json, place: str, tensors: list[torch.Tensor]) -> Graph:
+    """Return the graph that ``encode_graph`` stored, of the program ``root`` with its modules and tensors.
 
     Raises:
         LoadError: a node is not valid; the message names it.
@@ -186,7 +166,7 @@ def decode_graph(stored: Json, place: str, tensors: list[torch.Tensor], check_pa
     optional = {"constants": {}, "sources": [], "notes": [], "history": [], "codegen": None}
     fields = stored_object(stored, "a graph", {"nodes": list}, optional)
     graph = Graph()
-    reader = _GraphReader(graph, tensors, fields, check_path)
+    reader = _GraphReader(root, graph, tensors, fields)
     for number, record in enumerate(fields["nodes"]):
         name = record.get("name") if type(record) is dict else None
         where = f"{place}, node {number}" + (f" ({name})" if is_name(name) else "")
@@ -205,7 +185,7 @@ def decode_graph(stored: Json, place: str, tensors: list[torch.Tensor], check_pa
         graph.constants[name] = values.value(value)
     graph.history = stored_strings(fields["history"])
     if fields["codegen"] is not None:
-        graph.set_codegen(decode_codegen(fields["codegen"]))
+        graph.set_codegen(_decode_codegen(fields["codegen"]))
     return graph
 
 
@@ -213,14 +193,14 @@ class _GraphReader:
     """The reader of the nodes of one graph."""
 
     def __init__(
-        self, graph: Graph, tensors: list[torch.Tensor], fields: dict[str, Json], check_path: PathCheck
+        self, root: torch.nn.Module, graph: Graph, tensors: list[torch.Tensor], fields: dict[str, Json]
     ) -> None:
+        self._root = root
         self._graph = graph
         self._nodes: list[Node] = []
         self._names: set[str] = set()
         self._values = ValueReader(tensors, self._nodes)
         self._data = ValueReader([])
-        self._check_path = check_path
         self._sources = [_location(parts) for parts in fields["sources"]]
         self._notes = [self._data.value(note) for note in fields["notes"]]
 
@@ -228,48 +208,31 @@ class _GraphReader:
         required = {"op": str, "name": str, "target": object}
         optional = {"args": [], "kwargs": {}, "type": None, "meta": {}, "source": None, "origins": []}
         record = stored_object(stored, "a node", required, optional)
-        op, name = record["op"], record["name"]
+        op, name, target = record["op"], record["name"], record["target"]
         if op not in OPCODES:
             raise Refused(f"{ascii(op)[:80]} is not an opcode")
-        if len(name) > LONGEST_NAME or not name.isascii() or not name.isidentifier():
-            raise Refused(f"{ascii(name)[:80]} is not a name of a node")
         if name in self._names:
             raise Refused(f"two nodes are called {name!r}")
         args = tuple(self._values.items(record["args"], 0))
         kwargs = {key: self._values.value(value) for key, value in record["kwargs"].items()}
-        _check_shape(op, len(args), len(kwargs))
-        target = self._target(op, record["target"], args, bool(kwargs))
+        if op == "call_function" and not is_callable_target(target := find(record["target"])):
+            raise Refused(f"{ascii(record['target'])[:80]} is called, which a file may use as a value only")
+        _check_node(self._root, name, op, target, args, kwargs)
         node = self._graph.create_node(op, target, args, kwargs, name, decode_annotation(record["type"]))
         if node._name != name:  # the user set a name that the graph would not choose
             node._name = name
         self._names.add(name)
         if record["meta"]:
-            node.meta = self._meta(record["meta"])
+            node.meta = {key: self._note(value) for key, value in record["meta"].items()}
         if record["source"] is not None:
             node.source = entry(self._sources, record["source"], "there is no place in the source number {}")
         node.origins = stored_strings(record["origins"])
         self._nodes.append(node)
 
-    def _target(self, op: str, stored: Json, args: tuple[Any, ...], has_kwargs: bool) -> Any:
-        if op == "call_function":
-            target = find(stored)
-            if not is_callable_target(target):
-                raise Refused(f"{ascii(stored)[:80]} is called, which a file may use as a value only")
-            _check_function(target, args, has_kwargs)
-            return target
-        check_text_target(op, stored)
-        if op in ("get_attr", "call_module"):
-            self._check_path(op, stored)
-        return stored
-
-    def _meta(self, stored: dict[str, Json]) -> dict[str, Any]:
-        meta: dict[str, Any] = {}
-        for key, value in stored.items():
-            if type(value) is dict and value.keys() == {"note"}:
-                meta[key] = entry(self._notes, value["note"], "there is no note number {}")
-            else:
-                meta[key] = self._data.value(value)
-        return meta
+    def _note(self, stored: Json) -> Any:
+        if type(stored) is dict and stored.keys() == {"note"}:
+            return entry(self._notes, stored["note"], "there is no note number {}")
+        return self._data.value(stored)
 
 
 def _location(stored: Json) -> SourceLocation:
@@ -282,19 +245,13 @@ def _location(stored: Json) -> SourceLocation:
 # Notes of analyses and passes (``meta``): data is kept, the rest is not needed to run.
 
 
-def encode_note(value: Any) -> Json:
-    """Return one note as JSON, without entries of dicts that are not data."""
-    return _DATA.value(_plain(value))
-
-
-def encode_notes(meta: dict[str, Any], encode_dict: Callable[[dict[Any, Any]], Json] = encode_note) -> dict[str, Json]:
+def encode_notes(meta: dict[str, Any], encode_dict: Callable[[dict[Any, Any]], Json] = _NOTES.value) -> dict[str, Json]:
     """Return the entries of ``meta`` that are data; ``encode_dict`` writes dicts."""
     stored: dict[str, Json] = {}
     for key, value in meta.items():
-        if type(key) is str:
-            with contextlib.suppress(Refused):
-                is_dict = type(value) in (dict, OrderedDict)
-                stored[key] = encode_dict(value) if is_dict else encode_note(value)
+        with contextlib.suppress(Refused):
+            if type(key) is str:
+                stored[key] = encode_dict(value) if type(value) in (dict, OrderedDict) else _NOTES.value(value)
     return stored
 
 
@@ -304,24 +261,53 @@ def decode_notes(stored: dict[str, Json]) -> dict[str, Any]:
     return {key: data.value(value) for key, value in stored.items()}
 
 
-def _plain(value: Any, depth: int = 0) -> Any:
-    """Return the part of a note that is data: classes that a file may not name become strings, the rest is dropped."""
-    if depth > DEPTH:
-        raise Refused("a note nests too deeply")
-    if isinstance(value, type):
-        try:
-            name_of(value)
-        except Refused:
-            return f"{value.__module__}.{value.__qualname__}"
-        return value
-    kind = held_kind(value)
-    if kind is None or kind.tag is None:
-        _DATA.value(value)
-        return value
-    if not kind.is_keyed:
-        return kind.rebuild(value, [_plain(part, depth + 1) for part in kind.parts(value)])
-    entries: dict[Any, Any] = {}
-    for key, item in value.items():
-        with contextlib.suppress(Refused):
-            entries[_plain(key, depth + 1)] = _plain(item, depth + 1)
-    return kind.rebuild(entries, list(entries.values()))
+# Code generators of programs with structured inputs: names of parameters, structures of plain containers.
+
+
+def _encode_codegen(codegen: CodeGen) -> Json:
+    """Return ``codegen`` as JSON; None for the usual code generator."""
+    if type(codegen) not in (CodeGen, PyTreeCodeGen):
+        raise Refused(
+            f"its code is written by {with_article(type(codegen).__qualname__)}",
+            why="a file holds no code, so it can name only fx's own code generators",
+            remedy="graph.set_codegen(fx.CodeGen()), if its inputs and outputs need no other form",
+        )
+    if codegen.body_transformer is not None:
+        raise Refused(
+            "a function rewrites its code", why="it was registered with on_generate_code, and a file holds no code"
+        )
+    if not isinstance(codegen, PyTreeCodeGen):
+        return None
+    info = codegen.pytree_info
+    outputs = None if info.out_spec is None else {"structure": _encode_structure(info.out_spec)}
+    return {"parameters": list(info.orig_args), "inputs": _encode_structure(info.in_spec), "outputs": outputs}
+
+
+def _encode_structure(spec: pytree.TreeSpec) -> Json:
+    """Return the structure as a value of this structure whose leaves are all 0."""
+    stored = ValueWriter(None).value(pytree.tree_unflatten([0] * spec.num_leaves, spec))
+    if _structure(stored) != spec:
+        raise Refused(f"an input or the output has the structure {spec}", why="a file names plain containers only")
+    return stored
+
+
+def _decode_codegen(stored: Json) -> PyTreeCodeGen:
+    """Return the code generator that ``stored`` describes."""
+    required = {"parameters": list, "inputs": object, "outputs": object}
+    fields = stored_object(stored, "a code generator", required)
+    parameters = stored_strings(fields["parameters"])
+    named = [parameter for parameter in parameters if parameter != "*"]
+    for parameter in named:  # it becomes source
+        _check_text_target("placeholder", parameter)
+    if len({parameter.lstrip("*") for parameter in named}) != len(named):
+        raise Refused("two parameters of the program have one name")
+    if len(parameters) - len(named) > 1 or parameters[-1:] == ("*",):
+        raise Refused("the bare star of keyword-only parameters is not in front of one")
+    outputs = fields["outputs"]
+    if outputs is not None:
+        outputs = _structure(stored_object(outputs, "the output", {"structure": object})["structure"])
+    return PyTreeCodeGen(PyTreeInfo(list(parameters), _structure(fields["inputs"]), outputs))
+
+
+def _structure(stored: Json) -> pytree.TreeSpec:
+    return pytree.tree_structure(ValueReader([]).value(stored))

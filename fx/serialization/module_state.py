@@ -35,6 +35,8 @@ _STATE = ("training", "_parameters", "_buffers", "_modules")
 _DERIVED: dict[type, frozenset[str]] = {_nn.RNNBase: frozenset({"_flat_weights", "_flat_weight_refs"})}
 """Entries that follow from the tensors."""
 
+_OPTIONAL = object()
+"""The description of a buffer that is None, and may be filled in later, such as the weights of a loss."""
 _UNNAMED = frozenset({"device", "dtype", "process_group"})
 """Arguments of constructors that follow from the tensors, or that a file cannot express."""
 
@@ -261,63 +263,50 @@ def _check_argument(name: str, value: Any, most: int | None) -> None:
             _check_argument(name, item, most)
 
 
-def _difference(rebuilt: torch.nn.Module, module: torch.nn.Module, path: str = "") -> str | None:
+def _difference(rebuilt: torch.nn.Module, module: torch.nn.Module) -> str | None:
     """Return the first difference between two modules, except for values of tensors; None if there is none."""
-    where = f"{path}." if path else ""
-    if type(rebuilt) is not type(module):
-        kinds = [with_article(type(each).__qualname__) for each in (rebuilt, module)]
-        return f"{path or 'it'} would be {', not '.join(kinds)}"
-    derived = next((names for kind, names in _DERIVED.items() if isinstance(module, kind)), frozenset[str]())
-    skipped = {*_STATE, *LEFT_BY_SCRIPTING, *derived}
-    new, old = rebuilt.__dict__, module.__dict__
-    for name in dict.fromkeys((*new, *old)):
-        if name not in skipped and (name not in new or name not in old or not _equal(new[name], old[name])):
-            return f"{where}{name} would be {_shown(new, name)}, not {_shown(old, name)}"
-    for (name, mine), (other_name, other) in itertools.zip_longest(
-        _slots(rebuilt), _slots(module), fillvalue=("", None)
-    ):
-        if name != other_name:
-            return f"{where}{name or other_name} would be a parameter or buffer of one of them only"
-        if mine is None and name in module._buffers:
-            continue  # an optional one, such as the weights of a loss
-        if getattr(mine, "shape", None) != getattr(other, "shape", None):
-            return f"the shape of {where}{name} would be another one"
-    if list(rebuilt._modules) != list(module._modules):
-        return f"{path or 'it'} would have the submodules {', '.join(rebuilt._modules) or 'none'}"
-    for name, child in module._modules.items():
-        other_child = rebuilt._modules[name]
-        if child is None or other_child is None:
-            if child is not other_child:
-                return f"{where}{name} would be None in one of them only"
-        elif (difference := _difference(other_child, child, f"{where}{name}")) is not None:
-            return difference
+    new, old = _described(rebuilt), _described(module)
+    for place in {**old, **new}:
+        is_same = place in new and place in old and _equal(new[place], old[place])
+        if not is_same and new.get(place) is not _OPTIONAL:
+            return f"{place} would be {_shown(new, place)}, not {_shown(old, place)}"
     return None
 
 
+def _described(module: torch.nn.Module) -> dict[str, Any]:
+    """Return the class, attributes, shapes of tensors, and names of parts of a module and its submodules, by place."""
+    described: dict[str, Any] = {}
+    orders: dict[str, Any] = {}
+    for path, owner in module.named_modules(remove_duplicate=False):
+        derived = next((names for kind, names in _DERIVED.items() if isinstance(owner, kind)), frozenset[str]())
+        parts = {name: None if value is None else value.shape for name, value in owner._parameters.items()}
+        parts |= {name: _OPTIONAL if value is None else value.shape for name, value in owner._buffers.items()}
+        for name, value in {**owner.__dict__, **parts}.items():
+            if name not in {*_STATE, *LEFT_BY_SCRIPTING, *derived}:
+                described[f"{path}.{name}" if path else name] = value
+        described[f"the class of {path or 'it'}"] = type(owner)
+        orders[f"the order in {path or 'it'}"] = [*map(list, (owner._parameters, owner._buffers, owner._modules))]
+    return described | orders
+
+
 def _equal(left: Any, right: Any) -> bool:
-    if left is right:
-        return True
-    if type(left) is not type(right):
-        return False
+    if left is right or type(left) is not type(right):
+        return left is right
     try:
         return bool(left == right)
     except (RuntimeError, TypeError, ValueError):  # a tensor, for one
         return False
 
 
-def _shown(state: Mapping[str, Any], name: str) -> str:
-    text = repr(state[name]) if name in state else "absent"
+def _shown(state: Mapping[str, Any], place: str) -> str:
+    text = repr(state[place]) if place in state else "absent"
     return text if len(text) <= 80 else f"{text[:80]}…"
-
-
-def _slots(module: torch.nn.Module) -> Iterator[tuple[str, Any]]:
-    return itertools.chain(module._parameters.items(), module._buffers.items())
 
 
 def tensor_slots(module: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Module, str, Any]]:
     """Yield all parameters and buffers of a module and its submodules: path, owner, name, and value or None."""
     for path, owner in module.named_modules(remove_duplicate=False):
-        for name, value in _slots(owner):
+        for name, value in itertools.chain(owner._parameters.items(), owner._buffers.items()):
             yield f"{path}.{name}" if path else name, owner, name, value
 
 

@@ -19,7 +19,6 @@ from fx.serialization.module_state import (
     Budget,
     check_arguments,
     check_attribute,
-    check_path,
     constructor_arguments,
     fill_module,
     make_module,
@@ -127,9 +126,7 @@ class ModuleWriter:
         if meta := encode_notes(module.meta):
             stored["meta"] = meta
         check_trusted_arguments(module, is_outermost=not path)
-        stored["graph"] = encode_graph(
-            module.graph, _place(path), self._values, lambda op, target: check_path(module, op, target)
-        )
+        stored["graph"] = encode_graph(module, module.graph, _place(path), self._values)
         return stored, children
 
     def _holder(
@@ -280,7 +277,7 @@ class ModuleReader:
         type(module).__name__ = parts["name"]
         module.__dict__.update(_tracer_cls=None, _tracer_extras=None, meta=decode_notes(parts["meta"]))
         self._filled(module, parts)
-        graph = decode_graph(parts["graph"], place, self._tensors, lambda op, target: check_path(module, op, target))
+        graph = decode_graph(module, parts["graph"], place, self._tensors)
         try:
             module.__dict__["_graph"] = graph  # the setter would write the code of nested programs again
             graph.owning_module = module

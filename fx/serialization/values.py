@@ -8,6 +8,7 @@ classes are names that :mod:`fx.serialization.allow_list` resolves.
 from __future__ import annotations
 
 import base64
+import contextlib
 import enum
 import json
 import math
@@ -74,15 +75,17 @@ class ValueWriter:
         return {kind.tag: kind.encode(self, value, depth + 1)}
 
     def _container(self, kind: ContainerKind, value: Any, depth: int) -> Json:
-        stored = self._items(kind.parts(value), depth)
-        if kind.is_keyed:
-            stored = [list(pair) for pair in zip(self._items(kind.labels(value), depth), stored, strict=True)]
+        parts = kind.parts(value)
+        stored = self._pairs(kind.labels(value), parts, depth) if kind.is_keyed else self._items(parts, depth)
         if kind.tag == "list":
             return stored
         return {kind.tag: [name_of(type(value)), stored] if kind.family is not None else stored}
 
     def _items(self, values: Iterable[Any], depth: int) -> list[Json]:
         return [self.value(value, depth) for value in values]
+
+    def _pairs(self, labels: Iterable[Any], parts: Iterable[Any], depth: int) -> list[Json]:
+        return [[self.value(label, depth), self.value(part, depth)] for label, part in zip(labels, parts, strict=True)]
 
     def _elements(self, values: Any, depth: int) -> list[Json]:
         return sorted(self._items(values, depth), key=json.dumps)  # in an order that does not depend on hashes
@@ -102,6 +105,27 @@ class ValueWriter:
         if type(member) is not str or type(value).__members__.get(member) is not value:
             raise Refused(f"{value!r} is not a named member of its enum")
         return [name_of(type(value)), member]
+
+
+class NoteWriter(ValueWriter):
+    """A writer that leaves out the entries of dicts that it cannot store, and writes unlisted classes as strings."""
+
+    def value(self, value: Any, depth: int = 0) -> Json:
+        """Return ``value`` as JSON."""
+        try:
+            return super().value(value, depth)
+        except Refused:
+            if not isinstance(value, type):
+                raise
+            return f"{value.__module__}.{value.__qualname__}"
+
+    def _pairs(self, labels: Iterable[Any], parts: Iterable[Any], depth: int) -> list[Json]:
+        pairs: dict[str, Json] = {}  # two classes may become one string
+        for label, part in zip(labels, parts, strict=True):
+            with contextlib.suppress(Refused):
+                key = self.value(label, depth)
+                pairs[json.dumps(key)] = [key, self.value(part, depth)]
+        return list(pairs.values())
 
 
 class ValueReader:

@@ -152,11 +152,11 @@ NOT_SAVED: dict[str, tuple[Callable[[], Any], list[str]]] = {
     ),
     "another shape": (
         lambda: linear_with(lambda linear: setattr(linear, "weight", torch.nn.Parameter(torch.ones(4, 2)))),
-        ["why    the shape of weight would be another one"],
+        ["why    weight would be torch.Size([2, 2]), not torch.Size([4, 2])"],
     ),
     "one more buffer": (
         lambda: linear_with(lambda linear: linear.register_buffer("more", torch.ones(1))),
-        ["why    more would be a parameter or buffer of one of them only"],
+        ["why    more would be absent, not torch.Size([1])"],
     ),
     "hooks of a module": (
         lambda: linear_with(lambda linear: linear.register_forward_hook(lambda *_: None)), ["_forward_hooks would be"],
@@ -518,7 +518,7 @@ BAD_MODULES: dict[str, tuple[Callable[[Any], Any], str]] = {
         lambda s: last(s)["graph"].update(
             codegen={"parameters": ["x=__import__('os').system('id')"], "inputs": [0], "outputs": None}
         ),
-        "the parameters of the program are no different identifiers",
+        "is not a name of a parameter",
     ),
     "notes of the program": (lambda s: last(s).update(meta=[]), "the part 'meta' of a program is not a dict"),
 }

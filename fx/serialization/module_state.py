@@ -19,7 +19,7 @@ from fx.container_kinds import held_kind
 from fx.errors import with_article
 from fx.modules.attributes import LEFT_BY_SCRIPTING
 from fx.serialization.allow_list import Refused
-from fx.serialization.values import is_name
+from fx.serialization.values import is_name, printable
 
 _nn: Any = torch.nn
 
@@ -158,18 +158,8 @@ def constructor_arguments(module: torch.nn.Module, budget: Budget) -> Arguments:
         if type(value) is not type(parameter.default) or value != parameter.default:
             arguments[name] = value
     tensors = [value for _, _, _, value in tensor_slots(module) if value is not None]
-    check_arguments(kind, arguments, tensors)
-    budget.add(len(tensors))
-    try:
-        rebuilt = make_module(kind, arguments, budget)
-    except Refused:
-        raise
-    except Exception as error:
-        raise Refused(
-            f"{with_article(kind.__qualname__)} cannot be made again from its attributes",
-            why=f"{type(error).__name__}: {error}",
-            remedy="keep each argument of its constructor as an attribute of that name",
-        ) from error
+    remedy = "keep each argument of its constructor as an attribute of that name"
+    rebuilt = make_module(kind, arguments, tensors, budget, remedy)
     if (difference := _difference(rebuilt, module)) is not None:
         raise Refused(
             f"{with_article(kind.__qualname__)} made from its constructor's arguments is not the same", why=difference
@@ -220,14 +210,28 @@ class _WithoutValues(TorchFunctionMode):
         return filled if fills and isinstance(filled, torch.Tensor) else func(*args, **kwargs)
 
 
-def make_module(kind: type, arguments: Arguments, budget: Budget) -> torch.nn.Module:
-    """Return a new module of ``kind`` on the meta device; errors of its constructor propagate."""
-    with torch.device("meta"), _WithoutValues(budget), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # its author saw the warnings when the module was first created
-        return kind(**arguments)
+def make_module(
+    kind: type, arguments: Arguments, tensors: Sequence[torch.Tensor], budget: Budget, remedy: str | None = None
+) -> torch.nn.Module:
+    """Return a new module of ``kind`` on the meta device; ``tensors`` are those that will fill it."""
+    _check_arguments(kind, arguments, tensors)
+    budget.add(len(tensors))
+    try:
+        with torch.device("meta"), _WithoutValues(budget), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # its author saw the warnings when the module was first created
+            return kind(**arguments)
+    except Refused:
+        raise
+    except Exception as error:
+        message = str(error).partition("Exception raised from")[0].rstrip()  # without the stack of C++
+        raise Refused(
+            f"{with_article(kind.__qualname__)} cannot be made with these arguments",
+            why=printable(f"{type(error).__name__}: {message}"),
+            remedy=remedy,
+        ) from error
 
 
-def check_arguments(kind: type, arguments: Arguments, tensors: Sequence[torch.Tensor]) -> None:
+def _check_arguments(kind: type, arguments: Arguments, tensors: Sequence[torch.Tensor]) -> None:
     """Refuse arguments with which a constructor would take more time or memory than its tensors justify."""
     for name in _UNNAMED & arguments.keys():
         raise Refused(f"{name} is given to a constructor", why="modules are made without memory, and tensors put in")

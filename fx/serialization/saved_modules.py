@@ -17,7 +17,6 @@ from fx.serialization.module_state import (
     FRESH,
     PROGRAM_STATE,
     Budget,
-    check_arguments,
     check_attribute,
     constructor_arguments,
     fill_module,
@@ -328,18 +327,7 @@ class ModuleReader:
         arguments = {name: self._values.value(value) for name, value in parts["arguments"].items()}
         missing = "there is no tensor number {}"
         values = {path: entry(self._tensors, number, missing) for path, number in parts["tensors"].items()}
-        check_arguments(kind, arguments, list(values.values()))
-        self._budget.add(len(values))
-        try:
-            module = make_module(kind, arguments, self._budget)
-        except Refused:
-            raise
-        except Exception as error:
-            message = str(error).partition("Exception raised from")[0].rstrip()  # without the stack of C++
-            raise Refused(
-                f"{parts['class']} cannot be made with these arguments",
-                why=printable(f"{type(error).__name__}: {message}"),
-            ) from error
+        module = make_module(kind, arguments, list(values.values()), self._budget)
         fill_module(module, values)
         module.train(parts["training"])
         inner = dict(module.named_modules())

@@ -140,7 +140,7 @@ NOT_SAVED: dict[str, tuple[Callable[[], Any], list[str]]] = {
     ),
     "an argument that is not kept": (
         lambda: of_module(Forgetful(3)),
-        ["a Forgetful cannot be made again from its attributes",
+        ["a Forgetful cannot be made with these arguments",
          "keep each argument of its constructor as an attribute of that name"],
     ),
     "another attribute": (

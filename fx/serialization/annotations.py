@@ -24,7 +24,7 @@ _GENERICS: dict[str, Any] = {
     )
 }
 _ORIGINS: dict[Any, str] = {typing.get_origin(value) or value: name for name, value in _GENERICS.items()}
-_PLAIN = ValueWriter(None)
+_PLAIN = ValueWriter()
 _LONGEST_TEXT = 1000
 # Code that resolves annotations, such as typing.get_type_hints, evaluates them. Text of these characters calls nothing,
 # and without keywords it repeats nothing.

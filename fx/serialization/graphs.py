@@ -35,7 +35,7 @@ from fx.serialization.values import (
     stored_strings,
 )
 
-_NOTES = NoteWriter(None)
+_NOTES = NoteWriter()
 
 
 # Writing.
@@ -73,7 +73,7 @@ class _GraphWriter:
         self.notes: dict[int, tuple[int, Json, Any]] = {}
         self._root = root
         self._numbers: dict[Node, int] = {}
-        self._values = ValueWriter(values._tensors, self._numbers)
+        self._values = ValueWriter(values.index, self._numbers)
 
     def node(self, node: Node) -> Json:
         try:
@@ -285,7 +285,7 @@ def _encode_codegen(codegen: CodeGen) -> Json:
 
 def _encode_structure(spec: pytree.TreeSpec) -> Json:
     """Return the structure as a value of this structure whose leaves are all 0."""
-    stored = ValueWriter(None).value(pytree.tree_unflatten([0] * spec.num_leaves, spec))
+    stored = ValueWriter().value(pytree.tree_unflatten([0] * spec.num_leaves, spec))
     if _structure(stored) != spec:
         raise Refused(f"an input or the output has the structure {spec}", why="a file names plain containers only")
     return stored

@@ -68,7 +68,7 @@ class ModuleWriter:
 
     def __init__(self, tensors: TensorWriter) -> None:
         self._tensors = tensors
-        self._values = ValueWriter(tensors)
+        self._values = ValueWriter(tensors.index)
         self._stored: list[Json] = []
         self._numbers: dict[int, tuple[int, torch.nn.Module]] = {}
         self._parts: dict[int, str] = {}

@@ -16,7 +16,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from types import NoneType
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import torch
 
@@ -27,6 +27,9 @@ from fx.serialization.allow_list import Refused, find, find_class, name_of
 
 Json: TypeAlias = Any
 T = TypeVar("T")
+
+TensorIndex: TypeAlias = Callable[[torch.Tensor, str], int]
+"""A function that returns the number by which the file refers to a tensor, from the tensor and a path to it."""
 
 DEPTH = 64
 """The largest depth of nested values."""
@@ -39,20 +42,12 @@ _HEXADECIMAL = re.compile(r"-?(0x)?[0-9a-f]+")
 _INT64 = range(-(1 << 63), 1 << 63)
 
 
-class TensorPlaces(Protocol):
-    """The numbering of tensors while values are written."""
-
-    def index(self, tensor: torch.Tensor, path: str) -> int:
-        """Return the number by which the file refers to ``tensor``."""
-        ...
-
-
 class ValueWriter:
     """The writer of values as JSON; it raises ``Refused`` for values that are not data."""
 
-    def __init__(self, tensors: TensorPlaces | None, numbers: dict[Node, int] | None = None) -> None:
-        """Create a writer; values may hold tensors only if ``tensors`` is not None, and only nodes of ``numbers``."""
-        self._tensors = tensors
+    def __init__(self, index: TensorIndex | None = None, numbers: dict[Node, int] | None = None) -> None:
+        """Create a writer; values may hold tensors only if there is an ``index``, and only nodes of ``numbers``."""
+        self.index = index
         self._numbers = {} if numbers is None else numbers
 
     def value(self, value: Any, depth: int = 0) -> Json:
@@ -96,9 +91,9 @@ class ValueWriter:
         return self._numbers[node]
 
     def _tensor(self, tensor: torch.Tensor, depth: int) -> int:
-        if self._tensors is None:
+        if self.index is None:
             raise Refused("a tensor is at a place for plain values only")
-        return self._tensors.index(tensor, "constant")
+        return self.index(tensor, "constant")
 
     def _member(self, value: enum.Enum, depth: int) -> Json:
         member = value._name_

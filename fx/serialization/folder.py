@@ -124,10 +124,9 @@ def _state(program: GraphModule) -> tuple[list[str], dict[str, Any]]:
     slots = [(path, value) for path, _, _, value in tensor_slots(program) if pickled.keys().isdisjoint(prefixes(path))]
     state = {**pickled, **{path: value for path, value in slots if value is not None}}
     for path in [str(node.target) for node in program.graph.find_nodes(op="get_attr")]:
-        value = fetch_attribute(program, path)
-        if isinstance(value, torch.Tensor):
-            state.setdefault(path, value)  # one that no module has registered
-        elif not isinstance(value, torch.nn.Module) and path.rpartition(".")[2] != "training":
+        value, (owner, _, name) = fetch_attribute(program, path), path.rpartition(".")
+        is_stored = path in state or name == "training" or owner not in holders  # other modules keep their attributes
+        if not is_stored and not isinstance(value, torch.nn.Module):
             raise _refused(f"it reads the attribute {path}, {type_in_words(value)}")
     if "_in_spec" in vars(program):
         raise _refused("its inputs are structured")

@@ -176,6 +176,20 @@ def test_modules_that_are_not_torchs_own_are_pickled_in_their_place(load: Load, 
     assert torch.equal(stored(x), module(x))
 
 
+def test_a_program_reads_any_attribute_of_a_pickled_module(load: Load) -> None:
+    root = torch.nn.Module()
+    root.own = Own()
+    root.own.sizes = [1, 2]
+    graph = fx.Graph()
+    called = graph.call_module("own", (graph.placeholder("x"),))
+    graph.output((called, graph.get_attr("own.sizes"), graph.get_attr("own.weight")))
+    module = fx.GraphModule(root, graph)
+    x = torch.ones(4)
+    called, sizes, weight = load(module)(x)
+    assert torch.equal(called, module(x)[0]) and torch.equal(weight, root.own.weight)
+    assert sizes == [1, 2]
+
+
 def test_tied_tensors_and_modules_stay_tied(load: Load) -> None:
     net = calling_own()
     net.tied = torch.nn.Linear(4, 4)

@@ -314,6 +314,13 @@ def test_module_stacks_come_back_with_unknown_classes_as_strings(path: Path) -> 
     assert f"{__name__}.Net" in kinds
 
 
+def test_unknown_classes_of_one_name_become_one_key_of_a_note(path: Path) -> None:
+    program = fx.symbolic_trace(torch.nn.ReLU())
+    first, second = (type("Local", (), {"__module__": "there"}) for _ in range(2))
+    next(iter(program.graph.nodes)).meta["classes"] = {first: 1, second: 2}
+    assert next(iter(reload(program, path).graph.nodes)).meta["classes"] == {"there.Local": 2}
+
+
 def test_origins_and_history_come_back(path: Path) -> None:
     program = fx.symbolic_trace(torch.nn.ReLU())
     node: Any = next(iter(program.graph.nodes))

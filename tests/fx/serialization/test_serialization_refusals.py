@@ -45,6 +45,13 @@ class Changed(torch.nn.Module):
         self.note = "new"
 
 
+@serialization.allow
+class HoldsSequence(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.part = torch.nn.Sequential()
+
+
 def small() -> fx.GraphModule:
     return fx.symbolic_trace(torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.ReLU()))
 
@@ -157,6 +164,14 @@ NOT_SAVED: dict[str, tuple[Callable[[], Any], list[str]]] = {
     "one more buffer": (
         lambda: linear_with(lambda linear: linear.register_buffer("more", torch.ones(1))),
         ["why    more would be absent, not torch.Size([1])"],
+    ),
+    "another order of parameters": (
+        lambda: linear_with(lambda linear: linear.register_parameter("weight", linear._parameters.pop("weight"))),
+        ["why    the order in it would be [['weight', 'bias'], [], []], not [['bias', 'weight'], [], []]"],
+    ),
+    "a part of another class": (
+        lambda: of_module(changed(HoldsSequence(), lambda module: module.add_module("part", torch.nn.Identity()))),
+        ["why    the class of part would be <class 'torch.nn.modules.container.Sequential'>, not"],
     ),
     "hooks of a module": (
         lambda: linear_with(lambda linear: linear.register_forward_hook(lambda *_: None)), ["_forward_hooks would be"],
@@ -513,6 +528,14 @@ BAD_MODULES: dict[str, tuple[Callable[[Any], Any], str]] = {
     "history that is none": (
         lambda s: last(s)["graph"].update(history="abc"),
         "the part 'history' of a graph is not a list",
+    ),
+    "a parameter twice": (
+        lambda s: last(s)["graph"].update(codegen={"parameters": ["x", "*x"], "inputs": [0, 0], "outputs": None}),
+        "two parameters of the program have one name",
+    ),
+    "a bare star at the end": (
+        lambda s: last(s)["graph"].update(codegen={"parameters": ["x", "*"], "inputs": [0], "outputs": None}),
+        "the bare star of keyword-only parameters is not in front of one",
     ),
     "a code generator that is code": (
         lambda s: last(s)["graph"].update(

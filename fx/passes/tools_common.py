@@ -16,6 +16,11 @@ from fx.node import Node
 
 CALLABLE_NODE_OPS = frozenset({"call_module", "call_function", "call_method"})
 """The opcodes of nodes that call something."""
+NodeList = list[Node]
+NodeSet = set[Node]
+Names = list[str]
+Tensors = tuple[torch.Tensor, ...] | list[torch.Tensor]
+TensorOrTensors = torch.Tensor | Tensors
 
 
 def get_node_target(submodules: Mapping[str, torch.nn.Module], node: Node) -> str:

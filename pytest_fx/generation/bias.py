@@ -185,6 +185,13 @@ def unlisted() -> tuple[Target, ...]:
 
 
 @functools.cache
+def of_fixed_size() -> tuple[Target, ...]:
+    """Return the unlisted operators, and functions that rows call, which have further overloads, such as ``out=``."""
+    called = (target for target in torch_operators().values() if target in _index() and not inspect.isclass(target))
+    return (*unlisted(), *(target for target in called if is_listed(target) and not has_dynamic_size(target)))
+
+
+@functools.cache
 def of_dynamic_size() -> tuple[Target, ...]:
     """Return the operators of torch whose sizes depend on values."""
     return tuple(target for target in torch_operators().values() if is_listed(target) and has_dynamic_size(target))

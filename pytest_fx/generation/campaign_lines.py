@@ -14,12 +14,13 @@ from typing import Any
 import torch
 from torch import nn
 
-from pytest_fx.generation.bias import of_dynamic_size, unlisted
-from pytest_fx.generation.grammar import ROWS
-from pytest_fx.generation.operands import FLOAT, MATRICES
-from pytest_fx.generation.productions import Operand, Production, row
+from pytest_fx.generation.bias import of_dynamic_size, of_fixed_size
+from pytest_fx.generation.grammar import FAMILIES, ROWS
+from pytest_fx.generation.operands import DIMENSIONED, FLOAT
+from pytest_fx.generation.productions import NAMESPACE, Operand, Production
 from pytest_fx.generation.program_builder import ProgramBuilder, Submodule
-from pytest_fx.generation.rare_rows import AS_WHOLE
+from pytest_fx.generation.python_rows import PYTHON
+from pytest_fx.generation.rare_rows import AS_WHOLE, RARE
 from pytest_fx.generation.schema_rows import FEW_CALLS, rows_of
 from pytest_fx.generation.state_rows import IN_PLACE
 
@@ -49,12 +50,16 @@ ALTERED: tuple[tuple[str, ...], ...] = (
 )  # fmt: skip
 """By kind, expressions that make an unusual operand: integers, their limits, rare dtypes, floats, strides, shapes, and
 special values."""
+_NUMBERS = (("0", "{state} += 1"), ("1.0", "{state} *= 0.5"), ("-2", "{state} -= 3"))
+_USES = ("{value} * {state}", "{value} - {state}", "{value}.clamp(max={state})", "{value}.clamp({state}, 9)",
+         "F.leaky_relu({value}, {state})", "torch.add({value}, {value}, alpha={state})",
+         "{value}.roll(int({state}), 0)", "{value} if {state} > 0 else {value} + {state}",
+         "{value} / ({state} + 0.1)", "{value} ** {state}")  # fmt: skip
 STATES: tuple[tuple[str, str, str, str], ...] = (
-    ("0", "{state} += 1", "{value} * {state}", ""),
-    ("1.0", "{state} *= 0.5", "{value} - {state}", ""),
-    ("[]", "{state}.append({value}.shape[0])", "{value} + len({state})", ""),
-    ("{'count': 0}", "{state}['count'] += 1", "{value} - {state}['count']", ""),
-    ("None", "", "{value} if {state} is None else {value} + {state}", "{state} = {value}.detach().mean()"),
+    *((first, update, use, "") for use in _USES for first, update in _NUMBERS),
+    *(("[]", "{state}.append({value}.shape[0])", "{value} + len({state})", ""),) * 8,
+    *(("{'count': 0}", "{state}['count'] += 1", "{value} - {state}['count']", ""),) * 8,
+    *(("None", "", "{value} if {state} is None else {value} + {state}", "{state} = {value}.detach().mean()"),) * 8,
 )
 """For each kind of state in Python its first value, and the lines before, at and behind its use."""
 HOOKS = (
@@ -64,15 +69,29 @@ HOOKS = (
      "tuple(each if each is None else each * 2 for each in inputs))",),
 )  # fmt: skip
 """Lines of ``__init__`` that give a module hooks with state, or hooks for gradients."""
-CALLS_OF_FUNCTIONS = (
-    row("torch.func.grad(lambda t: (t.sin() * t).sum())({0}); torch.vmap(lambda t: t.cumsum(0))({0}); "
-        "torch.func.jvp(torch.sin, ({0},), ({0},))[1]; torch.func.vjp(torch.tanh, {0})[1]({0})[0]; "
-        "torch.utils.checkpoint.checkpoint(torch.sigmoid, {0}, use_reentrant=False)", MATRICES),
-    row("{0} * {0}.detach().argmax().item(); {0}[: 1 + int({0}.sum() > 0)]; {0} + float({0}.detach().mean())",
-        MATRICES),
-    row("{0}.detach_()", FLOAT, IN_PLACE),
-)  # fmt: skip
-"""Rows that call functions of Python, need numbers of tensors, or detach a value."""
+PARTS = (("[1:]", "[:-1]"), ("[..., 1:]", "[..., :-1]"), ("[::2]", "[1::2]"), ("[:1]", "[-1:]"), ("[...]", "[...]"),
+         ("[...]", "[:1]"), ("[[0, 0]]", "[[0, 0]]"), ("[[0, 0]]", "[[-1, 0]]"), ("[..., [0, 0]]", "[..., [0, -1]]"),
+         ("[torch.tensor([0, 0])]", "[:2]"))  # fmt: skip
+"""Pairs of parts of a tensor, mostly of the same size."""
+CHANGES = ("", ".clone()", ".flip(0)", ".flip(-1)", ".roll(1, 0)", ".mT", " * 2")
+"""Forms in which a part is read."""
+WRITES = ("{to} = {part}", "{to} += {part}", "{to} *= {part}", "{to}.copy_({part})", "{to}.add_({part})",
+          "torch.mul({to}, {part}, out={to})", "torch._foreach_add_([{to}], [{part}])")  # fmt: skip
+"""Forms of writes."""
+ONWARD = (
+    "elements",
+    "pairs",
+    "pairs",
+    "scalars",
+    "joins",
+    "reductions",
+    "views",
+    "products",
+    "writes",
+    "rare",
+    "losses",
+)
+"""Families whose operations are called on values of any dtype."""
 _ANY = Operand(lambda value, earlier: True, lambda builder, earlier: None)
 _DOUBLED = Production(("{0} * 1.5",), (FLOAT,))
 _GRADIENT_HOOK = "if {}.requires_grad: {}.register_hook(lambda gradient: gradient * 2)"
@@ -93,9 +112,7 @@ def write_in_block(builder: ProgramBuilder, step: Callable[[ProgramBuilder], obj
 
 def call_unusual(builder: ProgramBuilder) -> bool:
     """Write any operation of torch on operands of another dtype, layout, shape or kind of values than usual."""
-    choices = builder.choices
-    rows = ROWS if choices.sometimes(2) else rows_of(choices.pick(unlisted()), FEW_CALLS)
-    chosen = choices.pick(rows) if rows else None
+    choices, chosen = builder.choices, _any_row(builder)
     if chosen is None or not chosen.operands:
         return False
     operands = [builder.operand(chosen.operands[0], [])]
@@ -115,15 +132,53 @@ def call_unusual(builder: ProgramBuilder) -> bool:
     return builder.perform(replace(chosen, operands=(_ANY,) * len(values)), None, values)
 
 
+def _any_row(builder: ProgramBuilder) -> Production | None:
+    choices = builder.choices
+    rows = (*ROWS, *RARE) if choices.sometimes(2) else rows_of(choices.pick(of_fixed_size()), FEW_CALLS)
+    return choices.pick(rows) if rows else None
+
+
+def call_onward(builder: ProgramBuilder) -> bool:
+    """Write an operation on the latest values, whatever their dtype and shape: eager decides if it takes them."""
+    choices = builder.choices
+    family = FAMILIES[choices.pick(ONWARD)][1]
+    chosen = family.at(choices.below(family.total))
+    tensors = [each for each in builder.values if isinstance(each.object, torch.Tensor)]
+    if not chosen.operands or not tensors:
+        return False
+    values = [choices.recent(tensors) for _ in chosen.operands]
+    return builder.perform(replace(chosen, operands=(_ANY,) * len(values)), None, values)
+
+
+def write_behind(builder: ProgramBuilder) -> bool:
+    """Write an operation, and then write to its first operand."""
+    choices = builder.choices
+    if not builder.perform(choices.pick((*ROWS, *RARE))) or not builder.lines[-1].operands:
+        return False
+    family = FAMILIES["writes"][1]
+    return builder.perform(family.at(choices.below(family.total)), None, builder.lines[-1].operands[:1])
+
+
+def write_from_itself(builder: ProgramBuilder) -> bool:
+    """Write to parts of a value, once or twice, each time what other parts of it hold."""
+    choices, value = builder.choices, builder.operand(DIMENSIONED, [])
+    for _ in range(1 + choices.below(2)):
+        to, part = choices.pick(PARTS)[:: choices.pick((1, -1))]
+        form = choices.pick(WRITES).format(to="{0}" + to, part="{0}" + part + choices.pick(CHANGES))
+        if value is None or not builder.perform(Production((form,), (_ANY,), tags=IN_PLACE), None, [value]):
+            return False
+    return True
+
+
 def call_of_dynamic_size(builder: ProgramBuilder) -> bool:
     """Call an operation whose size depends on values."""
     rows = rows_of(builder.choices.pick(of_dynamic_size()), FEW_CALLS)
     return bool(rows) and builder.perform(builder.choices.pick(rows))
 
 
-def call_function(builder: ProgramBuilder) -> bool:
-    """Call an operation that calls Python, or needs Python to run between operations."""
-    return builder.keeps_state and builder.perform(builder.choices.pick(CALLS_OF_FUNCTIONS))
+def call_python(builder: ProgramBuilder) -> bool:
+    """Call Python around operations, or an operation that calls Python."""
+    return builder.keeps_state and builder.perform(builder.choices.pick(PYTHON))
 
 
 def keep_state(builder: ProgramBuilder) -> bool:
@@ -133,13 +188,13 @@ def keep_state(builder: ProgramBuilder) -> bool:
     value = builder.operand(FLOAT, [])
     if value is None or not value.traced:
         return False
-    kind = builder.choices.below(len(STATES) + 4)
-    if kind == len(STATES):
+    kind = builder.choices.below(9)
+    if kind == 5:
         return _hook_gradient(builder, value)
     layers = [each for each in builder.modules if isinstance(each.module, nn.Module)]
-    if kind > len(STATES):
+    if kind > 5:
         return bool(layers) and _hook_module(builder, builder.choices.recent(layers))
-    first, *forms = STATES[kind]
+    first, *forms = builder.choices.pick(STATES)
     name = f"state{next(builder.numbers)}"
     builder.state.append(f"self.{name} = {first}")
     holder = SimpleNamespace(**{name: eval(first)})
@@ -155,7 +210,7 @@ def keep_state(builder: ProgramBuilder) -> bool:
 
 
 def _run_beside(code: Any, holder: Any, objects: list[Any]) -> Any:
-    return eval(code, {"self": holder, "value": objects[0]})
+    return eval(code, {**NAMESPACE, "self": holder, "value": objects[0]})
 
 
 def _hook_gradient(builder: ProgramBuilder, value: Any) -> bool:

@@ -173,6 +173,8 @@ class ProgramBuilder:
     """Modules that can be called again."""
     nested: list[ProgramBuilder] = field(default_factory=list["ProgramBuilder"])
     """The classes of nested modules."""
+    functions: list[str] = field(default_factory=list[str])
+    """The texts of the classes of its own functions."""
     features: set[str] = field(default_factory=set[str])
     """The features of the program."""
     result: Any = None
@@ -209,7 +211,7 @@ class ProgramBuilder:
 
         So programs do not depend on earlier attempts, and run where warnings are errors.
         """
-        growing = (self.inputs, self.state, self.values, self.modules, self.nested, self.lines)
+        growing = (self.inputs, self.state, self.values, self.modules, self.nested, self.functions, self.lines)
         lengths = [len(part) for part in growing]
         objects = [value.object for value in self.values]
         layouts = [_layout(value) for value in objects]

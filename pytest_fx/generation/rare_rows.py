@@ -6,15 +6,35 @@ arguments that are mostly left out.
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
-from pytest_fx.generation.operands import DIMENSIONED, FLOAT, MATRICES, OTHER, SAME, SAME_FLOAT, argument, one_of
-from pytest_fx.generation.productions import row
+from pytest_fx.generation.operands import (
+    DIMENSIONED,
+    FLOAT,
+    GRID,
+    IMAGES,
+    MATRICES,
+    OTHER,
+    SAME,
+    SAME_FLOAT,
+    argument,
+    one_of,
+)
+from pytest_fx.generation.productions import NewTensor, Operand, row
 from pytest_fx.generation.state_rows import IN_PLACE, NUMBERS
 
 WIDTH = argument("width", one_of(torch.int32, torch.int8, torch.uint8, torch.int16, torch.int64, torch.bool))
 OTHER_WIDTH = argument("other", one_of(torch.int64, torch.uint8, torch.int8, torch.int32))
 DIVISOR = argument("divisor", one_of(2, -2, 3, 7, -1))
+FRACTION = argument("fraction", one_of(0.1, 1 / 3, -0.2, 0.7))
+NARROW = argument("narrow", one_of(*(each for each in vars(torch).values() if isinstance(each, torch.dtype)
+                                     and each.is_floating_point and each.itemsize == 1)))  # fmt: skip
+FLAG, OTHER_FLAG = argument("flag", one_of(True, False)), argument("other_flag", one_of(True, False))
+SCALE = argument("scale", one_of(1.2, (1.2, 2.0), 1.5, (1.3, 0.7), 2))
+SAMPLED = argument("mode", one_of("bilinear", "nearest"))
+BEYOND = argument("beyond", one_of("zeros", "border", "reflection"))
 EXPONENT = argument("exponent", one_of(2, 3, 0, 1))
 SHIFT = argument("shift", one_of(1, 3))
 STEP = argument("step", one_of(2, 3, 1))
@@ -26,6 +46,23 @@ REDUCE = argument("reduce", one_of("sum", "prod", "amax", "amin", "mean"))
 PRECISE = argument("dtype", one_of(torch.float64, torch.float32))
 AS_WHOLE = ".clamp(-30, 30).nan_to_num().mul(9).long()"
 """Makes integers of floats, with no float whose conversion is undefined: NaN, or one out of range."""
+
+
+def _index(shape: Any) -> Operand:
+    """Return an operand of places in the first operand, of a shape that depends on it; programs use it repeatedly."""
+
+    def fits(value: Any, earlier: list[Any]) -> bool:
+        is_index = isinstance(value, torch.Tensor) and value.dtype is torch.int64 and value.numel() > 0
+        is_index = is_index and value.dim() == len(shape(earlier[0]))
+        return is_index and int(value.min()) >= 0 and int(value.max()) < min(earlier[0].shape)
+
+    return Operand(fits, lambda builder, earlier: NewTensor(shape(earlier[0]), torch.int64, min(earlier[0].shape)))
+
+
+ROW_INDEX = _index(lambda first: first.shape[:1])
+"""Places along the first dimension of the first operand."""
+INDEX_OF_EACH = _index(lambda first: first.shape)
+"""A place along any dimension for each element of the first operand."""
 
 
 def _of_integers(*forms: str) -> str:
@@ -74,6 +111,34 @@ RARE = [
         "torch.index_put({0}, (torch.tensor([0, 0]),), {0}[:1], accumulate=True); "
         "{0}.index_copy(0, torch.tensor([0]), {0}[-1:]); {0}.take(torch.tensor([0, -1])); "
         "{0}.take_along_dim({0}.argsort(-1), -1)", DIMENSIONED, weight=2),
+    row("{0}[{1}]; {0}.index_select(0, {1}); {0}.index_add(0, {1}, {0}[{1}]); {0}.index_copy(0, {1}, {0}[{1}] * 2); "
+        "{0}.index_fill(0, {1}, 2); torch.zeros_like({0}).index_add(0, {1}, {0}[{1}]); "
+        "{0}.index_put(({1},), {0}[{1}] * 2, accumulate=True); "
+        "torch.zeros_like({0}[:1]).index_add(0, {1} * 0, {0}[{1}]); "
+        "F.embedding({1}, {0}.flatten(1)); F.embedding_bag({1}.unsqueeze(0), {0}.flatten(1), mode='max')",
+        DIMENSIONED, ROW_INDEX, weight=6),
+    row("{0}.gather(0, {1}); {0}.gather(-1, {1}); {0}.scatter_add(0, {1}, {0} * 2); {0}.scatter(-1, {1}, 3); "
+        "torch.zeros_like({0}).scatter_add(0, {1}, {0}); torch.zeros_like({0}[:1]).scatter_add(0, {1} * 0, {0}); "
+        "{0}.take({1}); torch.take_along_dim({0}, {1}, 0)", DIMENSIONED, INDEX_OF_EACH, weight=5),
+    row("{0}[{1}] += {0}[{1}]; {0}.index_put_(({1},), {0}[{1}] * 2); {0}.index_add_(0, {1}, {0}[{1}]); "
+        "{0}.index_copy_(0, {1}, {0}[{1}] + 1); {0}[{1}] = {0}[{1}].flip(0)", DIMENSIONED, ROW_INDEX, IN_PLACE,
+        weight=3),
+    row("F.grid_sample({0}, {1}.tanh(), mode={mode}, padding_mode={beyond}, align_corners={flag})", IMAGES, GRID,
+        SAMPLED, BEYOND, FLAG, weight=2),
+    row("F.interpolate({0}, scale_factor={scale}, mode={mode}); F.interpolate({0}, scale_factor={scale}, mode='area'); "
+        "F.interpolate({0}, scale_factor={scale}, mode='nearest-exact'); "
+        "F.interpolate({0}, scale_factor={scale}, mode='bilinear', align_corners={flag}, recompute_scale_factor=True)",
+        IMAGES, SCALE, SAMPLED, FLAG, weight=2),
+    row("F.avg_pool2d({0}, 2, stride=2, padding=1, ceil_mode={flag}, count_include_pad={other_flag}); "
+        "F.max_pool2d({0}, 2, stride={step}, padding=1, dilation=2, ceil_mode={flag}); "
+        "F.avg_pool2d({0}, 3, {step}, 1, {flag}, {other_flag}, 2)", IMAGES, STEP, FLAG, OTHER_FLAG, weight=2),
+    row("{0}.to({narrow}).to({0}.dtype); {0}.to({narrow}).float() + {0}", FLOAT, NARROW),
+    row("{0} > 0; {0}.bool().cumsum(-1); ({0} > 0).cumsum(0, dtype=torch.float32); ({0} < 1).sum(-1); "
+        "torch.full_like({0}, 3).cumsum(-1); torch.ones_like({0}, dtype=torch.bool).cumsum(0, dtype=torch.float64); "
+        "({0} > 0).cumprod(-1); ({0} > 0).any(0)", DIMENSIONED, weight=2),
+    row("{0} // {fraction}; torch.div({0}, {fraction}, rounding_mode='floor'); {0} % {fraction}; "
+        "torch.remainder({0}, {fraction}); torch.div({0}, {fraction}, rounding_mode='trunc'); {0} - {0} // {fraction}",
+        FLOAT, FRACTION, weight=2),
     row("{0}[{0} > 0] = {number}; {0}[{0} < 0] *= {number}; {0}[torch.tensor([0, -1])] = {number}; "
         "{0}[::2] += {number}; {0}[..., -1] *= {number}", DIMENSIONED, NUMBERS, IN_PLACE, weight=2),
     row("{0}[:1] = {0}[-1:].clone(); {0}[torch.tensor([0])] = {0}[-1:] * 2; {0}[..., :1] += {0}[..., -1:].clone()",

@@ -20,6 +20,7 @@ IMPORTS = {
 def source(builder: ProgramBuilder, result: str) -> str:
     """Return text that defines ``Program``, ``build()`` and ``inputs()``."""
     classes = [line for inner in builder.nested for line in (*_class(inner, inner.result.name), "", "")]
+    classes += [line for text in builder.functions for line in (text, "", "")]
     body = [*classes, *_class(builder, result), "", "", *_build(builder), "", "", *_inputs(builder.inputs)]
     text = "\n".join(body)
     imports = [line for mark, line in IMPORTS.items() if mark in text or line.endswith("torch") or mark == "nn."]

@@ -24,7 +24,7 @@ from torch import nn
 from fx import GraphModule
 from fx.arguments import expect, expect_all, refusal
 from fx.errors import FxError
-from pytest_fx.generation import campaign_lines, composition
+from pytest_fx.generation import campaign_lines, composition, custom_functions
 from pytest_fx.generation.bias import Chain, chains, compounds, formulas_about, walks
 from pytest_fx.generation.grammar import FAMILIES
 from pytest_fx.generation.operands import size_beside
@@ -46,7 +46,11 @@ COMPOSED: dict[str, Callable[[ProgramBuilder], bool]] = {
     "any": composition.call_any,
     "unusual": campaign_lines.call_unusual,
     "dynamic": campaign_lines.call_of_dynamic_size,
-    "function": campaign_lines.call_function,
+    "onward": campaign_lines.call_onward,
+    "behind": campaign_lines.write_behind,
+    "itself": campaign_lines.write_from_itself,
+    "python": campaign_lines.call_python,
+    "custom": custom_functions.call_custom_function,
     "state": campaign_lines.keep_state,
 }
 """Lines of several operations."""
@@ -75,7 +79,11 @@ HUNTED = (
     *("unusual",) * 2 * _SHARE,
     *("block",) * (_SHARE // 2),
     *("state",) * (_SHARE // 2),
-    *("function",) * (_SHARE // 4),
+    *("onward",) * _SHARE,
+    *("itself",) * (_SHARE // 2),
+    *("behind",) * (_SHARE // 4),
+    *("python",) * (_SHARE // 2),
+    *("custom",) * (_SHARE // 8),
     *("dynamic",) * (_SHARE // 8),
 )
 """The kinds of lines in campaigns."""

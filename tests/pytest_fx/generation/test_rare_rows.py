@@ -32,6 +32,14 @@ FORMS = {
     "blocks without gradients": r"with torch\.no_grad\(\):\n            \w",
     "blocks in lower precision": r'with torch\.autocast\("cpu", dtype=torch\.bfloat16\):\n            \w',
     "complex numbers": r"torch\.fft\.|torch\.complex\(",
+    "writes of other parts of the same tensor": r"(?m)^ +(\w+)\[[^\]]+\] = \1\[",
+    "writes to places that repeat": r"\[\[0, 0\]\] |\[torch\.tensor\(\[0, 0\]\)\] ",
+    "an index that is used twice": r"\[((?:self\.buffer\d+)|[xyzwvu])\](?s:.)*\b\1\b(?s:.)*return",
+    "sums into places": r"scatter_add\(|index_add\(",
+    "sums of masks": r"> 0\)\.cum|bool\(\)\.cumsum",
+    "floats of a byte": r"\.to\(torch\.float8",
+    "samples of images": r"grid_sample\(|interpolate\(\w+, scale_factor=",
+    "floor division by a fraction": r"// (0\.1|0\.7|-0\.2|0\.333)|, (0\.1|0\.7|-0\.2|0\.333\d*), rounding_mode='floor'",
     "sizes that depend on values": r"nonzero|unique|masked_select|argwhere",
 }
 STATE = {
@@ -41,6 +49,11 @@ STATE = {
     "hooks of values": r"\.register_hook\(",
     "hooks of modules that count": r"\.register_forward_pre_hook\(lambda module, inputs: setattr",
     "functions of functions": r"torch\.func\.|torch\.vmap\(",
+    "functions with their own gradients": r"class Function\d+\(torch\.autograd\.Function\)(?s:.)*Function\d+\.apply\(",
+    "the same tensor twice for such a function": r"Function\d+\.apply\((\w+), \1\)",
+    "numbers computed of sizes": r"round\(\w+\.(shape|numel|size)|divmod\(\w+\.(shape|numel|size)",
+    "bounds that change from call to call": r"\.clamp\((max=)?self\.state",
+    "generators and local classes": r" for t in \(| for _ in range|type\('Helper'",
 }
 """Forms of programs for compilers that keep state in Python."""
 

@@ -32,7 +32,7 @@ from pytest_fx.search.references import references_of
 
 LONGEST = 300.0
 """Seconds for one group of programs with all checks on it, before the child counts as hanging: on a loaded machine
-Inductor takes minutes for 32 programs."""
+Inductor takes minutes for some programs."""
 MINUTES_OF_CHILD = 10.0
 """The minutes after which a child is replaced: compilers keep what they made."""
 

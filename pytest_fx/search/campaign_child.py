@@ -20,7 +20,7 @@ from pytest_fx.laws import Law
 from pytest_fx.search.fault import Fault, fault_of, operations_of
 from pytest_fx.search.search import COSTLY, Search
 
-BATCH = 32
+BATCH = 64
 """The number of programs in a batch, which share a mode, and a line of the journal."""
 STEPS = 6
 """The most lines of a program: short ones are compiled faster, and shrink faster."""
@@ -50,9 +50,13 @@ class FaultSearch(Search):
         self.group_failures += group is None
         return group
 
-    def _sample_of(self, examples: Sequence[Any]) -> int:
-        """Return that of the first program: slow laws are checked on as many groups as programs, and not on all."""
-        return examples[0][2]
+    def _check(self, program: Any, mode: str, sample: int, if_changed: bool) -> None:
+        """Check a program alone, mostly without a float64 model and other sizes unless it breaks a law."""
+        group = super()._group([program], mode) if sample >= COSTLY and self.group_size > 1 else None
+        if group is None or not self._keeps_laws(group.example, sample):
+            super()._check(program, mode, sample, if_changed)
+        else:
+            self.counts = self.counts.plus(programs=1, changed=bool(group.changed))
 
     def _tries_one_alone(self, examples: Sequence[Any]) -> bool:
         return self._sample_of(examples) < COSTLY
@@ -121,12 +125,13 @@ def run_batches(
             if time.monotonic() > until:
                 return
             before, failures = search.counts, search.group_failures
+            sample = Random(f"{seed} {number}").randrange(10)  # of a batch, so that parts of a group ask the same laws
             send("begins", number)
             for place in range(BATCH):
                 random = Random(f"{seed} {number} {place}")
                 program = program_of(random, bias, random.randint(1, STEPS))
                 with contextlib.suppress(TraceError, LawViolation):
-                    search.check(program, modes[number % len(modes)], random.randrange(10))
+                    search.check(program, modes[number % len(modes)], sample)
             with contextlib.suppress(TraceError, LawViolation):
                 search.check_waiting()
             search.adapt_group_size(search.group_failures - failures, BATCH)

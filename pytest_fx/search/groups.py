@@ -19,6 +19,7 @@ from torch._ops import OpOverload, OpOverloadPacket
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from pytest_fx.forms import FormResult
+from pytest_fx.forms.attribute_state import AttributeState
 from pytest_fx.forms.recorded_export import depends_on_data
 from pytest_fx.harness.equality import Mismatch, pair_leaves
 from pytest_fx.harness.evaluation import Arguments, same_random_numbers
@@ -30,7 +31,7 @@ from pytest_fx.search.aten_spellings import CalledNames
 
 SIZE = 16
 """The number of programs in a group."""
-Kind = Literal["finite", "not finite", "data-dependent"]
+Kind = Literal["finite", "not finite", "stateful", "data-dependent"]
 """The kind of a program. All programs of a group are of one kind."""
 _SMALL = 1e-30
 """The least size of a result that errors are compared with."""
@@ -121,10 +122,10 @@ class Traits:
     """The findings of one call of a program."""
 
     kind: Kind
-    """Whether its results are finite, or it cannot be exported since sizes depend on data.
+    """Whether its results are finite, or a call changes attributes in Python, or sizes depend on data.
 
-    Programs of different kinds do not share a group: gradients are not compared if a result is not finite, and a single
-    program that cannot be exported spoils its group.
+    Programs of different kinds do not share a group. Gradients are not compared if a result is not finite. A changed
+    attribute makes ``torch.compile`` compile the whole group again. A program that cannot be exported spoils its group.
     """
     lacks_operators: bool
     """Whether an exported program of it has none of some operators."""
@@ -137,6 +138,7 @@ def traits_of(program: ProgramSource, mode: str, operators: Collection[OpOverloa
     try:
         with torch.no_grad(), same_random_numbers():
             module = in_mode(program.build(), mode)
+            attributes = AttributeState(module)
             with called or nullcontext(), dependence:
                 result = module(*call.args, **call.kwargs)
     except Exception:  # of any kind: it is drawn at random
@@ -144,6 +146,8 @@ def traits_of(program: ProgramSource, mode: str, operators: Collection[OpOverloa
     lacks = called is not None and not called.may_include(operators)
     if dependence.is_seen:
         return Traits("data-dependent", lacks)
+    if attributes.is_changed:
+        return Traits("stateful", lacks)
     tensors = [leaf for _, leaf in leaves(result) if isinstance(leaf, torch.Tensor) and is_strided(leaf)]
     return Traits("finite" if all(map(is_finite, tensors)) else "not finite", lacks)
 

@@ -143,6 +143,19 @@ def test_programs_with_results_that_are_not_finite_and_those_that_cannot_be_expo
         assert traits_of(GivenProgram(module, Arguments((torch.ones(2),))), "eval").kind == kind
 
 
+def test_programs_that_change_attributes_in_python_are_recognized():
+    class Counting(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.calls = 0
+
+        def forward(self, x):
+            self.calls += 1
+            return x * self.calls
+
+    assert traits_of(GivenProgram(Counting, Arguments((torch.ones(2),))), "eval").kind == "stateful"
+
+
 def test_programs_whose_sizes_depend_on_data_share_no_group_with_others(monkeypatch):
     groups = []
     joint = in_form(subtraction_as_sum, "joint")

@@ -24,7 +24,7 @@ MOST_LINES = 20
 LONGEST = 180.0
 """The most seconds of a reproducer."""
 _VALUES = """\
-exact, eager, actual = copy.deepcopy(model).double()(*double(args)), model(*copied(args)), compiled(*copied(args))
+exact, eager, actual = copied(model).double()(*double(args)), model(*copied(args)), compiled(*copied(args))
 for right, plain, result in zip(leaves(exact), leaves(eager), leaves(actual), strict=True):
     assert result.shape == plain.shape and result.dtype == plain.dtype, (result, plain)
     error, usual = ((each.double() - right).nan_to_num(0, 9e99, 9e99).abs().max() for each in (result, plain))
@@ -86,14 +86,11 @@ _CHECKS = {
     "terminates": _CRASH,
 }
 """By law, the lines that show whether it is broken; other laws are about the values."""
+_FROM_PYTREE = {"leaves": "tree_leaves as leaves", "tree_map_only": "tree_map_only"}
+"""Names of reproducers, with their import from ``torch.utils._pytree``."""
 _HELPERS = {
-    "leaves": "from torch.utils._pytree import tree_leaves as leaves",
-    "copied": "copied = copy.deepcopy",
-    "cloned": "from torch.utils._pytree import tree_map_only\n"
-    "def cloned(args):\n"
-    "    return tree_map_only(torch.Tensor, torch.clone, args)",
-    "double": "from torch.utils._pytree import tree_map_only\n"
-    "def double(args):\n"
+    "cloned": "def cloned(args):\n    return tree_map_only(torch.Tensor, torch.clone, args)",
+    "double": "def double(args):\n"
     "    return tree_map_only(torch.Tensor, lambda e: e.double() if e.is_floating_point() else e, args)",
 }
 
@@ -130,8 +127,10 @@ def reproducer_of(fault: Fault, recipe: str, name: str, *, after_example: bool =
     body = f"torch.manual_seed(0)\nmodel = Program().{mode}()\nargs = {arguments}\n{state}{recipe}\n{check}"
     used = [text for helper, text in _HELPERS.items() if re.search(rf"\b{helper}\(", body)]
     imports = re.findall(r"^(?:import|from) .*\n", fault.source, re.MULTILINE)
-    head = f'"""{name}, law {fault.law!r}, with torch {torch.__version__}."""\n'
-    return f"{head}import copy\n{''.join(imports)}{chr(10).join(used)}\n\n{program.strip()}\n\n\n{body}"
+    called = [each for word, each in _FROM_PYTREE.items() if re.search(rf"\b{word}\(", "\n".join([*used, body]))]
+    used = [*([f"from torch.utils._pytree import {', '.join(called)}"] if called else []), *used]
+    head = f'"""{name}, law {fault.law!r}, with torch {torch.__version__}."""\nfrom copy import deepcopy as copied\n'
+    return f"{head}{''.join(imports)}{chr(10).join(used)}\n\n{program.strip()}\n\n\n{body}"
 
 
 def verify(path: Path, *, crashes: bool = False) -> Verified:

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from pytest_fx.search.fault import Fault, operations_of
-from pytest_fx.search.plain_reproducer import reproducer_of, verify, write_reproducer
+from pytest_fx.search.plain_reproducer import MOST_LINES, reproducer_of, verify, write_reproducer
 from pytest_fx.search.values_as_text import WrittenInputs
 
 PROGRAM = """\
@@ -61,8 +61,10 @@ def test_a_reproducer_shows_a_fault_only_if_the_compiled_program_is_wrong(
     tmp_path: Path, recipe: str, shows: bool
 ) -> None:
     path = tmp_path / "fault.py"
-    path.write_text(reproducer_of(FAULT, recipe, "torch-fx"), encoding="utf-8")
+    text = reproducer_of(FAULT, recipe, "torch-fx")
+    path.write_text(text, encoding="utf-8")
     assert verify(path).shows == shows
+    assert sum(bool(line.strip()) for line in text.splitlines()) <= MOST_LINES + recipe.count("\n")
 
 
 OF_ONE_SHAPE = """\

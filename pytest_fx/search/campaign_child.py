@@ -128,6 +128,8 @@ def run_batches(
             sample = Random(f"{seed} {number}").randrange(10)  # of a batch, so that parts of a group ask the same laws
             send("begins", number)
             for place in range(BATCH):
+                if time.monotonic() > until:  # the programs so far are a batch, too
+                    break
                 random = Random(f"{seed} {number} {place}")
                 program = program_of(random, bias, random.randint(1, STEPS))
                 with contextlib.suppress(TraceError, LawViolation):

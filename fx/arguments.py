@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import inspect
 import reprlib
 import sys
-from collections.abc import Callable, Iterable, Mapping
-from numbers import Integral, Real
-from types import NoneType, UnionType
-from typing import Any, Literal, Union, cast, get_args, get_origin, get_type_hints
-
-import torch
+from collections.abc import Callable, Iterable
+from typing import Any, cast
 
 from fx.container_kinds import held_kind
 from fx.errors import FxError, GraphError, type_in_words
@@ -70,37 +65,17 @@ def expect_all(
     return elements
 
 
-def expect_calls(data: object, *, error: type[FxError]) -> tuple[Any, ...]:
-    """Return the calls in the argument of a pass's ``with_data``, each as its positional and keyword arguments."""
-    what = "with_data takes the positional and keyword arguments of each call: [((x,), {})]"
-    return expect_all(data, _is_call, what, error=error)
-
-
-def expect_inputs(example_inputs: object, who: str, *, error: type[FxError]) -> None:
-    """Refuse example inputs unless they are a value for each input, or None."""
-    expect(example_inputs, (tuple, list, NoneType), f"{who} takes a value for each input: (x,)", error=error)
-    expect_shallow(example_inputs, error)
-
-
-def _is_call(call: Any) -> bool:
-    return (
-        isinstance(call, tuple)
-        and len(call) == 2  # pyright: ignore[reportUnknownArgumentType]
-        and isinstance(call[0], (tuple, list))
-        and isinstance(call[1], Mapping)
-    )
-
-
 def refusal(
     what: str,
     value: object,
     *,
     error: type[FxError] = GraphError,
+    named: str | None = None,
     why: str | None = None,
     remedy: str | None = None,
 ) -> FxError:
-    """Return the error that ``what`` was expected instead of ``value``, with the user's line."""
-    return error(f"{what}, not {_named(value)}", where=here(), value=shown(value), why=why, remedy=remedy)
+    """Return the error that ``what`` was expected instead of ``value``, which is ``named`` so, with the user's line."""
+    return error(f"{what}, not {named or _named(value)}", where=here(), value=shown(value), why=why, remedy=remedy)
 
 
 def here() -> SourceLocation | None:
@@ -122,54 +97,6 @@ def shown(value: Any) -> str:
         return " ".join(_SHORT.repr(value).split())[:200]
     except Exception:  # its own method fails, or it is an integer with more digits than Python converts
         return f"<{type(value).__name__}>"
-
-
-# Annotated types.
-
-
-def refuse_misfit(
-    function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], error: type[FxError]
-) -> None:
-    """Raise the error that names the first argument of a call that is not of its annotated type.
-
-    Called only after the call has failed: a check before it would slow down each call of an operator.
-    """
-    try:
-        arguments = inspect.signature(function).bind(*args, **kwargs).arguments
-    except TypeError:  # too few or too many, which Python has reported
-        return
-    kinds = get_type_hints(function)
-    for name, value in arguments.items():
-        kind = kinds[name]
-        classes = tuple(
-            kind_or_choice for kind_or_choice in get_args(kind) or (kind,) if isinstance(kind_or_choice, type)
-        )
-        is_huge = isinstance(value, int) and not -(2**63) <= value < 2**63
-        if is_huge or not holds(kind, value) or (torch.Tensor in classes and not isinstance(value, classes)):
-            written = kind.__name__ if isinstance(kind, type) and not get_args(kind) else str(kind)
-            raise refusal(f"{name!r} of {function.__name__} is {written.replace('torch.', '')}", value, error=error)
-
-
-def holds(annotation: Any, value: Any) -> bool:
-    """Return whether ``value`` is of an annotated type.
-
-    Checked are numbers, text, truth values, choices and tuples; the result is True for other types.
-    """
-    origin, arguments = get_origin(annotation), get_args(annotation)
-    if annotation in (int, float):
-        return isinstance(value, Integral if annotation is int else Real) and not isinstance(value, bool)
-    if annotation in (str, bool, NoneType):
-        return isinstance(value, annotation)
-    if origin is Literal:
-        # In Python `True == 1`.
-        return any(type(value) is type(choice) and value == choice for choice in arguments)
-    if origin in (Union, UnionType):
-        return any(holds(kind, value) for kind in arguments)
-    if origin is tuple and arguments[1:] == (...,):
-        return isinstance(value, (tuple, list)) and all(
-            holds(arguments[0], element) for element in cast("tuple[Any, ...]", value)
-        )
-    return True
 
 
 # Containers.

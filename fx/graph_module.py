@@ -465,6 +465,15 @@ class GraphModule(QuickModule):
             state["_tracer_cls"] = None
         return _unpickle, (_plain_class(type(self)), type(self).__name__, state, self._graph)
 
+    @staticmethod
+    def _advice_for(value: object) -> str:
+        """Return the remedy for a value that is no program."""
+        if isinstance(value, Graph):
+            return "make one: fx.GraphModule(root, graph)"
+        if is_of_torch(value):
+            return "convert it first: fx.interop.from_torch(graph_module)"
+        return "capture it first: fx.symbolic_trace(module)"
+
     def _replicate_for_data_parallel(self) -> GraphModule:
         replica = self.__copy__()
         replica.__dict__["_is_replica"] = True
@@ -473,14 +482,8 @@ class GraphModule(QuickModule):
 
 def expect_program(value: object, what: str, *, error: type[FxError] = PassError) -> None:
     """Refuse ``value`` unless it is a ``GraphModule``; ``what`` names the taker: ``"lower takes a GraphModule"``."""
-    if isinstance(value, GraphModule):
-        return
-    remedy = "capture it first: fx.symbolic_trace(module)"
-    if isinstance(value, Graph):
-        remedy = "make one: fx.GraphModule(root, graph)"
-    elif is_of_torch(value):
-        remedy = "convert it first: fx.interop.from_torch(graph_module)"
-    raise refusal(what, value, error=error, remedy=remedy)
+    if not isinstance(value, GraphModule):
+        raise refusal(what, value, error=error, remedy=GraphModule._advice_for(value))
 
 
 def is_of_torch(value: object) -> bool:

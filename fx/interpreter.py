@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from types import NoneType
 from typing import Any
 
 import torch
 
-from fx.arguments import expect, expect_all, explained, here, refusal, shown
+from fx.argument_types import checked
+from fx.arguments import expect, explained, here, refusal, shown
 from fx.assertions import handled_error
 from fx.capture.tracer import Tracer
 from fx.code.pytree_codegen import PyTreeCodeGen
 from fx.container_kinds import map_parts
 from fx.errors import GraphError, add_note, type_in_words
 from fx.graph import Graph
-from fx.graph_module import GraphModule, expect_program
+from fx.graph_module import GraphModule
 from fx.modules.gradients import leave_modes
 from fx.naming.printing import describe
 from fx.node import KEYWORD_ONLY, Argument, Node, Target, map_aggregate
@@ -71,6 +71,7 @@ class Interpreter:
     tensor([2.])
     """
 
+    @checked()
     def __init__(
         self,
         module: torch.nn.Module,
@@ -89,9 +90,6 @@ class Interpreter:
         Raises:
             GraphError: ``module`` has no graph and none is given.
         """
-        expect(graph, (Graph, NoneType), "graph of an Interpreter is a Graph")
-        expect(module, torch.nn.Module, "an Interpreter runs a module", remedy=_CAPTURE)
-        checked = expect_all(listeners, callable, "listeners of an Interpreter are functions of a node and its value")
         self.module = module
         program_graph = graph if graph is not None else getattr(module, "graph", None)
         if not isinstance(program_graph, Graph):
@@ -102,7 +100,7 @@ class Interpreter:
         self.name = "Interpreter"
         self.extra_traceback = True
         self.garbage_collect_values = garbage_collect_values
-        self.listeners = list(checked)
+        self.listeners = list(listeners)
         self.env: dict[Node, Any] = {}
         self.args_iter: Iterator[Any] = iter(())
         self._submodules: dict[str, torch.nn.Module] | None = None
@@ -115,6 +113,7 @@ class Interpreter:
             self._submodules = dict(self.module.named_modules(remove_duplicate=False))
         return self._submodules
 
+    @checked()
     def run(self, *args: Any, initial_env: dict[Node, Any] | None = None, enable_io_processing: bool = True) -> Any:
         """Run the program.
 
@@ -130,7 +129,6 @@ class Interpreter:
             GraphError: an input without a default is missing, or a node uses a value that was not computed.
             Exception: any exception of an operation, with a note that names the node and the user's line.
         """
-        expect(initial_env, (dict, NoneType), "initial_env of Interpreter.run is a dict from nodes to values")
         env = self.env = initial_env if initial_env is not None else {}
         self.args_iter = iter(self.graph.process_inputs(*args) if enable_io_processing else args)
         run_node = self.run_node
@@ -162,6 +160,7 @@ class Interpreter:
                 return self.graph.process_outputs(value) if enable_io_processing else value
         return None
 
+    @checked()
     def boxed_run(self, args_list: list[Any]) -> Any:
         """Run on the inputs in a list, which is emptied so that they can be freed when they are no longer used.
 
@@ -173,7 +172,6 @@ class Interpreter:
             GraphError: it is not a list, or holds another number of values or structures; it then stays unchanged.
             Exception: as in :meth:`run`.
         """
-        expect(args_list, list, "boxed_run takes a list of inputs, which it empties")
         inputs = [node for node in self.graph.nodes if node.op == "placeholder"]
         self._check_boxed(args_list, inputs)
         env: dict[Node, Any] = dict(zip(inputs, args_list, strict=True))
@@ -334,9 +332,9 @@ class Transformer(Interpreter):
         return gelu
     """
 
+    @checked()
     def __init__(self, module: GraphModule) -> None:
         """Create a transformer of ``module``, which stays unchanged."""
-        expect_program(module, "a Transformer takes a GraphModule", error=GraphError)
         super().__init__(module)
         self.new_graph = Graph(tracer_cls=self.graph._tracer_cls)
         self.new_graph.set_codegen(self.graph._codegen)

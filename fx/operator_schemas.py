@@ -10,12 +10,11 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from inspect import Parameter, Signature
-from types import NoneType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast, overload
 
 import torch
 
-from fx.arguments import expect, expect_callable, refusal
+from fx.argument_types import checked
 from fx.errors import GraphError, type_in_words
 from fx.operators.overloads import BUILTINS, builtin_name, get_overloads, get_python_signature, signature_of_schema
 from fx.operators.schemas import create_type_hint, python_type, type_matches
@@ -66,6 +65,7 @@ def get_signature_for_torch_op(
 ) -> list[Signature] | None: ...
 
 
+@checked()
 def get_signature_for_torch_op(
     op: Callable[..., Any], return_schemas: bool = False
 ) -> list[Signature] | tuple[list[Signature] | None, list[FunctionSchema] | None] | None:
@@ -77,7 +77,6 @@ def get_signature_for_torch_op(
     >>> [str(signature) for signature in get_signature_for_torch_op(torch.relu)][0]
     '(input: torch.Tensor) -> torch.Tensor'
     """
-    expect_callable(op, "get_signature_for_torch_op takes an operator or a function")
     signatures, schemas = None, None
     if op is torch.nonzero:
         signatures = _nonzero_signatures()
@@ -87,6 +86,7 @@ def get_signature_for_torch_op(
     return (signatures, schemas) if return_schemas else signatures
 
 
+@checked()
 def check_for_mutable_operation(
     target: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], *, where: object = None
 ) -> None:
@@ -95,8 +95,6 @@ def check_for_mutable_operation(
     It does so if every overload that fits the call writes. If some write and some don't, nothing is raised: the
     overload depends on types that are not known yet.
     """
-    if not callable(target) or not isinstance(kwargs, Mapping) or not isinstance(args, (tuple, list)):
-        raise refusal("check_for_mutable_operation takes a function, its args and its kwargs", (target, args, kwargs))
     fitting = [candidate for candidate in get_overloads(target) if candidate.accepts(len(args), kwargs)]
     if fitting and all(candidate.written for candidate in fitting):
         raise GraphError(
@@ -108,6 +106,7 @@ def check_for_mutable_operation(
         )
 
 
+@checked()
 def normalize_function(
     target: Callable[..., Any],
     args: tuple[Any, ...],
@@ -129,8 +128,6 @@ def normalize_function(
     >>> normalize_function(torch.nn.functional.relu, ("x",), normalize_to_only_use_kwargs=True).kwargs
     {'input': 'x', 'inplace': False}
     """
-    _check_call("normalize_function", args, kwargs, arg_types, kwarg_types)
-    expect_callable(target, "normalize_function takes a function")
     kwargs = {} if kwargs is None else kwargs
     if not isinstance(target, BUILTINS):
         # An operator of an edge dialect wraps the operator that has the schema.
@@ -167,6 +164,7 @@ def normalize_function_or_error(
 _normalize_function_or_error = normalize_function_or_error
 
 
+@checked()
 def normalize_module(
     root: torch.nn.Module,
     target: str,
@@ -179,10 +177,6 @@ def normalize_module(
     Returns ``None`` for classes that are not torch's own. Raises :class:`~fx.errors.GraphError` if ``root`` has no
     such submodule.
     """
-    _check_call("normalize_module", args, kwargs)
-    if not isinstance(root, torch.nn.Module):
-        raise refusal("normalize_module takes the module that owns the graph", root)
-    expect(target, str, "normalize_module takes the path of a submodule")
     try:
         module = root.get_submodule(target)
     except AttributeError as error:
@@ -196,13 +190,6 @@ def normalize_module(
         return None
     signature = inspect.signature(inspect.unwrap(module.forward))
     return _bind_and_fill(signature, args, {} if kwargs is None else kwargs, normalize_to_only_use_kwargs)
-
-
-def _check_call(who: str, args: object, kwargs: object, arg_types: object = None, kwarg_types: object = None) -> None:
-    expect(args, (tuple, list), f"args of {who} is a tuple")
-    expect(kwargs, (Mapping, NoneType), f"kwargs of {who} is a dict")
-    expect(arg_types, (tuple, list, NoneType), f"arg_types of {who} is a tuple")
-    expect(kwarg_types, (Mapping, NoneType), f"kwarg_types of {who} is a dict")
 
 
 def _choose_signature(

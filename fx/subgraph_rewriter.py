@@ -19,10 +19,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
-from fx.arguments import expect_callable, shown
+from fx.argument_types import checked
+from fx.arguments import shown
 from fx.errors import PassError, type_in_words
 from fx.graph import Graph
-from fx.graph_module import GraphModule, expect_program
+from fx.graph_module import GraphModule
 from fx.matcher import InternalMatch, Matcher, MatchFilter
 from fx.matcher.patterns import Program, graph_of
 from fx.matcher.rewrite import Rewrite
@@ -55,6 +56,7 @@ class ReplacedPatterns:
     """The nodes that were added."""
 
 
+@checked(PassError)
 def replace_pattern(gm: GraphModule, pattern: Program, replacement: Program) -> list[Match]:
     """Replace every match of ``pattern`` in ``gm`` by ``replacement``, in place, and recompile.
 
@@ -79,6 +81,7 @@ def replace_pattern(gm: GraphModule, pattern: Program, replacement: Program) -> 
     return [Match(done.anchor, done.nodes_map) for done in replace_pattern_with_filters(gm, pattern, replacement)]
 
 
+@checked(PassError)
 def replace_pattern_with_filters(
     gm: GraphModule,
     pattern: Program,
@@ -107,10 +110,6 @@ def replace_pattern_with_filters(
         PassError: the pattern is not valid, or the replacement does not fit it.
         TraceError: one of them cannot be captured.
     """
-    expect_program(gm, "patterns are replaced in a GraphModule")
-    expect_callable(
-        replacement_callback, "replacement_callback is a function that makes a graph", error=PassError, optional=True
-    )
     if replacement is None and replacement_callback is None:
         raise PassError(
             "there is nothing to replace the pattern by", remedy="give a replacement or a replacement_callback"

@@ -8,7 +8,8 @@ from contextlib import contextmanager
 from functools import wraps
 from typing import Any, TypeVar
 
-from fx.arguments import expect, expect_callable
+from fx.argument_types import checked
+from fx.arguments import expect
 from fx.node import Node
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -68,9 +69,9 @@ def set_current_meta(node: Node) -> Generator[None, None, None]:
 
 
 @contextmanager
+@checked()
 def annotate(annotation_dict: dict[str, Any]) -> Generator[None, None, None]:
     """Put ``annotation_dict`` into ``meta["custom"]`` of every node traced in the block; inner blocks win."""
-    _expect_notes(annotation_dict)
     previous = _state.meta
     meta = dict(previous or {})
     meta["custom"] = {**meta.get("custom", {}), **annotation_dict}
@@ -81,14 +82,12 @@ def annotate(annotation_dict: dict[str, Any]) -> Generator[None, None, None]:
         _state.meta = previous
 
 
+@checked()
 def annotate_fn(annotation_dict: dict[str, Any]) -> Callable[[F], F]:
     """Return a decorator that runs a function under ``annotate(annotation_dict)``."""
 
-    _expect_notes(annotation_dict)
-
+    @checked()
     def decorate(function: F) -> F:
-        expect_callable(function, "annotate_fn decorates a function")
-
         @wraps(function)
         def annotated(*args: Any, **kwargs: Any) -> Any:
             with annotate(annotation_dict):
@@ -99,13 +98,9 @@ def annotate_fn(annotation_dict: dict[str, Any]) -> Callable[[F], F]:
     return decorate
 
 
-def _expect_notes(annotation_dict: object) -> None:
-    expect(annotation_dict, dict, "annotate takes a dict of notes")
-
-
+@checked()
 def set_stack_trace(stack: list[str]) -> None:
     """Give nodes made from now on this stack trace."""
-    expect(stack, (list, tuple), "set_stack_trace takes the lines of a stack trace")
     if _state.preserving and stack:
         _state.meta = {**(_state.meta or {}), "stack_trace": "".join(stack)}
 

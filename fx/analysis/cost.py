@@ -12,7 +12,9 @@ from torch.utils import _pytree as pytree
 
 from fx.analysis.kernel_calls import KernelRun, tensors_held
 from fx.analysis.kernel_costs import NO_WORK, KernelCost, Work, cost_of_kernel
-from fx.graph_module import GraphModule, expect_program
+from fx.argument_types import checked
+from fx.errors import PassError
+from fx.graph_module import GraphModule
 from fx.naming.tables import in_bytes, in_units, table_lines
 from fx.node import Node
 
@@ -121,6 +123,7 @@ class CostReport:
         return "\n".join(lines)
 
 
+@checked(PassError)
 def estimate_cost(gm: GraphModule, *args: Any, backward: bool = False, partial: bool = False) -> CostReport:
     """Estimate operations, traffic and parameters of a program without running it (paper, section 6.3).
 
@@ -145,7 +148,6 @@ def estimate_cost(gm: GraphModule, *args: Any, backward: bool = False, partial: 
     >>> report.total.flops, report.total.multiply_adds, report.parameters
     (16000, 8000, 1010)
     """
-    expect_program(gm, "estimate_cost looks at a GraphModule")
     counting = _Counting(gm, backward=backward)
     failure: Exception | None = None
     try:

@@ -18,10 +18,11 @@ import torch
 from fx.analysis.known_types import Types
 from fx.analysis.shape_rules import infer_call
 from fx.analysis.size_equations import Misfit, SizeEquations
+from fx.argument_types import checked
 from fx.arguments import expect_callable
 from fx.canonical import CanonicalForm, canonical_form
-from fx.errors import AnalysisError, TensorTypeError
-from fx.graph_module import GraphModule, expect_program
+from fx.errors import AnalysisError, PassError, TensorTypeError
+from fx.graph_module import GraphModule
 from fx.interpreter import Interpreter
 from fx.modules.attributes import find_attribute
 from fx.naming.printing import target_name
@@ -118,9 +119,9 @@ class GraphTypeChecker:
     (input_1,)
     """
 
+    @checked(PassError)
     def __init__(self, env: Mapping[str, Any], traced: GraphModule) -> None:
         """Prepare the check of one program; ``env`` is there for code written for torch.fx, and unused."""
-        expect_program(traced, "a GraphTypeChecker checks a GraphModule")
         self.env = env
         self.traced = traced
         self.assumed: tuple[Node, ...] = ()
@@ -147,9 +148,9 @@ class Refine:
     (True, [TensorType[('d0', 'd1', 'd2')], TensorType[('d0', 'd2', 'd3')]])
     """
 
+    @checked(PassError)
     def __init__(self, traced: GraphModule) -> None:
         """Prepare the analysis of one program."""
-        expect_program(traced, "Refine works on a GraphModule")
         self.traced = traced
         self.assumed: tuple[Node, ...] = ()
         """The nodes whose number of dimensions was assumed, as their users also take another one."""

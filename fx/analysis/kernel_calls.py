@@ -15,9 +15,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from fx.analysis.flop_formulas import tensors_in
 from fx.analysis.kernel_costs import NO_WORK, KernelCost, Work, cost_of_kernel
+from fx.argument_types import checked
 from fx.container_kinds import leaves_of, map_parts
 from fx.errors import AnalysisError, PassError
-from fx.graph_module import GraphModule, expect_program
+from fx.graph_module import GraphModule
 from fx.higher_order import is_decided_by_values
 from fx.modules.attributes import fetch_attribute
 from fx.modules.storages import memory_of
@@ -285,6 +286,7 @@ class ProgramCalls:
         return calls
 
 
+@checked(PassError)
 def record_calls(gm: GraphModule, *args: Any, backward: bool = False) -> ProgramCalls:
     """Record the kernels that a program would call, without running it.
 
@@ -303,7 +305,6 @@ def record_calls(gm: GraphModule, *args: Any, backward: bool = False) -> Program
     ['aten.t.default(float32[10,100]!)',
      'aten.addmm.default(float32[10]!, float32[8,100], float32[100,10/1,100]!)']
     """
-    expect_program(gm, "record_calls looks at a GraphModule")
     recorder = _Recorder(gm, backward=backward)
     result = recorder.propagate(*args)
     outputs = tuple(_operand(tensor, frozenset()) for tensor in tensors_in(result))

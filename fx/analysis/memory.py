@@ -16,7 +16,9 @@ from torch.utils.flop_counter import flop_registry
 
 from fx.analysis.kernel_calls import KernelRun, tensors_held
 from fx.analysis.live_storages import LiveStorages
-from fx.graph_module import GraphModule, expect_program
+from fx.argument_types import checked
+from fx.errors import PassError
+from fx.graph_module import GraphModule
 from fx.naming.tables import in_bytes, table_lines
 from fx.node import Node
 from fx.operators.families import find_operator
@@ -128,6 +130,7 @@ NO_MEMORY = MemoryReport(0, None, False, 0, 0, 0, 0, (), (), (), 0, (), (), 0)
 """The report of an empty program."""
 
 
+@checked(PassError)
 def activation_memory(gm: GraphModule, *args: Any, backward: bool = False) -> MemoryReport:
     """Compute the memory of a program's values over time, without running it (paper, section 6.3).
 
@@ -150,7 +153,6 @@ def activation_memory(gm: GraphModule, *args: Any, backward: bool = False) -> Me
     >>> report.peak, report.without_freeing, report.peak_node, report.peak_in_place
     (2000, 3000, relu, 1000)
     """
-    expect_program(gm, "activation_memory looks at a GraphModule")
     watch = _Watch(gm, backward=backward)
     result = watch.propagate(*args)
     watch.live.stop()

@@ -23,10 +23,11 @@ from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
 from torch.utils import _pytree as pytree
 
 from fx.analysis.symbolic_kernels import SymbolicKernels
+from fx.argument_types import checked
 from fx.arguments import shown
 from fx.container_kinds import map_parts
 from fx.errors import PassError, add_note
-from fx.graph_module import GraphModule, expect_program
+from fx.graph_module import GraphModule
 from fx.interpreter import positional
 from fx.naming.tables import table_lines
 from fx.node import Node
@@ -122,6 +123,7 @@ class ShapeReport:
         return "\n".join(lines)
 
 
+@checked(PassError)
 def symbolic_shapes(
     gm: GraphModule, /, *args: Any, hints: Mapping[str, int] | None = None, **inputs: Any
 ) -> ShapeReport:
@@ -148,7 +150,6 @@ def symbolic_shapes(
     >>> symbolic_shapes(program, ("batch", 3, "h", "w")).shape_of("flatten")
     ('batch', '3*(h//2)*(w//2)')
     """
-    expect_program(gm, "symbolic_shapes looks at a GraphModule")
     try:
         values = positional(gm, args, inputs)
     except TypeError as error:

@@ -66,13 +66,14 @@ from typing import Any
 
 from torch import nn
 
-from fx.arguments import expect, expect_all
+from fx.argument_types import checked
 from fx.assertions import check_value
 from fx.canonical.calls import CallSpeller
 from fx.canonical.inlining import Inliner, Inlining, copy_graph
 from fx.container_kinds import held_kind
+from fx.errors import PassError
 from fx.graph import Graph
-from fx.graph_module import GraphModule, expect_program
+from fx.graph_module import GraphModule
 from fx.modules.attributes import find_attribute, training_flag
 from fx.node import Argument, Node, map_arg
 
@@ -93,6 +94,7 @@ class CanonicalForm:
     """Its nodes that are known to be numbers, sizes and the like."""
 
 
+@checked(PassError)
 def canonical_form(graph_module: GraphModule, leaves: tuple[str, ...] = ()) -> CanonicalForm:
     """Return a copy of a program in canonical form; the program itself stays as it is.
 
@@ -108,7 +110,6 @@ def canonical_form(graph_module: GraphModule, leaves: tuple[str, ...] = ()) -> C
         _0 = torch.nn.functional.relu(input = input_1, inplace = False);  input_1 = None
         return _0
     """
-    expect_program(graph_module, "canonical_form takes a GraphModule")
     original = graph_module.graph
     graph = copy_graph(original)
     graph._codegen = copy.deepcopy(original._codegen)
@@ -126,15 +127,13 @@ def canonical_form(graph_module: GraphModule, leaves: tuple[str, ...] = ()) -> C
 class Canonicalizer:
     """The conversion of a graph into canonical form, one node at a time."""
 
+    @checked()
     def __init__(self, root: nn.Module, *, spell: bool = True, leaves: tuple[str, ...] = (), prefix: str = "") -> None:
         """Create a canonicalizer for graphs that refer to attributes of ``root``.
 
         Without ``spell``, modules become functions, and calls keep their spelling. ``leaves`` are paths and class names
         of modules whose calls stay; ``prefix`` is the path of ``root`` in the program to which these paths refer.
         """
-        expect(root, nn.Module, "a Canonicalizer takes the module that a graph refers to")
-        what = "leaves are paths and names of classes of modules"
-        leaves = expect_all(leaves, lambda leaf: isinstance(leaf, str), what)
         self._root = root
         self._spell = spell
         self._leaves = leaves

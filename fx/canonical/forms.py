@@ -12,12 +12,13 @@ from typing import Any, Literal, TypeAlias
 
 import torch
 
+from fx.argument_types import checked
 from fx.canonical.aten import arguments_for, candidates, is_of_aten, overloads_of
 from fx.canonical.call_binding import Shape, shape_of_function, shapes_of, shapes_of_method
 from fx.canonical.calls import CallSpeller
 from fx.canonical.equal_spellings import Call
-from fx.errors import InteropError
-from fx.graph_module import GraphModule, expect_program
+from fx.errors import PassError
+from fx.graph_module import GraphModule
 from fx.node import Argument, Node
 
 Form: TypeAlias = Literal["functional", "aten"]
@@ -34,6 +35,7 @@ Written: TypeAlias = tuple[Any, Any, tuple[Argument, ...], dict[str, Argument]]
 """The opcode, target and arguments of a call."""
 
 
+@checked(PassError)
 def to_functional(graph_module: GraphModule) -> GraphModule:
     """Replace operators of ATen by functions and methods of torch, as symbolic tracing records; return the program.
 
@@ -48,7 +50,6 @@ def to_functional(graph_module: GraphModule) -> GraphModule:
         add_tensor = relu_default + 1;  relu_default = None
         return add_tensor
     """
-    expect_program(graph_module, "to_functional takes a GraphModule")
     speller = CallSpeller(graph_module)
     for node in graph_module.graph.nodes:
         target: Any = node.target
@@ -60,6 +61,7 @@ def to_functional(graph_module: GraphModule) -> GraphModule:
     return graph_module
 
 
+@checked(PassError)
 def to_aten(graph_module: GraphModule) -> GraphModule:
     """Replace functions and methods of torch by operators of ATen, the inverse of :func:`to_functional`; return it.
 
@@ -74,7 +76,6 @@ def to_aten(graph_module: GraphModule) -> GraphModule:
         add = torch.ops.aten.add.Tensor(relu, 1);  relu = None
         return add
     """
-    expect_program(graph_module, "to_aten takes a GraphModule")
     speller = CallSpeller(graph_module)
     for node in graph_module.graph.nodes:
         speller.note(node)
@@ -89,12 +90,6 @@ def is_written_in_aten(graph_module: GraphModule) -> bool:
     """Return whether a program calls operators of ATen for which there are functions."""
     speller = CallSpeller(graph_module)
     return any(is_of_aten(node.target) and speller.spell(node) is not None for node in graph_module.graph.nodes)
-
-
-def check_form(form: str) -> None:
-    """Raise ``InteropError`` if there is no such form."""
-    if form not in FORMS:
-        raise InteropError(f"there is no form {form!r}", remedy=f"a form is one of {', '.join(FORMS)}")
 
 
 def _write(node: Node, op: Any, target: Any, args: tuple[Argument, ...], kwargs: Mapping[str, Argument]) -> None:

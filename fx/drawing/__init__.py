@@ -6,12 +6,13 @@ SVG and pages are laid out here, without other tools; Graphviz makes PNG, PDF an
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fx.arguments import expect, expect_all, expect_inputs
+from fx.argument_types import Inputs, checked
+from fx.arguments import expect, expect_shallow
 from fx.drawing.appearance import Figure, Labels
 from fx.drawing.dot_file import make_dot
 from fx.drawing.drawn_program import DrawnProgram
@@ -20,7 +21,7 @@ from fx.drawing.pass_history import PassHistory, record_passes
 from fx.drawing.picture import Picture
 from fx.drawing.svg import Pane, write_svg
 from fx.errors import DrawingError
-from fx.graph_module import GraphModule, expect_program
+from fx.graph_module import GraphModule
 from fx.node import Node
 
 __all__ = ["Figure", "PassHistory", "draw", "record_passes"]
@@ -29,11 +30,12 @@ _BY_GRAPHVIZ = ("png", "pdf", "ps", "jpg", "webp")
 _FORMATS = (".svg", ".html", ".dot", ".gv", *(f".{form}" for form in _BY_GRAPHVIZ))
 
 
+@checked(DrawingError)
 def draw(
     program: GraphModule | PassHistory,
     path: str | os.PathLike[str],
     *,
-    inputs: Iterable[Any] | None = None,
+    inputs: Inputs | None = None,
     shapes: bool | None = None,
     lines: bool = False,
     figures: Sequence[Figure] = (),
@@ -70,11 +72,7 @@ def draw(
     >>> "Linear" in path.read_text(), "2x5 float32" in path.read_text()
     (True, True)
     """
-    if not isinstance(program, PassHistory):
-        expect_program(program, "draw takes a GraphModule", error=DrawingError)
-    expect(path, (str, os.PathLike), "draw takes the path of a file", error=DrawingError)
-    expect_inputs(inputs, "draw", error=DrawingError)
-    expect(color, str, "color of draw is the name of a figure, or 'opcode'", error=DrawingError)
+    expect_shallow(inputs, DrawingError)
     target = Path(path)
     form = target.suffix.lower()
     if form not in _FORMATS:
@@ -85,9 +83,7 @@ def draw(
             value=str(target),
             remedy=f"let it end in one of {', '.join(_FORMATS)}",
         )
-    figures = [_checked(figure) for figure in expect_all(
-        figures, lambda figure: isinstance(figure, Figure), "figures of draw are Figure objects", error=DrawingError
-    )]  # fmt: skip
+    figures = [_checked(figure) for figure in figures]
     labels = Labels(inputs is not None if shapes is None else shapes, lines, _chosen(figures, color))
     name = (program.graph_module if isinstance(program, PassHistory) else program)._get_name()
     if form == ".html" and isinstance(program, PassHistory):

@@ -14,14 +14,15 @@ from typing import Any
 
 import torch
 
-from fx.arguments import expect_inputs
+from fx.argument_types import Inputs, checked
+from fx.arguments import expect_shallow
 from fx.drawing.clusters import shared_length
 from fx.drawing.difference import ProgramDifference, longest_increasing
 from fx.drawing.drawn_program import DrawnNode, DrawnProgram, Path
 from fx.drawing.picture import Picture, PictureNode
 from fx.drawing.rows import Edge
 from fx.errors import DrawingError
-from fx.graph_module import GraphModule, expect_program
+from fx.graph_module import GraphModule
 from fx.modules.attributes import MISSING, find_attribute
 from fx.naming.printing import format_argument
 from fx.node import Node, map_arg
@@ -170,8 +171,9 @@ class PassHistory:
         return [tuple(step.get(number, "") for step in marks) for number in numbers]
 
 
+@checked(DrawingError)
 def record_passes(
-    graph_module: GraphModule, passes: str | Pass | Iterable[object], inputs: Iterable[Any] | None = None
+    graph_module: GraphModule, passes: str | Pass | Iterable[object], inputs: Inputs | None = None
 ) -> PassHistory:
     """Run passes on a copy of a program, and record their edits.
 
@@ -189,8 +191,7 @@ def record_passes(
     >>> difference.removed, difference.changed, difference.many_to_one
     (('_1',), ('_0',), {'_0': ('_0', '_1')})
     """
-    expect_program(graph_module, "record_passes takes a GraphModule", error=DrawingError)
-    expect_inputs(inputs, "record_passes", error=DrawingError)
+    expect_shallow(inputs, DrawingError)
     example_inputs = None if inputs is None else tuple(inputs)
     return _HistoryRecorder(copy.deepcopy(graph_module), example_inputs).run(PassPipeline(passes).passes)
 

@@ -8,12 +8,12 @@ import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import NoneType
-from typing import Any
+from typing import Any, Final, Literal, TypeAlias
 
 from torch import nn
 
-from fx.arguments import expect, expect_callable
-from fx.canonical.forms import Form, check_form
+from fx.argument_types import checked
+from fx.canonical.forms import Form
 from fx.capture.example_values import bound, expect_guards_hold
 from fx.capture.signature import PH
 from fx.capture.tracer import symbolic_trace
@@ -28,8 +28,9 @@ WAYS = ("symbolic", "guided", "export")
 """Ways to capture a model, in the order in which they are tried."""
 NO_CACHE = "config.use_cache is off: it returns no cache"
 """The note on a captured model of transformers."""
-AUTO = "auto"
+AUTO: Final = "auto"
 """The value of ``how`` for the first way that succeeds."""
+Way: TypeAlias = Literal["auto", "symbolic", "guided", "export"]
 _LONGEST_CAUSE = 160
 """Maximum length of a torch message in a cause, in characters."""
 _ADVICE = {
@@ -78,12 +79,13 @@ Captured = tuple[GraphModule, str | None, str | None]
 """A program, with the ``batch`` and the ``note`` of its :class:`CaptureRecord`."""
 
 
+@checked(TraceError)
 def capture(
     model: nn.Module | Callable[..., Any],
     args: tuple[Any, ...] = (),
     kwargs: Mapping[str, Any] | None = None,
     *,
-    how: str = AUTO,
+    how: Way = AUTO,
     form: Form = "functional",
 ) -> GraphModule:
     """Capture a model for calls like the one with ``args`` and ``kwargs``, in the first way that works.
@@ -118,13 +120,7 @@ def capture(
     >>> program.meta["capture"].way, program.meta["capture"].batch, tuple(program(torch.ones(5, 3)).shape)
     ('guided', None, (5, 3))
     """
-    if how not in (AUTO, *WAYS):
-        raise TraceError(f"fx.capture has no way {how!r}", remedy=f"how is one of {', '.join((AUTO, *WAYS))}")
-    check_form(form)
-    expect(args, tuple, "fx.capture takes positional example inputs as a tuple", error=TraceError)
-    message = "fx.capture takes example inputs by name as a dict"
-    expect({} if kwargs is None else kwargs, Mapping, message, error=TraceError)
-    keywords = dict(kwargs or {})
+    args, keywords = tuple(args), dict(kwargs or {})
     _expect_call(model, args, keywords)
 
     def symbolic() -> GraphModule:
@@ -156,7 +152,6 @@ def capture(
 
 def _expect_call(model: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
     """Raise if the model cannot be called, or does not take these example inputs."""
-    expect_callable(model, "fx.capture takes a module or a function", error=TraceError)
     function = _called(model)
     try:
         signature = inspect.signature(function)

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from types import NoneType
-from typing import Any
+from typing import Annotated, Any
 
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
 
 from fx.analysis.cost import NodeCost, estimate_cost
 from fx.analysis.memory import activation_memory
-from fx.arguments import expect, expect_inputs
+from fx.argument_types import Bounds, Inputs, checked
+from fx.arguments import expect_shallow
 from fx.code.pytree_codegen import PyTreeCodeGen
 from fx.errors import PassError, note_lines
 from fx.graph import Graph
-from fx.graph_module import GraphModule, expect_program
+from fx.graph_module import GraphModule
 from fx.interop.stage_cuts import Division, StageCuts
 from fx.naming.tables import in_bytes
 from fx.node import Node
@@ -51,12 +51,13 @@ class Stage:
     """Bytes that it sends to the next stage in one call; 0 for the last one."""
 
 
+@checked(PassError)
 def split_into_stages(
     gm: GraphModule,
-    n: int,
-    example_inputs: Sequence[Any],
+    n: Annotated[int, Bounds(1)],
+    example_inputs: Inputs,
     *,
-    seconds: Mapping[Node, float] | None = None,
+    seconds: Mapping[Node, Annotated[float, Bounds(0)]] | None = None,
     memory: int | None = None,
     backward: bool = False,
 ) -> list[Stage]:
@@ -95,7 +96,7 @@ def split_into_stages(
     >>> [[node.name for node in stage.operations] for stage in stages]
     [['_0', '_1'], ['_2', '_3']]
     """
-    _check(gm, n, example_inputs, memory, backward)
+    _check(gm, example_inputs)
     costs, activations = _estimate(gm, example_inputs, backward)
     if seconds is not None:
         costs = _given_seconds(gm, seconds)
@@ -123,15 +124,8 @@ def split_into_stages(
     return stages
 
 
-def _check(gm: GraphModule, n: int, example_inputs: Sequence[Any], memory: int | None, backward: bool) -> None:
-    expect_program(gm, "split_into_stages divides a GraphModule")
-    expect(n, int, "split_into_stages takes a number of stages", error=PassError)
-    expect_inputs(example_inputs, "split_into_stages", error=PassError)
-    expect(example_inputs, (tuple, list), "split_into_stages takes a value for each input: (x,)", error=PassError)
-    expect(memory, (int, NoneType), "memory of split_into_stages is a number of bytes", error=PassError)
-    expect(backward, bool, "backward of split_into_stages is True or False", error=PassError)
-    if n < 1:
-        raise PassError(f"a program cannot be divided into {n} stages", remedy="ask for one or more")
+def _check(gm: GraphModule, example_inputs: Sequence[Any]) -> None:
+    expect_shallow(example_inputs, PassError)
     if isinstance(gm.graph._codegen, PyTreeCodeGen):
         raise PassError(
             "split_into_stages takes programs whose inputs are values, not containers",
@@ -186,12 +180,9 @@ def _cost(node_cost: NodeCost) -> float:
 
 
 def _given_seconds(gm: GraphModule, seconds: Mapping[Node, float]) -> dict[Node, float]:
-    expect(seconds, Mapping, "seconds of split_into_stages maps nodes to numbers", error=PassError)
-    for node, value in seconds.items():
-        if not isinstance(node, Node) or node.graph is not gm.graph:
+    for node in seconds:
+        if node.graph is not gm.graph:
             raise PassError(f"seconds has {node!r}, which is not a node of the program", remedy="measure this program")
-        if not isinstance(value, (int, float)) or not 0 <= value < float("inf"):
-            raise PassError(f"`%{node}` cannot take {value!r} seconds", where=node.source)
     return {node: float(value) for node, value in seconds.items()}
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 import sys
 from collections import namedtuple
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 import torch.fx
@@ -14,7 +14,8 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument, CustomObjArgument, InputSpec
 from torch.utils import _pytree as pytree
 
-from fx.canonical.forms import Form, check_form, to_functional
+from fx.argument_types import checked
+from fx.canonical.forms import Form, to_functional
 from fx.code.pytree_codegen import PyTreeCodeGen, PyTreeInfo
 from fx.errors import GraphError, InteropError
 from fx.graph import Graph
@@ -27,7 +28,11 @@ from fx.naming.printing import describe
 from fx.node import Argument, Node, map_aggregate
 
 
-def from_export(exported_program: ExportedProgram, form: Form = "functional") -> GraphModule:
+@checked(InteropError)
+def from_export(
+    exported_program: Annotated[ExportedProgram, "pass the result of torch.export.export(module, args)"],
+    form: Form = "functional",
+) -> GraphModule:
     """Convert an exported program to one of ours, with its state under the original names.
 
     Operators of ATen become the equivalent functions and methods of torch, which passes look for; operators without an
@@ -58,12 +63,6 @@ def from_export(exported_program: ExportedProgram, form: Form = "functional") ->
     >>> [str(node.target) for node in from_export(exported, "aten").graph.nodes if "linear" in node.name]
     ['aten.linear.default']
     """
-    if not isinstance(exported_program, ExportedProgram):
-        raise InteropError(
-            f"from_export takes a torch.export.ExportedProgram, not {type(exported_program).__name__}",
-            remedy="pass what torch.export.export(module, args) returns",
-        )
-    check_form(form)
     program = _Importer(exported_program).program()
     return program if form == "aten" else to_functional(program)
 

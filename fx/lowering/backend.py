@@ -8,7 +8,7 @@ from typing import Any, ClassVar, TypeVar
 
 from torch import nn
 
-from fx.arguments import expect
+from fx.argument_types import checked
 from fx.errors import LoweringError
 from fx.graph_module import GraphModule
 from fx.lowering.converters import Converters
@@ -95,13 +95,13 @@ _AnyBackend = TypeVar("_AnyBackend", bound=Backend)
 _backends: Registry[Backend] = Registry("backend", "backends", LoweringError)
 
 
+@checked(LoweringError)
 def register_backend(backend: _AnyBackend) -> _AnyBackend:
     """Register a backend under its name, and return it.
 
     Raises:
         LoweringError: another backend has the name.
     """
-    expect(backend, Backend, "register_backend takes a Backend", error=LoweringError)
     _backends.register(backend.name, backend)
     return backend
 

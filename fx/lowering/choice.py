@@ -17,7 +17,8 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map
 
-from fx.arguments import expect, expect_all, shown
+from fx.argument_types import checked
+from fx.arguments import shown
 from fx.errors import LoweringError
 from fx.graph_module import GraphModule
 from fx.lowering.backend import get_backend, list_backends
@@ -90,6 +91,7 @@ _remembered: dict[str, BackendChoice] = {}
 """The choices of this process, by the digest of the problem."""
 
 
+@checked(LoweringError)
 @dataclass(frozen=True, slots=True)
 class Auto:
     """The fastest of several backends, in place of one: ``fx.lower(program, Auto(), inputs)``.
@@ -105,14 +107,9 @@ class Auto:
     """Whether ``torch.compile`` is timed as well, which may take minutes. It is never chosen."""
 
     def __post_init__(self) -> None:
-        what = "Auto takes names of backends"
-        names = expect_all(self.backends, lambda name: isinstance(name, str), what, error=LoweringError)
-        object.__setattr__(self, "backends", tuple(names))
+        object.__setattr__(self, "backends", tuple(self.backends))
         for name in self.backends:
             get_backend(name)
-        if self.file is not None and not isinstance(self.file, (str, Path)):
-            raise LoweringError("the file of Auto is a path", value=shown(self.file))
-        expect(self.yardstick, bool, "Auto takes true or false for yardstick", error=LoweringError)
 
     @property
     def names(self) -> tuple[str, ...]:

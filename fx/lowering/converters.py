@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Annotated, Any, Protocol, runtime_checkable
 
-from fx.arguments import expect, expect_callable
+from fx.argument_types import checked
 from fx.errors import FxError, LoweringError
-from fx.graph_module import GraphModule, expect_program
+from fx.graph_module import GraphModule
 from fx.lowering.known_program import Operation
 from fx.lowering.support import Predicate
 from fx.modules.attributes import fetch_attribute
@@ -55,6 +55,7 @@ class Converters:
       try    replace it on purpose: converters.replace(...)
     """
 
+    @checked(LoweringError)
     def __init__(self, backend: str, default: Callable[[Any], Converter | None] = lambda target: None) -> None:
         """An empty registry.
 
@@ -62,8 +63,6 @@ class Converters:
             backend: the name of the backend, for messages.
             default: returns the converter for a target without a registered one, or ``None``.
         """
-        expect(backend, str, "Converters takes the name of a backend", error=LoweringError)
-        expect_callable(default, "Converters takes a function for `default`", error=LoweringError)
         self.backend = backend
         """The name of the backend."""
         self._default = default
@@ -72,13 +71,13 @@ class Converters:
     def __iter__(self) -> Iterator[Converter]:
         return iter(self._converters.values())
 
-    def register(self, converter: Converter) -> Converter:
+    @checked(LoweringError)
+    def register(self, converter: Annotated[Converter, "Converter(target, build)"]) -> Converter:
         """Add a converter and return it.
 
         Raises:
             LoweringError: the target has another one already; both are named.
         """
-        _expect_converter(converter, "register")
         other = self._converters.setdefault(converter.target, converter)
         if other is not converter:
             raise LoweringError(
@@ -89,9 +88,9 @@ class Converters:
             )
         return converter
 
-    def replace(self, converter: Converter) -> Converter | None:
+    @checked(LoweringError)
+    def replace(self, converter: Annotated[Converter, "Converter(target, build)"]) -> Converter | None:
         """Register a converter in place of the current one for its target, and return that one, if any."""
-        _expect_converter(converter, "replace")
         other = self._converters.get(converter.target)
         self._converters[converter.target] = converter
         return other
@@ -111,11 +110,6 @@ class Converters:
 
 def _builder_name(converter: Converter) -> str:
     return "the importer" if converter.build is None else qualified_name(converter.build)
-
-
-def _expect_converter(converter: object, method: str) -> None:
-    remedy = "Converter(target, build)"
-    expect(converter, Converter, f"Converters.{method} takes a Converter", error=LoweringError, remedy=remedy)
 
 
 def has_converter(converters: Converters) -> Predicate:
@@ -149,6 +143,7 @@ class Network(Protocol):
         ...
 
 
+@checked(LoweringError)
 def build_region(region: GraphModule, converters: Converters, network: Network) -> None:
     """Add the operations of ``region`` to ``network`` by their converters, in the order of the program.
 
@@ -156,10 +151,6 @@ def build_region(region: GraphModule, converters: Converters, network: Network) 
         LoweringError: a converter raised or returned nothing; the message has the node, the user's line, and the
             backend's reason.
     """
-    expect_program(region, "build_region takes a GraphModule", error=LoweringError)
-    expect(converters, Converters, "build_region takes Converters", error=LoweringError)
-    what = "build_region takes a network with the methods add_input, begin and finish"
-    expect(network, Network, what, error=LoweringError)
     values: dict[Node, Any] = {}
     for node in region.graph.nodes:
         if node.op == "placeholder":

@@ -12,9 +12,10 @@ from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 from torch.export import export as torch_export
 
+from fx.argument_types import checked
 from fx.canonical.inlining import copy_graph
 from fx.errors import LoweringError
-from fx.graph_module import GraphModule, expect_program
+from fx.graph_module import GraphModule
 from fx.passes.tensor_metadata import TensorMetadata
 
 Sizes: TypeAlias = "tuple[tuple[int | None, ...], ...]"
@@ -78,6 +79,7 @@ class EngineRegion(nn.Module):
     _runtime: ClassVar[str]
     """The name of the runtime in messages."""
 
+    @checked(LoweringError)
     def __init__(self, region: GraphModule, precision: str) -> None:
         """Build the engine for the sizes that are recorded in ``region``.
 
@@ -89,7 +91,6 @@ class EngineRegion(nn.Module):
             LoweringError: the importer does not take the region; the message has its reason.
             RuntimeError: the runtime cannot compile the network.
         """
-        expect_program(region, f"{self._runtime}.build takes a GraphModule", error=LoweringError)
         super().__init__()
         self.program = _own(region)
         """The region in eager Python; its buffers are the weights."""

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import torch
 
 from fx.analysis.dependence import Dependences
-from fx.arguments import expect
+from fx.argument_types import checked
 from fx.errors import LoweringError
 from fx.graph_module import GraphModule
 from fx.modules.attributes import fetch_attribute
@@ -57,23 +57,22 @@ class Operation:
         """Its arguments, by name, or by position where the canonical form passes them by position."""
         return {**dict(enumerate(self.node.args)), **self.node.kwargs}
 
+    @checked(LoweringError)
     def metadata(self, node: Node | None = None) -> TensorMetadata | None:
         """Return the metadata recorded for the operation's own value, or for another node's; ``None`` if there is none.
 
         Raises:
             LoweringError: ``node`` is not a node.
         """
-        expect(node, (Node, NoneType), "Operation.metadata takes a Node", error=LoweringError)
         return self.subject.metadata(self.node if node is None else node)
 
+    @checked(LoweringError)
     def constant(self, argument: str | int) -> torch.Tensor | None:
         """Return an argument that is a tensor of the program; ``None`` if it is not, or if a run may change it.
 
         Raises:
             LoweringError: ``argument`` is neither a name nor a position.
         """
-        what = "Operation.constant takes the name or the number of an argument"
-        expect(argument, (str, int), what, error=LoweringError)
         value = self.arguments.get(argument)
         return self.subject.constant(value) if isinstance(value, Node) else None
 

@@ -6,13 +6,14 @@ import dataclasses
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, overload
+from typing import Annotated, Any, ClassVar, Literal, overload
 
 from torch import nn
 
-from fx.arguments import expect_all, expect_calls, shown
+from fx.argument_types import Bounds, Calls, Inputs, checked
+from fx.arguments import shown
 from fx.errors import LoweringError, LoweringWarning, type_in_words
-from fx.graph_module import GraphModule, expect_program
+from fx.graph_module import GraphModule
 from fx.interpreter import positional
 from fx.lowering.backend import Backend, get_backend, list_backends
 from fx.lowering.choice import AUTO, Auto
@@ -49,13 +50,14 @@ def lower(
     veto: Veto = ...,
     dry_run: Literal[True],
 ) -> Coverage: ...
+@checked(LoweringError)
 def lower(
     gm: GraphModule,
     backend: str | Backend | Auto = "onednn",
-    example_inputs: Sequence[Any] | None = None,
+    example_inputs: Inputs | None = None,
     *,
     on_failure: Literal["raise", "eager"] = "raise",
-    min_size: int | None = None,
+    min_size: Annotated[int, Bounds(1)] | None = None,
     veto: Veto = (),
     dry_run: bool = False,
 ) -> GraphModule | Coverage:
@@ -109,7 +111,7 @@ def lower(
         return _planned(gm, backend, example_inputs, **options)[0].coverage
     lowered, coverage = _lowered(gm, backend, example_inputs, **options)
     if all(part.failure is not None for part in coverage.parts):
-        warnings.warn(LoweringWarning(_nothing_lowered(coverage)), stacklevel=2)
+        warnings.warn(LoweringWarning(_nothing_lowered(coverage)), stacklevel=3)
     return lowered
 
 
@@ -136,7 +138,6 @@ def _lowered_to_fastest(
     gm: GraphModule, auto: Auto, example_inputs: Sequence[Any] | None, **options: Any
 ) -> GraphModule:
     """Return the program lowered to the backend that is the fastest here, or ``gm`` if none is faster."""
-    expect_program(gm, "lower takes a GraphModule", error=LoweringError)
     if example_inputs is None:
         raise LoweringError(
             "backend='auto' measures the program, for which it needs inputs",
@@ -166,20 +167,6 @@ def _planned(
 ) -> tuple[Plan, Backend]:
     """Return the plan and the backend; a backend that ``builds`` must be available on this machine."""
     chosen = get_backend(backend) if isinstance(backend, str) else backend
-    expect_program(gm, "lower takes a GraphModule", error=LoweringError)
-    if not isinstance(chosen, Backend):
-        raise LoweringError(
-            f"{type_in_words(chosen)} is not a backend",
-            value=shown(chosen),
-            remedy="give the name of one, or an object of a class that inherits from fx.lowering.Backend",
-        )
-    if not isinstance(on_failure, str) or on_failure not in ("raise", "eager"):
-        raise LoweringError("on_failure is 'raise' or 'eager'", value=shown(on_failure))
-    if min_size is not None and (type(min_size) is not int or min_size < 1):
-        raise LoweringError("min_size is a number of operations, at least 1", value=shown(min_size))
-    if not callable(veto):
-        what = "veto holds names of nodes and paths of modules"
-        veto = expect_all(veto, lambda place: isinstance(place, str), what, error=LoweringError)
     if builds and (why := chosen.why_unavailable()) is not None:
         raise LoweringError(
             f"the backend {chosen.name!r} is not available here",
@@ -260,10 +247,11 @@ class Lower:
     name: ClassVar[str] = "lower"
     contract: ClassVar[Contract] = close
 
-    def with_data(self, data: Sequence[tuple[tuple[Any, ...], Mapping[str, Any]]]) -> Lower:
+    @checked(LoweringError)
+    def with_data(self, data: Calls) -> Lower:
         """Return this pass with the first of ``data``, the arguments of a call, as example inputs."""
         copied = dataclasses.replace(self)
-        object.__setattr__(copied, "data", expect_calls(data, error=LoweringError)[:1])
+        object.__setattr__(copied, "data", tuple(data[:1]))
         return copied
 
     @property

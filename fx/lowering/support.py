@@ -16,7 +16,7 @@ from fx.operators.effects import why_impure
 Predicate: TypeAlias = Callable[[Operation], "str | None"]
 """A function that returns the reason to refuse an operation, or ``None`` to accept it."""
 
-Veto: TypeAlias = "Collection[str] | Callable[[Node], object]"
+Veto: TypeAlias = Collection[str] | Callable[[Node], object]
 """The operations that the user keeps out of a backend: names of nodes and paths of modules, or a function that returns
 true for a node to keep out, or the reason."""
 

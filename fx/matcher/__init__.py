@@ -26,10 +26,10 @@ from contextvars import ContextVar
 from itertools import islice
 from typing import TypeAlias
 
-from fx.arguments import expect, expect_all
+from fx.argument_types import checked
 from fx.errors import PassError
 from fx.graph import Graph
-from fx.graph_module import GraphModule, expect_program
+from fx.graph_module import GraphModule
 from fx.matcher.near_misses import Explanation, NearMiss, Wording, called
 from fx.matcher.occurrences import InternalMatch, MatchState, Occurrence, at
 from fx.matcher.patterns import Pattern, Program, Wildcard, anything, literal
@@ -62,6 +62,7 @@ _TRIED = 64
 class Matcher:
     """The search for one pattern in one program, which must not change while the matcher is in use."""
 
+    @checked(PassError)
     def __init__(
         self,
         graph_module: GraphModule,
@@ -83,14 +84,10 @@ class Matcher:
             PassError: the pattern is not well defined.
             TraceError: the pattern cannot be captured.
         """
-        expect_program(graph_module, "patterns are looked for in a GraphModule")
-        what = "match_filters are functions that are given a match, the graph of the program and that of the pattern"
-        filters = expect_all(match_filters, callable, what, error=PassError)
-        expect(node_name_match, str, "node_name_match is a part of the names of nodes", error=PassError)
         self.graph_module = graph_module
         self.pattern = Pattern(pattern)
         self.subject = SearchedProgram(graph_module)
-        self.filters: tuple[MatchFilter, ...] = filters
+        self.filters = tuple(match_filters)
         self._unifier = Unifier(self.pattern, self.subject, ignore_literals, node_name_match)
         self._match_state = MatchState(self.subject)
 

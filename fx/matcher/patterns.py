@@ -10,7 +10,8 @@ from typing import Any, TypeAlias
 
 import torch
 
-from fx.arguments import expect, shown
+from fx.argument_types import checked
+from fx.arguments import shown
 from fx.canonical import CanonicalForm, canonical_form
 from fx.capture.tracer import Tracer, symbolic_trace
 from fx.container_kinds import leaves_of
@@ -41,6 +42,7 @@ class Wildcard:
         return f"literal({self.name!r})" if self.name else "anything"
 
 
+@checked(PassError)
 def literal(name: str) -> Any:
     """Return a wildcard whose constant filters and replacement callbacks find in ``match.literals[name]``.
 
@@ -48,7 +50,6 @@ def literal(name: str) -> Any:
     >>> def pattern(x):
     ...     return F.dropout(x, p=literal("p"))
     """
-    expect(name, str, "literal takes the name of a constant", error=PassError)
     return Wildcard(name)
 
 

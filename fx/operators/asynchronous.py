@@ -19,6 +19,7 @@ from typing import Any, TypeAlias
 import torch
 from torch._ops import OpOverloadPacket
 
+from fx.argument_types import checked
 from fx.arguments import refusal
 
 Channel: TypeAlias = Callable[[Sequence[Any], Mapping[str, Any]], Hashable]
@@ -50,6 +51,7 @@ _halves: dict[Any, Halves] = {}
 """The registered operations."""
 
 
+@checked()
 def register_async(
     blocking: Callable[..., Any],
     start: Callable[..., Any] | None = None,
@@ -74,9 +76,6 @@ def register_async(
     Raises:
         GraphError: only one of ``start`` and ``wait`` is given, or an argument is not callable.
     """
-    for name, function in (("blocking", blocking), ("start", start), ("wait", wait), ("channel", channel)):
-        if not callable(function) and (function is not None or name == "blocking"):
-            raise refusal(f"register_async takes a function as {name}", function)
     if (start is None) != (wait is None):
         raise refusal("register_async takes both start and wait, or none of them", start or wait)
     goes_through = channel or functools.partial(_one_channel, blocking)

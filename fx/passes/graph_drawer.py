@@ -13,9 +13,9 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from fx.arguments import expect
+from fx.argument_types import checked
 from fx.errors import DrawingError, GraphError, MissingDrawingError
-from fx.graph_module import GraphModule, expect_program
+from fx.graph_module import GraphModule
 from fx.modules.attributes import MISSING, find_attribute
 from fx.naming.dot_text import DotGraph, attributes, quoted, record_field
 from fx.naming.printing import format_argument, target_name
@@ -48,6 +48,7 @@ class FxGraphDrawer:
     True
     """
 
+    @checked(DrawingError)
     def __init__(
         self,
         graph_module: GraphModule,
@@ -71,8 +72,6 @@ class FxGraphDrawer:
             dot_graph_shape: Graphviz's shape of nodes; ``"record"`` by default.
             normalize_args: show arguments by the names of the signature, with defaults.
         """
-        expect_program(graph_module, "FxGraphDrawer draws a GraphModule", error=DrawingError)
-        expect(name, str, "the name of a drawing is a string", error=DrawingError)
         self._name = name
         self.dot_graph_shape = "record" if dot_graph_shape is None else dot_graph_shape
         self.normalize_args = normalize_args

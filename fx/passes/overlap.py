@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from fx.analysis.dependence import Dependences
+from fx.argument_types import checked
 from fx.errors import PassError
-from fx.graph_module import GraphModule, expect_program
+from fx.graph_module import GraphModule
 from fx.node import Node
 from fx.operators.effects import effect_of
 from fx.passes.machinery.overlap_limits import Event, GapLimits, OverlapLimits, live_bytes, sizes_of
@@ -87,9 +88,9 @@ class OverlapCommunication(RewritingPass):
                 schedule.apply(each)
             unmoved.clear()
 
+    @checked(PassError)
     def explain(self, graph_module: GraphModule) -> list[Overlap]:
         """Report the operations that would run beside each asynchronous operation. The program is not changed."""
-        expect_program(graph_module, f"{type(self).__name__} explains a GraphModule")
         schedule = _Schedule(graph_module, self)
         return [
             Overlap(call.node.name, tuple(node.name for node in schedule.beside(call)), call.node.source)

@@ -6,7 +6,6 @@ computed, and the module's state stays as it is.
 
 from __future__ import annotations
 
-from types import NoneType
 from typing import Any
 
 import torch
@@ -15,13 +14,13 @@ from torch._subclasses import FakeTensor, FakeTensorMode
 from torch._subclasses.fake_tensor import UnsupportedOperatorException
 from torch.utils import _pytree as pytree
 
-from fx.arguments import expect
+from fx.argument_types import checked
 from fx.capture.example_values import without_elements
 from fx.capture.restore.record import undone
 from fx.code.pytree_codegen import PyTreeCodeGen
 from fx.errors import PassError, add_note
 from fx.graph import Graph
-from fx.graph_module import GraphModule, expect_program
+from fx.graph_module import GraphModule
 from fx.interpreter import Interpreter
 from fx.node import Argument, Node, Target, map_aggregate
 from fx.passes.tensor_metadata import TensorMetadata, extract_tensor_metadata
@@ -51,6 +50,7 @@ class ShapeProp(Interpreter):
     torch.Size([2, 5])
     """
 
+    @checked(PassError)
     def __init__(self, gm: GraphModule, fake_mode: FakeTensorMode | None = None, *, fake: bool = False) -> None:
         """Prepare the analysis of one program.
 
@@ -60,9 +60,6 @@ class ShapeProp(Interpreter):
                 is the mode of the inputs if they are fake, or else the active mode.
             fake: run on fake tensors of a new mode, in which all sizes are numbers.
         """
-        expect_program(gm, "ShapeProp runs a GraphModule")
-        what = "fake_mode of ShapeProp is a FakeTensorMode"
-        expect(fake_mode, (FakeTensorMode, NoneType), what, error=PassError, remedy="fake=True makes one")
         super().__init__(gm)
         self.fake_mode = FakeTensorMode(allow_non_fake_inputs=True) if fake and fake_mode is None else fake_mode
         self._fake_values: dict[str, Any] = {}

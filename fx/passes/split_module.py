@@ -6,15 +6,14 @@ import difflib
 import itertools
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from types import NoneType
 from typing import Any, ClassVar
 
 import torch
 
-from fx.arguments import expect, expect_all, expect_callable
+from fx.argument_types import checked
 from fx.errors import PassError, add_note
 from fx.graph import Graph
-from fx.graph_module import GraphModule, expect_program
+from fx.graph_module import GraphModule
 from fx.modules.attributes import prefixes
 from fx.node import Node
 from fx.passes.machinery.regions import Region, Regions, Spelling
@@ -24,6 +23,7 @@ from fx.pipelines.registered_passes import register_pass
 _NOT_DIVIDED = ("placeholder", "get_attr", "output")
 
 
+@checked(PassError)
 def split_module(
     m: GraphModule,
     root_m: torch.nn.Module | None,
@@ -71,11 +71,6 @@ def split_module(
         submod_1 = self.submod_1(submod_0);  submod_0 = None
         return submod_1
     """
-    expect_program(m, "split_module divides a GraphModule")
-    what = "split_callback of split_module is a function from a node to its partition"
-    expect_callable(split_callback, what, error=PassError)
-    expect(qualname_map, (dict, NoneType), "qualname_map of split_module is a dict, which is filled", error=PassError)
-    expect(partition_affix, (str, NoneType), "partition_affix of split_module is a string", error=PassError)
     prefix = "submod_" if partition_affix is None else f"submod_{partition_affix}_"
     regions = Regions(m, _ask(m, split_callback, prefix))
     order = regions.in_program_order(0) if keep_original_order else regions.last_come_first_served()
@@ -114,6 +109,7 @@ def _ask(m: GraphModule, split_callback: Callable[[Node], Any], prefix: str) -> 
     return home
 
 
+@checked(PassError)
 def split_by_nodes(graph_module: GraphModule, sets: Iterable[Iterable[Node]]) -> GraphModule:
     """Make each of several sets of nodes one submodule, and leave everything else where it is.
 
@@ -143,13 +139,11 @@ def split_by_nodes(graph_module: GraphModule, sets: Iterable[Iterable[Node]]) ->
         exp = submod_0.exp();  submod_0 = None
         return exp
     """
-    expect_program(graph_module, "split_by_nodes divides a GraphModule")
     home: dict[Node, Region] = {}
     names = _free_names(graph_module)
-    what = "split_by_nodes takes sets of nodes"
-    for nodes in expect_all(sets, lambda one: isinstance(one, Iterable), what, error=PassError):
+    for nodes in sets:
         region = Region(next(names))
-        for node in expect_all(nodes, lambda one: isinstance(one, Node), what, error=PassError):
+        for node in nodes:
             _check_member(graph_module.graph, node, home.get(node), region)
             home[node] = region
     regions = Regions(graph_module, home)
@@ -201,13 +195,13 @@ class Split:
         places = list(dict.fromkeys(place for node in nodes for place in _places(node)))
         yield from ({"at": tuple(places[start : start + count])} for start in range(len(places)) for count in (1, 2))
 
+    @checked(PassError)
     def __call__(self, graph_module: GraphModule) -> GraphModule:
         """Return the program divided at the places.
 
         Raises:
             PassError: no operation comes from one of the places; the message lists the nearest names.
         """
-        expect_program(graph_module, "Split runs on a GraphModule")
         if not self.at:
             return graph_module
         wanted = set(self.at)

@@ -9,8 +9,9 @@ from typing import Any
 
 import torch
 
+from fx.argument_types import checked
 from fx.errors import GraphError, PassError
-from fx.graph_module import GraphModule, expect_program
+from fx.graph_module import GraphModule
 from fx.naming.targets import module_qualified_name
 from fx.node import Node
 
@@ -50,13 +51,13 @@ def is_node_output_tensor(node: Node) -> bool:
     return isinstance(kind, type) and issubclass(kind, torch.Tensor)
 
 
+@checked(PassError)
 def stable_topological_sort(gm: GraphModule) -> GraphModule:
     """Move each node after the nodes whose values it uses; otherwise keep the order of the graph.
 
     Raises:
         GraphError: nodes use each other's values.
     """
-    expect_program(gm, "stable_topological_sort puts the nodes of a GraphModule in order")
     sorter = graphlib.TopologicalSorter({node: node.all_input_nodes for node in gm.graph.nodes})
     try:
         sorter.prepare()

@@ -12,11 +12,9 @@ import sys
 import textwrap
 import types
 import typing
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args, get_origin
 
-from fx.arguments import holds, refusal
 from fx.capture.parameters import annotations_of
 from fx.errors import PassError, with_article
 from fx.naming.printing import type_name
@@ -96,52 +94,6 @@ def make_pass(definition: type, written: PassText) -> Any:
     except Exception as error:
         what = f"pass {written.name!r} cannot be made with these options"
         refuse(written.text, written.start, what, why=f"{type(error).__name__}: {error}")
-
-
-def check_options(pass_class: Any, values: Mapping[str, Any]) -> None:
-    """Check the types of the options of a pass that is made in Python.
-
-    Args:
-        pass_class: a dataclass.
-        values: values by name; names that are not options are left to the class.
-
-    Raises:
-        PassError: a value does not have the type of its field; the message names the option.
-    """
-    for field in dataclasses.fields(pass_class):
-        value = values.get(field.name, field.default)
-        if not field.init or value is field.default:
-            continue
-        try:
-            annotation = _annotation(pass_class, field)
-        except PassError:  # the type is imported for type checking only
-            continue
-        if not holds(annotation, value):
-            raise refusal(
-                f"option {field.name!r} of {pass_class.__name__} is {type_name(annotation)}", value, error=PassError
-            )
-
-
-def check_when_made(definition: Any) -> None:
-    """Make a class of passes check its options on construction, before its ``__post_init__`` uses them.
-
-    A class that is not a dataclass has no options and is not changed.
-    """
-    if not isinstance(definition, type) or not dataclasses.is_dataclass(definition):
-        return
-    original: Callable[..., None] = definition.__init__
-    signature = inspect.signature(original)
-
-    @functools.wraps(original)
-    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
-        try:
-            values = signature.bind(self, *args, **kwargs).arguments
-        except TypeError:  # the class raises it again below
-            values = {}
-        check_options(type(self), values)
-        original(self, *args, **kwargs)
-
-    definition.__init__ = __init__
 
 
 def write_options(pass_: object) -> str:

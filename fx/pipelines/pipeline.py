@@ -5,14 +5,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, NoReturn, TypeVar, cast
+from typing import Annotated, Any, NoReturn, TypeVar, cast
 
 import torch
 
 from fx.analysis.verify import Violation
-from fx.arguments import expect, expect_all, expect_callable, explained, shown
+from fx.argument_types import Bounds, checked
+from fx.arguments import expect_all, explained, shown
 from fx.errors import FxError, PassError, add_note, type_in_words, with_article
-from fx.graph_module import GraphModule, expect_program, is_of_torch
+from fx.graph_module import GraphModule, is_of_torch
 from fx.matcher.origins import EarlierNode, complete_origins, match_origins, record_origins
 from fx.naming.printing import describe
 from fx.pipelines.bisection import Culprit, Predicate, find_culprit
@@ -35,6 +36,7 @@ Answer = TypeVar("Answer")
 
 _WHOLE_PASS = Edit("the pass as a whole")
 """The edit that is reported for a pass that announces no edits."""
+_PASSES = "give a function from GraphModule to GraphModule, a pass of fx.passes, or the name of one"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +70,10 @@ class PassPipeline:
     name: str = "pipeline"
     """Name of the pipeline when it is used as a pass; its passes keep their own names."""
 
+    @checked(PassError)
     def __init__(
         self,
-        passes: str | Pass | Iterable[object],
+        passes: Annotated[str | Pass | Iterable[object], _PASSES],
         listeners: Iterable[PipelineListener] = (),
         name: str = "pipeline",
     ) -> None:
@@ -87,7 +90,6 @@ class PassPipeline:
         object.__setattr__(self, "passes", flat)
         what = "listeners of a pipeline have before_pass, edit and after_pass"
         checked = expect_all(listeners, _listens, what, error=PassError)
-        expect(name, str, "the name of a pipeline is a string", error=PassError)
         object.__setattr__(self, "listeners", checked)
         object.__setattr__(self, "name", name)
 
@@ -106,7 +108,8 @@ class PassPipeline:
         """Run the passes on ``graph_module`` and return the program that results."""
         return self.run(graph_module).graph_module
 
-    def run(self, graph_module: GraphModule, fuel: int | None = None) -> PipelineResult:
+    @checked(PassError)
+    def run(self, graph_module: GraphModule, fuel: Annotated[int, Bounds(0)] | None = None) -> PipelineResult:
         """Run the passes on ``graph_module``, which they edit, and report on each.
 
         Args:
@@ -119,11 +122,6 @@ class PassPipeline:
                 message names the pass, the rule, the node and the user's line; an exception of the pass is chained.
                 The program is then as the pass left it.
         """
-        expect_program(graph_module, "a pipeline runs on a GraphModule")
-        if fuel is not None and (type(fuel) is not int or fuel < 0):
-            raise PassError(
-                "a pipeline's fuel is a number of edits", value=shown(fuel), remedy="leave it out to run it whole"
-            )
         run = _Run(self, graph_module, fuel)
         for index in range(len(self.passes)):
             if run.fuel == 0:
@@ -131,6 +129,7 @@ class PassPipeline:
             run.step(index)
         return PipelineResult(run.program, tuple(run.reports))
 
+    @checked(PassError)
     def bisect(self, graph_module: GraphModule, predicate: Predicate) -> Culprit | None:
         """Find the edit that breaks a program, by bisection over the fuel.
 
@@ -159,8 +158,6 @@ class PassPipeline:
         >>> print(PassPipeline([Negate()]).bisect(program, lambda program: program(torch.ones(1)) >= 0))
         edit 2 of negate: relu_1 becomes a negation
         """
-        expect_program(graph_module, "a pipeline runs on a GraphModule")
-        expect_callable(predicate, "bisect takes a function that says whether a program is good", error=PassError)
 
         def run(program: GraphModule, fuel: int | None, listener: PipelineListener) -> GraphModule:
             return replace(self, listeners=(listener,)).run(program, fuel).graph_module
@@ -343,7 +340,7 @@ def _checked(pass_: Any) -> Pass:
         raise PassError(
             f"{type_in_words(pass_)} is not a pass",
             value=shown(pass_),
-            remedy="give a function from GraphModule to GraphModule, a pass of fx.passes, or the name of one",
+            remedy=_PASSES,
         )
     name, may_change = _read_attribute(pass_, "name", pass_name), _read_attribute(pass_, "may_change", _may_change)
     for kind in may_change:

@@ -9,26 +9,26 @@ the group ``fx.passes``, whose names are the passes' names::
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import importlib.metadata
 import inspect
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
+from typing import Any, TypeAlias, TypeVar, cast
 
 from torch import nn
 
-from fx.arguments import expect, shown
+from fx.argument_types import check_construction, checked
+from fx.arguments import shown
 from fx.errors import PassError, add_note, type_in_words
+from fx.graph_module import GraphModule
 from fx.pipelines.contract import contract_of
 from fx.pipelines.option_text import PassText, parse_text, refuse
-from fx.pipelines.pass_options import check_when_made, make_pass, options_of, write_options
+from fx.pipelines.pass_options import make_pass, options_of, write_options
 from fx.registry import Registry
 
-if TYPE_CHECKING:
-    from fx.graph_module import GraphModule
-
-Pass: TypeAlias = "Callable[[GraphModule], GraphModule | None]"
+Pass: TypeAlias = Callable[[GraphModule], GraphModule | None]
 """A pass: it edits its argument, or returns another program."""
 
 Definition = TypeVar("Definition", bound=Callable[..., Any])
@@ -65,10 +65,13 @@ def register_pass(definition: Definition) -> Definition:
         )
     _import_room(pass_name(definition))
     _definitions.register(pass_name(definition), definition)
-    check_when_made(definition)
+    pass_class: Any = definition
+    if isinstance(pass_class, type) and dataclasses.is_dataclass(pass_class):
+        check_construction(pass_class, PassError)
     return definition
 
 
+@checked(PassError)
 def get_pass(name: str) -> Pass:
     """Return the pass registered as ``name``, with options in braces after the name, if any.
 
@@ -78,7 +81,6 @@ def get_pass(name: str) -> Pass:
     >>> get_pass("fuse-conv-bn").name
     'fuse-conv-bn'
     """
-    expect(name, str, "get_pass takes the name of a pass", error=PassError)
     if not re.search(r"[{},]", name):
         return pass_as_written(PassText(name, (), 0, name))
     written = parse_text(name)
@@ -87,6 +89,7 @@ def get_pass(name: str) -> Pass:
     return pass_as_written(written[0])
 
 
+@checked(PassError)
 def parse_pipeline(text: str) -> list[Pass]:
     """Return the passes that ``text`` names, each with its options: ``"fuse-conv-bn,split{at=layer3}"``.
 
@@ -97,7 +100,6 @@ def parse_pipeline(text: str) -> list[Pass]:
     >>> [pass_name(pass_) for pass_ in parse_pipeline("fuse-conv-bn, remove-dead-code")]
     ['fuse-conv-bn', 'remove-dead-code']
     """
-    expect(text, str, "parse_pipeline takes names of passes, joined by commas", error=PassError)
     return [pass_as_written(written) for written in parse_text(text)]
 
 
@@ -106,13 +108,13 @@ def list_passes() -> list[str]:
     return sorted({*_definitions.names(), *_ROOMS, *_entry_points()})
 
 
+@checked(PassError)
 def describe_pass(name: str) -> str:
     """Return the help for the pass registered as ``name``: its description, its contract and its options.
 
     >>> print(describe_pass("remove-dead-code").splitlines()[0].partition(":")[0])
     remove-dead-code
     """
-    expect(name, str, "describe_pass takes the name of a pass", error=PassError)
     definition = _find(name)
     doc = (inspect.getdoc(definition) or "not documented").partition("\n\n")[0]
     is_computed = isinstance(getattr(definition, "contract", None), property)

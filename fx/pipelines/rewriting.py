@@ -9,12 +9,12 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from fx.argument_types import checked, refuse_misfit
 from fx.arguments import shown
 from fx.errors import PassError, type_in_words
-from fx.graph_module import GraphModule, expect_program
+from fx.graph_module import GraphModule
 from fx.matcher.origins import EarlierNode, complete_origins, match_origins, record_origins
 from fx.modules.attributes import find_attribute
-from fx.pipelines.pass_options import check_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -57,7 +57,9 @@ class RewritingPass:
 
     def __post_init__(self) -> None:
         """Check the options of a dataclass that is not registered; ``register_pass`` adds this check to the others."""
-        check_options(type(self), {field.name: getattr(self, field.name) for field in dataclasses.fields(self)})  # type: ignore[arg-type]
+        fields = dataclasses.fields(self)  # type: ignore[arg-type]
+        options = {field.name: getattr(self, field.name) for field in fields if field.init}
+        refuse_misfit(type(self).__init__, (self,), options, PassError, type(self))
 
     @abstractmethod
     def rewrites(self, graph_module: GraphModule) -> Iterator[Edit]:
@@ -93,19 +95,19 @@ class ExplainedPass(RewritingPass):
     def decisions(self, graph_module: GraphModule) -> Iterable[tuple[Node, bool, str]]:
         """Yield each operation that this pass could edit, whether it does, and why. The program is not changed."""
 
+    @checked(PassError)
     def explain(self, graph_module: GraphModule) -> list[Decision]:
         """Report for each operation that this pass could edit whether it would, and why. The program is not changed."""
-        expect_program(graph_module, f"{type(self).__name__} explains a GraphModule")
         return [Decision(node.name, edited, why, node.source) for node, edited, why in self.decisions(graph_module)]
 
 
+@checked(PassError)
 def make_edits(pass_: RewritingPass, graph_module: GraphModule, fuel: int | None = None) -> list[Edit]:
     """Run ``pass_`` on ``graph_module`` for at most ``fuel`` edits, and return the edits that it made.
 
     Every new node gets the origins and the user's line of the nodes that it replaces or serves. The program is
     recompiled if its graph changed.
     """
-    expect_program(graph_module, f"{type(pass_).__name__} runs on a GraphModule")
     graph = graph_module.graph
     record_origins(graph)
     revision, earlier = graph.revision, EarlierNode.all_of(graph)

@@ -8,20 +8,20 @@ from dataclasses import dataclass
 import torch
 
 from fx.analysis.verify import Violation, find_violation
-from fx.errors import GraphError
+from fx.argument_types import checked
 from fx.graph import Graph
-from fx.graph_module import GraphModule, expect_program
+from fx.graph_module import GraphModule
 from fx.modules.containers import Container
 from fx.pipelines.interface import Interface, result_is_kept, signature_is_kept, writes_are_kept
 
 
+@checked()
 def verify(graph_module: GraphModule) -> None:
     """Check that a program and those inside it obey the rules of ``fx.analysis.verify`` and have current code.
 
     Raises:
         GraphError: a rule is broken; the message names the node, and its user's line where known.
     """
-    expect_program(graph_module, "verify checks a GraphModule", error=GraphError)
     violation = find_violation_in(graph_module) or find_stale_code(graph_module)
     if violation is not None:
         raise violation.error()

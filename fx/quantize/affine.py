@@ -5,19 +5,24 @@ from __future__ import annotations
 import math
 import struct
 from dataclasses import dataclass
-from numbers import Real
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor
 
-from fx.arguments import expect, expect_all, refusal, shown
+from fx.argument_types import Bounds, checked
+from fx.arguments import shown
 from fx.errors import QuantizationError
 from fx.quantize import pages
 
 _SMALLEST_SCALE = 2.0**-100
 """The inverse of this scale, and the product of two inverses, stay finite in float32."""
-_LARGEST = torch.finfo(torch.float32).max
+
+Bits = Annotated[int, Bounds(2, 8)]
+Size = Annotated[int, Bounds(0)]
+"""The number of elements in a dimension."""
+Percentile = Annotated[float, Bounds(50, 100, excludes_least=True)]
+"""The percentage of values inside a range."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +53,8 @@ class Affine:
             )
 
     @classmethod
-    def of_range(cls, low: float, high: float, *, bits: int = 8, symmetric: bool = False) -> Affine:
+    @checked(QuantizationError)
+    def of_range(cls, low: float, high: float, *, bits: Bits = 8, symmetric: bool = False) -> Affine:
         """Return the map that covers ``low`` to ``high``, and zero, with the smallest scale.
 
         Args:
@@ -57,21 +63,17 @@ class Affine:
             bits: how many bits the integers have, 2 to 8.
             symmetric: put zero in the middle, so that a value and its negative are stored alike.
         """
-        what = "Affine.of_range takes numbers for its bounds"
-        low, high = expect_number(low, what), expect_number(high, what)
-        expect(symmetric, bool, "Affine.of_range takes true or false for symmetric", error=QuantizationError)
-        expect_bits(bits, "Affine.of_range")
         highest = 2**bits - 1
-        low, high = min(low, 0.0), max(high, 0.0)
+        low, high = min(float(low), 0.0), max(float(high), 0.0)
         if symmetric:
             middle = 2 ** (bits - 1)
             return cls(_step(max(-low, high) / (middle - 1)), middle, highest)
         scale = _step((high - low) / highest)
         return cls(scale, min(max(round(-low / scale), 0), highest), highest)
 
+    @checked(QuantizationError)
     def quantized(self, value: float) -> int:
         """Return the integer nearest to ``value``; at the end of the range if ``value`` is outside."""
-        value = expect_number(value, "Affine.quantized takes a number")
         return min(max(round(min(max(value / self.scale, -1e9), 1e9)) + self.zero_point, 0), self.highest)
 
     def values(self) -> Tensor:
@@ -85,31 +87,6 @@ class Affine:
         return settings if self.highest == 255 else {**settings, "highest": self.highest}
 
 
-def expect_number(value: Any, what: str) -> float:
-    """Return a number as a float; refuse values that are not numbers or do not fit into a float32."""
-    number: Any = value if isinstance(value, (float, Real)) else None
-    if number is not None and not _LARGEST < abs(number) < math.inf:
-        return float(number)
-    raise refusal(what, value, error=QuantizationError)
-
-
-def expect_bits(bits: object, who: str) -> None:
-    """Refuse a number of bits other than 2 to 8."""
-    if type(bits) is not int or not 2 <= bits <= 8:
-        raise refusal(f"{who} takes 2 to 8 bits", bits, error=QuantizationError)
-
-
-def expect_size(size: object, what: str) -> None:
-    """Refuse a value that cannot be a number of elements of a tensor."""
-    if type(size) is not int or not 0 <= size < 2**63:
-        raise refusal(what, size, error=QuantizationError)
-
-
-def expect_sizes(sizes: object, what: str) -> tuple[int, ...]:
-    """Return the sizes of a window or of a tensor; refuse them if any is not a size."""
-    return expect_all(sizes, lambda size: type(size) is int and 0 <= size < 2**63, what, error=QuantizationError)
-
-
 def _step(width: float) -> float:
     """Return ``width`` as a float32 that can be a scale; for a width of zero any scale will do."""
     if width == 0:
@@ -117,7 +94,8 @@ def _step(width: float) -> float:
     return struct.unpack("f", struct.pack("f", max(width, _SMALLEST_SCALE)))[0]
 
 
-def quantize_channels(weight: Tensor, *, bits: int = 8, per_channel: bool = True) -> tuple[Tensor, Tensor]:
+@checked(QuantizationError)
+def quantize_channels(weight: Tensor, *, bits: Bits = 8, per_channel: bool = True) -> tuple[Tensor, Tensor]:
     """Return ``weight`` as int8 and the scale of each of its channels, both symmetric about zero.
 
     Args:
@@ -128,9 +106,6 @@ def quantize_channels(weight: Tensor, *, bits: int = 8, per_channel: bool = True
     Returns:
         Integers of the shape of ``weight``, and float32 scales of shape (channels,).
     """
-    expect(weight, Tensor, "quantize_channels takes a weight", error=QuantizationError)
-    expect_bits(bits, "quantize_channels")
-    expect(per_channel, bool, "quantize_channels takes true or false for per_channel", error=QuantizationError)
     highest = 2 ** (bits - 1) - 1
     flat = weight.detach().reshape(len(weight), math.prod(weight.shape[1:]))
     width = flat.shape[1]

@@ -10,8 +10,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from fx.argument_types import checked
 from fx.errors import QuantizationError
-from fx.graph_module import GraphModule, expect_program
+from fx.graph_module import GraphModule
 from fx.modules.calibrated_values import CALIBRATED
 from fx.node import Node, map_arg
 from fx.quantize import arithmetic
@@ -35,6 +36,7 @@ _BAG_ARGUMENTS = ("input", "offsets", "mode", "per_sample_weights", "include_las
 """The arguments of ``F.embedding_bag`` that matter for its result, except for the weight."""
 
 
+@checked(QuantizationError)
 def convert(prepared: GraphModule) -> GraphModule:
     """Return the program that works on 8-bit integers, with weights and scales embedded.
 
@@ -59,6 +61,7 @@ def convert(prepared: GraphModule) -> GraphModule:
     return _Conversion(prepared, on_integers=True).program()
 
 
+@checked(QuantizationError)
 def reference(prepared: GraphModule) -> GraphModule:
     """Return the program of :func:`convert` in float arithmetic, between explicit conversions.
 
@@ -78,7 +81,6 @@ class _Conversion(Writer):
     """The writer of a new graph, which goes through the graph of a prepared program."""
 
     def __init__(self, prepared: GraphModule, on_integers: bool) -> None:
-        expect_program(prepared, "only a prepared program can be converted", error=QuantizationError)
         scheme = scheme_of(prepared)
         if scheme is None:
             raise QuantizationError(

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor
 
-from fx.arguments import refusal
+from fx.argument_types import Bounds, checked
 from fx.errors import QuantizationError
 from fx.operators.families import operators
-from fx.quantize.affine import expect_size, expect_sizes
+from fx.quantize.affine import Size
 from fx.quantize.declaration import listed
 from fx.quantize.kernels import layer_kernels
 from fx.quantize.kernels.kernel import Kernel, LayerData
@@ -26,15 +26,16 @@ _CONVOLUTIONS: dict[int | None, Any] = {row.dims: row.function for row in operat
 class QuantizedConv(QuantizedLayer):
     """Convolution in one to three dimensions with 8-bit weights."""
 
+    @checked(QuantizationError)
     def __init__(
         self,
-        in_channels: int,
-        out_channels: int,
-        kernel_size: Sequence[int],
-        stride: Sequence[int],
-        padding: Sequence[int],
-        dilation: Sequence[int],
-        groups: int = 1,
+        in_channels: Size,
+        out_channels: Size,
+        kernel_size: Sequence[Size],
+        stride: Sequence[Size],
+        padding: Sequence[Size],
+        dilation: Sequence[Size],
+        groups: Annotated[int, Bounds(1)] = 1,
         has_bias: bool = True,
     ) -> None:
         """Create a layer whose tensors are still to be filled in; sizes have one number for each dimension.
@@ -49,12 +50,7 @@ class QuantizedConv(QuantizedLayer):
             groups: the number of parts into which the channels are divided.
             has_bias: whether there is a bias.
         """
-        what = "a convolution in 8 bits takes numbers of channels, of groups, and sizes"
-        for count in (in_channels, out_channels, groups):
-            expect_size(count, what)
-        sizes = tuple(expect_sizes(numbers, what) for numbers in (kernel_size, stride, padding, dilation))
-        if not groups:
-            raise refusal(what, groups, error=QuantizationError)
+        sizes = tuple(map(tuple, (kernel_size, stride, padding, dilation)))
         super().__init__((out_channels, in_channels // groups, *sizes[0]), has_bias)
         self.in_channels = in_channels
         self.out_channels = out_channels

@@ -8,7 +8,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from torch.overrides import handle_torch_function, has_torch_function
 
-from fx.arguments import refuse_misfit
+from fx.argument_types import refuse_misfit
 from fx.errors import QuantizationError
 from fx.operators.effects import declare_pure
 from fx.serialization.allow_list import allow

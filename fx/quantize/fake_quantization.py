@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from numbers import Real
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
@@ -12,9 +11,10 @@ from torch import Tensor, nn
 from torch.autograd.function import FunctionCtx
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from fx.arguments import expect, refusal
+from fx.argument_types import checked
+from fx.arguments import refusal
 from fx.errors import QuantizationError
-from fx.quantize.affine import Affine, expect_size, quantize_channels
+from fx.quantize.affine import Affine, Bits, Percentile, Size, quantize_channels
 from fx.quantize.arithmetic import dequantize_channels
 from fx.quantize.declaration import listed, operation
 from fx.quantize.observers import OBSERVERS, Observer, make_observer, refuse_export
@@ -164,12 +164,13 @@ class FakeQuantize(nn.Module):
         scale: Tensor
         zero_point: Tensor
 
+    @checked(QuantizationError)
     def __init__(
         self,
         observer: ObserverName = "moving-average",
-        bits: int = 8,
+        bits: Bits = 8,
         symmetric: bool = False,
-        percentile: float = 99.99,
+        percentile: Percentile = 99.99,
         place: str = "",
         is_frozen: bool = False,
     ) -> None:
@@ -184,7 +185,6 @@ class FakeQuantize(nn.Module):
             is_frozen: whether the range stays as it is.
         """
         super().__init__()
-        expect(is_frozen, bool, "FakeQuantize takes true or false for is_frozen", error=QuantizationError)
         self.observer: ObserverName = observer
         self.bits = bits
         self.symmetric = symmetric
@@ -245,7 +245,8 @@ class FrozenBatchNorm(nn.Module):
         running_mean: Tensor
         running_var: Tensor
 
-    def __init__(self, num_features: int, eps: float = 1e-5, affine: bool = True) -> None:
+    @checked(QuantizationError)
+    def __init__(self, num_features: Size, eps: float = 1e-5, affine: bool = True) -> None:
         """Create a batch norm whose parameters and statistics are still to be filled in.
 
         Args:
@@ -254,10 +255,6 @@ class FrozenBatchNorm(nn.Module):
             affine: whether there are a weight and a bias.
         """
         super().__init__()
-        expect_size(num_features, "a batch norm takes a number of channels")
-        if not isinstance(eps, Real):
-            raise refusal("a batch norm takes a number for eps", eps, error=QuantizationError)
-        expect(affine, bool, "a batch norm takes true or false for affine", error=QuantizationError)
         self.num_features = num_features
         self.eps = eps
         self.affine = affine
@@ -268,9 +265,9 @@ class FrozenBatchNorm(nn.Module):
         self.register_buffer("num_batches_tracked", torch.zeros((), dtype=torch.int64))
 
     @classmethod
-    def of(cls, norm: Any) -> FrozenBatchNorm:
+    @checked(QuantizationError)
+    def of(cls, norm: _BatchNorm | FrozenBatchNorm) -> FrozenBatchNorm:
         """Return a frozen batch norm that shares the parameters and buffers of ``norm``."""
-        expect(norm, (_BatchNorm, FrozenBatchNorm), "FrozenBatchNorm.of takes a batch norm", error=QuantizationError)
         with torch.device("meta"):
             frozen = cls(norm.num_features, norm.eps, norm.affine)
         for tensors in ("_parameters", "_buffers"):

@@ -8,17 +8,17 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from numbers import Real
-from types import NoneType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from fx.arguments import expect, refusal
+from fx.argument_types import checked
+from fx.arguments import refusal
 from fx.errors import QuantizationError, type_in_words
 from fx.modules.calibrated_values import calibrated
 from fx.quantize import pages
-from fx.quantize.affine import MANY, Affine, expect_sizes, narrowed
+from fx.quantize.affine import MANY, Affine, Size, narrowed
 from fx.quantize.arithmetic import dequantize, dequantize_channels, is_recorded, quantize
 from fx.quantize.kernels.kernel import (
     LARGEST,
@@ -92,10 +92,10 @@ class QuantizedLayer(PackedModule):
         _chosen: dict[KernelUse, Kernel | None]
         _packed: dict[tuple[str, int], tuple[PackedLayer, pages.ResultMemory]]
 
-    def __init__(self, shape: Sequence[int], has_bias: bool) -> None:
+    @checked(QuantizationError)
+    def __init__(self, shape: Sequence[Size], has_bias: bool) -> None:
         super().__init__()
-        shape = expect_sizes(shape, "a layer in 8 bits takes sizes")
-        expect(has_bias, bool, "a layer in 8 bits takes true or false for has_bias", error=QuantizationError)
+        shape = tuple(shape)
         if not shape:
             raise refusal("a layer in 8 bits takes sizes, that of its channels first", shape, error=QuantizationError)
         self.has_bias = has_bias
@@ -103,10 +103,9 @@ class QuantizedLayer(PackedModule):
         self.register_buffer("weight_scale", torch.ones(shape[0]))
         self.register_buffer("bias", torch.zeros(shape[0]) if has_bias else None)
 
+    @checked(QuantizationError)
     def fill(self, weight: Tensor, scale: Tensor, bias: Tensor | None) -> None:
         """Set the tensors, which must have the layer's types and shapes."""
-        for tensor, kinds in ((weight, Tensor), (scale, Tensor), (bias, (Tensor, NoneType))):
-            expect(tensor, kinds, "a layer in 8 bits is filled with tensors", error=QuantizationError)
         self.weight, self.weight_scale, self.bias = weight, scale, bias
         self._unpack()
 
@@ -349,6 +348,7 @@ def _autocast_type(value: Tensor) -> torch.dtype | None:
     return torch.get_autocast_dtype(kind)
 
 
+@checked(QuantizationError)
 def kernels_used(program: nn.Module, threads: int | None = None) -> dict[str, int]:
     """Return the number of layers of a program that used each kernel so far, the most used first.
 
@@ -364,7 +364,6 @@ def kernels_used(program: nn.Module, threads: int | None = None) -> dict[str, in
     >>> sum(kernels_used(layer).values())
     1
     """
-    expect(program, nn.Module, "kernels_used takes a module", error=QuantizationError)
     layers = [layer for layer in program.modules() if isinstance(layer, PackedModule)]
     used = Counter(
         name

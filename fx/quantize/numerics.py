@@ -10,14 +10,15 @@ from typing import Any
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
-from fx.arguments import expect, expect_all, expect_shallow
+from fx.argument_types import checked
+from fx.arguments import expect_shallow
 from fx.errors import QuantizationError
 from fx.graph_module import GraphModule
 from fx.interpreter import Interpreter
 from fx.node import Node
 from fx.provenance import SourceLocation
 from fx.quantize.conversion import convert, reference
-from fx.quantize.preparation import check_given, prepare, quantized_operations
+from fx.quantize.preparation import prepare, quantized_operations
 from fx.quantize.scheme import Choice, QuantizationScheme
 from fx.quantize.state import run_apart
 
@@ -70,6 +71,7 @@ class _Power:
         return 10 * math.log10(ratio) if ratio > 0 else -math.inf
 
 
+@checked(QuantizationError)
 def noise(program: GraphModule, data: Data, scheme: QuantizationScheme | None = None) -> tuple[Noise, ...]:
     """Return the noise in each operation's result, between the program and its quantized reference form.
 
@@ -83,7 +85,7 @@ def noise(program: GraphModule, data: Data, scheme: QuantizationScheme | None = 
     Raises:
         QuantizationError: there is no data, or it is not finite.
     """
-    prepared = _calibrated(program, data, _given(program, data, scheme, "noise"))
+    prepared = _calibrated(program, data, _given(data, scheme))
     meaning = reference(prepared)
     powers: dict[str, _Power] = {}
     for args in data:
@@ -106,15 +108,12 @@ def _results(program: GraphModule, form: GraphModule, args: tuple[Any, ...]) -> 
     return results
 
 
-def _given(program: GraphModule, data: Data, scheme: QuantizationScheme | None, who: str) -> QuantizationScheme:
-    check_given(program, scheme, who)
-    what = f"{who} takes the arguments of calls: [(x,)]"
-    expect(data, (list, tuple), what, error=QuantizationError)
-    expect_all(data, lambda args: isinstance(args, (list, tuple)), what, error=QuantizationError)
+def _given(data: Data, scheme: QuantizationScheme | None) -> QuantizationScheme:
     expect_shallow(data, QuantizationError)
     return QuantizationScheme() if scheme is None else scheme
 
 
+@checked(QuantizationError)
 def sensitivity(program: GraphModule, data: Data, scheme: QuantizationScheme | None = None) -> tuple[Noise, ...]:
     """Return for each layer the noise in the program's outputs if it alone is quantized, the most sensitive first.
 
@@ -126,7 +125,7 @@ def sensitivity(program: GraphModule, data: Data, scheme: QuantizationScheme | N
     Raises:
         QuantizationError: there is no data, or it is not finite.
     """
-    scheme = _given(program, data, scheme, "sensitivity")
+    scheme = _given(data, scheme)
     noises: list[Noise] = []
     operations = quantized_operations(prepare(program, scheme), scheme)
     for node in (node for node, operation in operations.items() if operation.kind == "layer"):
@@ -135,6 +134,7 @@ def sensitivity(program: GraphModule, data: Data, scheme: QuantizationScheme | N
     return tuple(sorted(noises, key=lambda noise: noise.sqnr_db))
 
 
+@checked(QuantizationError)
 def advise(
     program: GraphModule,
     data: Data,
@@ -165,7 +165,7 @@ def advise(
     >>> advise(program, [(torch.randn(8, 4),)], sqnr_db=5).skipped
     ()
     """
-    scheme = _given(program, data, scheme, "advise")
+    scheme = _given(data, scheme)
     if (sqnr_db is None) == (accuracy is None) or (accuracy is None) != (evaluate is None):
         raise QuantizationError(
             "advice needs one budget, and a function that measures it if it is an accuracy",

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable
-from numbers import Real
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from fx.arguments import expect, refusal
+from fx.argument_types import Bounds, checked
+from fx.arguments import refusal
 from fx.errors import QuantizationError
-from fx.quantize.affine import Affine, expect_bits
+from fx.quantize.affine import Affine, Bits, Percentile
 from fx.quantize.declaration import listed
 
 if TYPE_CHECKING:
@@ -31,7 +31,8 @@ class Observer(nn.Module):
     if TYPE_CHECKING:
         count: Tensor
 
-    def __init__(self, bits: int = 8, symmetric: bool = False, place: str = "") -> None:
+    @checked(QuantizationError)
+    def __init__(self, bits: Bits = 8, symmetric: bool = False, place: str = "") -> None:
         """Create an observer of one value of a program.
 
         Args:
@@ -40,9 +41,6 @@ class Observer(nn.Module):
             place: which value it is, for error messages: the node and the user's line.
         """
         super().__init__()
-        expect_bits(bits, "an observer")
-        expect(symmetric, bool, "an observer takes true or false for symmetric", error=QuantizationError)
-        expect(place, str, "an observer takes text for its place", error=QuantizationError)
         self.bits = bits
         self.symmetric = symmetric
         self.place = place
@@ -87,13 +85,13 @@ class Observer(nn.Module):
         low, high = self._range()
         return Affine.of_range(low, high, bits=self.bits, symmetric=self.symmetric)
 
+    @checked(QuantizationError)
     def merge(self, other: Observer) -> None:
         """Add what ``other``, an observer of the same kind, saw after this one.
 
         Raises:
             QuantizationError: ``other`` is of another kind, or has other settings.
         """
-        expect(other, Observer, "Observer.merge takes an Observer", error=QuantizationError)
         mine, theirs = (_settings(observer) for observer in (self, other))
         if mine != theirs:
             raise self._error("observers of different kinds cannot be merged", f"{mine} and {theirs}", None)
@@ -174,15 +172,20 @@ class MovingAverageObserver(Observer):
         bounds: Tensor
         first: Tensor
 
-    def __init__(self, bits: int = 8, symmetric: bool = False, place: str = "", momentum: float = 0.01) -> None:
+    @checked(QuantizationError)
+    def __init__(
+        self,
+        bits: Bits = 8,
+        symmetric: bool = False,
+        place: str = "",
+        momentum: Annotated[float, Bounds(0, 1, excludes_least=True)] = 0.01,
+    ) -> None:
         """Create an observer; see :class:`Observer`.
 
         Args:
             momentum: the weight of a new batch in the average.
         """
         super().__init__(bits, symmetric, place)
-        if not isinstance(momentum, Real) or not 0 < momentum <= 1:
-            raise refusal("the momentum of an observer is more than 0 and at most 1", momentum, error=QuantizationError)
         self.momentum = momentum
         self.register_buffer("bounds", torch.zeros(2, dtype=torch.float64))
         self.register_buffer("first", torch.zeros(2, dtype=torch.float64))
@@ -259,16 +262,16 @@ class HistogramObserver(MinMaxObserver):
 class PercentileObserver(HistogramObserver):
     """An observer whose range covers a given percentage of values and lets outliers saturate."""
 
-    def __init__(self, bits: int = 8, symmetric: bool = False, place: str = "", percentile: float = 99.99) -> None:
+    @checked(QuantizationError)
+    def __init__(
+        self, bits: Bits = 8, symmetric: bool = False, place: str = "", percentile: Percentile = 99.99
+    ) -> None:
         """Create an observer; see :class:`Observer`.
 
         Args:
             percentile: the percentage of values inside the range; half of the others are left out at each end.
         """
         super().__init__(bits, symmetric, place)
-        if not isinstance(percentile, Real) or not 50 < percentile <= 100:
-            what = "the percentile of an observer is more than 50 and at most 100"
-            raise refusal(what, percentile, error=QuantizationError)
         self.percentile = percentile
 
     def _range(self) -> tuple[float, float]:
@@ -316,6 +319,7 @@ def _squared_error(values: Tensor, counts: Tensor, affine: Affine) -> float:
     return float((error.square_() * counts).sum())
 
 
+@checked(QuantizationError)
 def merge_observers(prepared: nn.Module, other: nn.Module) -> None:
     """Add to the observers of a prepared program the statistics of a copy of it that saw another part of the data.
 
@@ -326,8 +330,6 @@ def merge_observers(prepared: nn.Module, other: nn.Module) -> None:
     Raises:
         QuantizationError: the two have different observers.
     """
-    for program in (prepared, other):
-        expect(program, nn.Module, "merge_observers takes prepared programs", error=QuantizationError)
     mine, theirs = (
         {path: module for path, module in program.named_modules() if isinstance(module, Observer)}
         for program in (prepared, other)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping, Sequence
-from types import NoneType
 from typing import Any
 
 import torch
@@ -12,10 +11,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fx.analysis.dependence import Dependences
-from fx.arguments import expect, expect_inputs
+from fx.argument_types import Inputs, checked
+from fx.arguments import expect_shallow
 from fx.canonical import canonical_form
 from fx.errors import QuantizationError
-from fx.graph_module import GraphModule, expect_program
+from fx.graph_module import GraphModule
 from fx.modules.attributes import fetch_attribute
 from fx.node import Node
 from fx.operators.effect_rules import UPDATES_STATISTICS
@@ -50,8 +50,9 @@ _FUSED = tuple(
 """Module classes of batch norms and of the layers into which they are folded."""
 
 
+@checked(QuantizationError)
 def prepare(
-    graph_module: GraphModule, scheme: QuantizationScheme | None = None, example_inputs: Sequence[Any] | None = None
+    graph_module: GraphModule, scheme: QuantizationScheme | None = None, example_inputs: Inputs | None = None
 ) -> GraphModule:
     """Return a copy of a program with observers, to run on representative data.
 
@@ -72,7 +73,7 @@ def prepare(
     >>> prepared.observers.input_1
     HistogramObserver()
     """
-    check_given(graph_module, scheme, "prepare", example_inputs)
+    expect_shallow(example_inputs, QuantizationError)
     scheme = QuantizationScheme() if scheme is None else scheme
     # batch norms stay modules: these record no checks between a batch norm and its layer
     program = canonical_form(in_evaluation_mode(graph_module), leaves=_FUSED).graph_module
@@ -111,13 +112,6 @@ def prepare(
     program.meta[SCHEME] = scheme.to_data()
     program.recompile()
     return program
-
-
-def check_given(graph_module: object, scheme: object, who: str, example_inputs: object = None) -> None:
-    """Refuse arguments that ``prepare`` and ``prepare_qat`` do not accept."""
-    expect_program(graph_module, f"{who} takes a GraphModule", error=QuantizationError)
-    expect(scheme, (QuantizationScheme, NoneType), f"{who} takes a QuantizationScheme", error=QuantizationError)
-    expect_inputs(example_inputs, who, error=QuantizationError)
 
 
 def updates_statistics(program: GraphModule) -> Node | None:

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
+from fx.argument_types import checked
 from fx.errors import QuantizationError
-from fx.graph_module import GraphModule, expect_program
+from fx.graph_module import GraphModule
 from fx.modules.attributes import fetch_attribute
 from fx.node import Node
 from fx.operators.facts import Family
@@ -99,6 +100,7 @@ class QuantizationReport:
         return "\n".join([*lines, *(f"  {remainder}" for remainder in self.remainders)])
 
 
+@checked(QuantizationError)
 def report(converted: GraphModule) -> QuantizationReport:
     """Report the operations in 8 bits, and the others, of a program from :func:`~fx.quantize.conversion.convert`.
 
@@ -114,7 +116,6 @@ def report(converted: GraphModule) -> QuantizationReport:
     1 of 1 layers in 8 bits, 100.0% of the operations; 4 of 36 bytes of state
       %_1: there is no operation on integers for it (16 bytes of state)
     """
-    expect_program(converted, "report takes a GraphModule", error=QuantizationError)
     state = {node: list(_state_of(converted, node)) for node in converted.graph.nodes}
     stored = [node for node in state if IN_8_BITS in node.meta or isinstance(_module(converted, node), QuantizedLayer)]
     layers = [node for node in stored if not _is_layer_in_float(converted, node)]

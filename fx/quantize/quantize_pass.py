@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from fx.arguments import expect_calls
+from fx.argument_types import Calls, checked
 from fx.errors import PassError, QuantizationError
-from fx.graph_module import GraphModule, expect_program
+from fx.graph_module import GraphModule
 from fx.interpreter import positional
 from fx.pipelines.contract import Contract, approximate
 from fx.pipelines.registered_passes import register_pass
@@ -71,12 +71,14 @@ class Quantize:
             per_channel=self.per_channel,
         )
 
-    def with_data(self, data: Sequence[tuple[tuple[Any, ...], Mapping[str, Any]]]) -> Quantize:
+    @checked(QuantizationError)
+    def with_data(self, data: Calls) -> Quantize:
         """Return this pass with ``data`` to calibrate on: positional and keyword arguments of each call."""
         quantize_pass = dataclasses.replace(self)
-        object.__setattr__(quantize_pass, "data", expect_calls(data, error=QuantizationError))
+        object.__setattr__(quantize_pass, "data", tuple(data))
         return quantize_pass
 
+    @checked(PassError)
     def __call__(self, graph_module: GraphModule) -> GraphModule:
         """Return the program on integers; ``graph_module`` stays as it is.
 
@@ -84,7 +86,6 @@ class Quantize:
             PassError: there is no data.
             QuantizationError: the data is not finite.
         """
-        expect_program(graph_module, "Quantize runs on a GraphModule")
         if graph_module.training or updates_statistics(graph_module) is not None:
             return graph_module  # calibration would train it; see prepare_qat
         if not self.data:

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
-import typing
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from numbers import Real
-from types import NoneType
 from typing import Any, Literal
 
-from fx.arguments import expect, expect_all, shown
+from fx.argument_types import checked
+from fx.arguments import shown
 from fx.errors import QuantizationError
 from fx.naming.targets import qualified_name
 from fx.node import Node
+from fx.quantize.affine import Bits, Percentile
 
 Precision = Literal["int8", "dynamic", "weight-only", "bfloat16", "float"]
 ObserverName = Literal["min-max", "moving-average", "histogram", "percentile"]
 
 
+@checked(QuantizationError)
 @dataclass(frozen=True, slots=True)
 class Choice:
     """The quantization of one operation."""
@@ -37,40 +37,20 @@ class Choice:
     """True if activations have zero in the middle of their range, rather than where it suits them best."""
     observer: ObserverName = "histogram"
     """The observer that finds the ranges of activations."""
-    percentile: float = 99.99
+    percentile: Percentile = 99.99
     """For a percentile observer: the percentage of values inside the range."""
-    activation_bits: int = 8
+    activation_bits: Bits = 8
     """The number of bits of activations, 2 to 8. Fewer than 8 are stored in 8 bits; they are faster without VNNI."""
-    weight_bits: int = 8
+    weight_bits: Bits = 8
     """The number of bits of weights, 2 to 8."""
     per_channel: bool = True
     """True if each output channel of a weight has its own scale."""
 
     def __post_init__(self) -> None:
-        for name, kind in _LITERALS.items():
-            allowed = typing.get_args(kind)
-            if not isinstance(getattr(self, name), str) or getattr(self, name) not in allowed:
-                raise QuantizationError(
-                    f"a scheme's {name} cannot be {shown(getattr(self, name))}",
-                    remedy=f"choose one of {', '.join(map(repr, allowed))}",
-                )
-        for name in ("activation_bits", "weight_bits"):
-            bits = getattr(self, name)
-            if type(bits) is not int or not 2 <= bits <= 8:
-                raise QuantizationError(f"a scheme's {name} cannot be {shown(bits)}", remedy="choose 2 to 8 bits")
-        for name in ("symmetric", "per_channel"):
-            expect(getattr(self, name), bool, f"a scheme's {name} is true or false", error=QuantizationError)
-        if not isinstance(self.percentile, Real) or not 50 < self.percentile <= 100:
-            raise QuantizationError(
-                f"a scheme's percentile cannot be {shown(self.percentile)}",
-                remedy="choose more than 50 and at most 100",
-            )
         object.__setattr__(self, "percentile", float(self.percentile))
 
 
-_LITERALS: dict[str, Any] = {"precision": Precision, "observer": ObserverName}
-
-
+@checked(QuantizationError)
 @dataclass(frozen=True, slots=True)
 class Override:
     """An exception from the default of a scheme.
@@ -88,9 +68,6 @@ class Override:
     """A pattern for the canonical function: ``"conv2d"``, ``"torch.nn.functional.*"``."""
 
     def __post_init__(self) -> None:
-        expect(self.choice, Choice, "an Override has a Choice", error=QuantizationError)
-        for pattern in (self.node, self.module, self.operator):
-            expect(pattern, (str, NoneType), "patterns of an Override are strings", error=QuantizationError)
         if self.node is self.module is self.operator is None:
             raise QuantizationError(
                 "an override says nothing about where it holds",
@@ -100,7 +77,6 @@ class Override:
 
     def matches(self, node: Node) -> bool:
         """Return whether the override holds for the operation of ``node``."""
-        expect(node, Node, "Override.matches takes a Node", error=QuantizationError)
         return (
             _fits(self.node, [node.name])
             and _fits(self.module, _modules_of(node))
@@ -108,6 +84,7 @@ class Override:
         )
 
 
+@checked(QuantizationError)
 @dataclass(frozen=True, slots=True)
 class QuantizationScheme:
     """The operations of a program to quantize, and how; by default all that can be, with affine activations.
@@ -122,14 +99,8 @@ class QuantizationScheme:
     overrides: tuple[Override, ...] = ()
     """Exceptions; the last one that matches an operation counts."""
 
-    def __post_init__(self) -> None:
-        expect(self.default, Choice, "the default of a QuantizationScheme is a Choice", error=QuantizationError)
-        what = "overrides of a QuantizationScheme are Overrides"
-        expect_all(self.overrides, lambda override: isinstance(override, Override), what, error=QuantizationError)
-
     def choice(self, node: Node) -> Choice:
         """Return how the operation of ``node`` is quantized."""
-        expect(node, Node, "QuantizationScheme.choice takes a Node", error=QuantizationError)
         matches = (override for override in reversed(self.overrides) if override.matches(node))
         return next((override.choice for override in matches), self.default)
 
@@ -159,8 +130,6 @@ class QuantizationScheme:
         Raises:
             QuantizationError: ``data`` describes no scheme.
         """
-        remedy = "write it with QuantizationScheme.to_data"
-        expect(data, Mapping, "from_data takes what to_data returned", error=QuantizationError, remedy=remedy)
         try:
             entries: Sequence[Any] = data["overrides"]
             overrides = [
@@ -173,7 +142,7 @@ class QuantizationScheme:
                 "this data describes no scheme",
                 value=shown(data),
                 why=f"{type(error).__name__}: {error}",
-                remedy=remedy,
+                remedy="write it with QuantizationScheme.to_data",
             ) from error
 
 

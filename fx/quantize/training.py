@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
-from typing import Any
 
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from fx.argument_types import Inputs, checked
+from fx.arguments import expect_shallow
 from fx.canonical import canonical_form
 from fx.errors import QuantizationError
-from fx.graph_module import GraphModule, expect_program
+from fx.graph_module import GraphModule
 from fx.operators.families import operators
 from fx.passes.fuse_conv_bn import FuseConvBN
 from fx.quantize.decomposition import decompose
 from fx.quantize.fake_quantization import FakeQuantize, FrozenBatchNorm
 from fx.quantize.preparation import (
     SCHEME,
-    check_given,
     is_observer,
     pad_by_numbers,
     prepare,
@@ -34,8 +33,9 @@ _WITH_MODES = tuple(kind.__name__ for row in operators() if row.draws or row.has
 """Module classes that behave differently in training; ``train`` and ``eval`` still reach these modules."""
 
 
+@checked(QuantizationError)
 def prepare_qat(
-    graph_module: GraphModule, scheme: QuantizationScheme | None = None, example_inputs: Sequence[Any] | None = None
+    graph_module: GraphModule, scheme: QuantizationScheme | None = None, example_inputs: Inputs | None = None
 ) -> GraphModule:
     """Return a copy of a program that can be trained and rounds weights and values as quantization will.
 
@@ -63,7 +63,7 @@ def prepare_qat(
       (range): MovingAverageObserver()
     )
     """
-    check_given(graph_module, scheme, "prepare_qat", example_inputs)
+    expect_shallow(example_inputs, QuantizationError)
     if scheme_of(graph_module) is not None:
         raise QuantizationError(
             "this program is prepared for quantization already",
@@ -94,6 +94,7 @@ def prepare_qat(
     return program
 
 
+@checked(QuantizationError)
 def freeze_observers(program: GraphModule) -> None:
     """Freeze the ranges of values, in training mode too.
 
@@ -106,6 +107,7 @@ def freeze_observers(program: GraphModule) -> None:
             module.is_frozen = True
 
 
+@checked(QuantizationError)
 def freeze_batch_norm(program: GraphModule) -> None:
     """Freeze the statistics of batch norms, in training mode too.
 
@@ -150,7 +152,6 @@ def prepared_as_trained(program: GraphModule) -> GraphModule:
 
 
 def _check(program: GraphModule) -> None:
-    expect_program(program, "a program in quantization-aware training is a GraphModule", error=QuantizationError)
     if not is_trained(program):
         raise QuantizationError(
             "this program is not in quantization-aware training",

@@ -15,8 +15,9 @@ import torch
 from torch.utils import _pytree as pytree
 
 from fx.analysis.cost import module_of
-from fx.errors import AnalysisError
-from fx.graph_module import GraphModule, expect_program
+from fx.argument_types import checked
+from fx.errors import AnalysisError, PassError
+from fx.graph_module import GraphModule
 from fx.interpreter import Interpreter
 from fx.naming.tables import in_seconds, table_lines
 from fx.node import Argument, Node, Target
@@ -113,6 +114,7 @@ class ProfileReport:
         Path(path).write_text(json.dumps(self.chrome_trace()), encoding="utf-8")
 
 
+@checked(PassError)
 def profile(
     gm: GraphModule,
     *args: Any,
@@ -142,7 +144,6 @@ def profile(
     >>> [str(one.node) for one in report.nodes], report.rounds
     (['weight', 'bias', 'linear'], 3)
     """
-    expect_program(gm, "profile runs a GraphModule")
     if rounds < 1:
         raise AnalysisError(f"profile cannot run {rounds} rounds", remedy="ask for 1 or more; 10 are the default")
     estimate = None if device is None else simulate(gm, device, *args, times=times)

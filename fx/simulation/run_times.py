@@ -12,8 +12,9 @@ from torch.nn.utils.parametrize import ParametrizationList
 
 from fx.analysis.kernel_calls import KernelCall, ProgramCalls, record_calls
 from fx.analysis.memory import NO_MEMORY, MemoryReport, activation_memory
-from fx.errors import AnalysisError
-from fx.graph_module import GraphModule, expect_program
+from fx.argument_types import checked
+from fx.errors import AnalysisError, PassError
+from fx.graph_module import GraphModule
 from fx.naming.tables import in_bytes, in_seconds, table_lines
 from fx.node import Node
 from fx.passes.tensor_metadata import TensorMetadata
@@ -139,6 +140,7 @@ class Simulation:
         return "\n".join(lines)
 
 
+@checked(PassError)
 def simulate(
     gm: GraphModule,
     device: Device | str,
@@ -171,7 +173,6 @@ def simulate(
     >>> 0.006 < result.seconds < 0.012, result.dominating
     (True, 'rate of matrix products')
     """
-    expect_program(gm, "simulate looks at a GraphModule")
     where = get_device(device) if isinstance(device, str) else device
     inputs = args or _noted_inputs(gm)
     backward = training is not None

@@ -293,7 +293,7 @@ class TestErrors:
         return fx.symbolic_trace(lambda x: torch.relu(x))
 
     def test_only_graph_modules_have_patterns_replaced(self) -> None:
-        with pytest.raises(fx.PassError, match="patterns are replaced in a GraphModule, not a ReLU"):
+        with pytest.raises(fx.PassError, match="'gm' of replace_pattern is a GraphModule, not a ReLU"):
             replace_pattern(nn.ReLU(), lambda x: torch.relu(x), lambda x: x)  # type: ignore[arg-type]
 
     def test_something_must_take_the_place(self, program: fx.GraphModule) -> None:
@@ -320,7 +320,9 @@ class TestErrors:
             replace_pattern(program, lambda x: torch.relu(x), graph)
 
     def test_a_replacement_is_something_with_a_graph(self, program: fx.GraphModule) -> None:
-        with pytest.raises(fx.PassError, match="the replacement is a str"):
+        with pytest.raises(
+            fx.PassError, match="'replacement' of replace_pattern is a function or a Module or a Graph, not a str"
+        ):
             replace_pattern(program, lambda x: torch.relu(x), "relu")  # type: ignore[arg-type]
 
     def test_a_replacement_that_cannot_be_captured_says_so(self, program: fx.GraphModule) -> None:

@@ -9,9 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fx.argument_types import checked
 from fx.errors import LoweringError
 from fx.graph import Graph
-from fx.graph_module import GraphModule, expect_program
+from fx.graph_module import GraphModule
 from fx.lowering.onednn.modules import Activation, FusedConvolution, FusedLayer, FusedLinear
 from fx.node import Node, map_aggregate
 from fx.operators.families import find_operator
@@ -24,9 +25,9 @@ class FusedRegion:
     the region are converted to the layout that its callers expect.
     """
 
+    @checked(LoweringError)
     def __init__(self, region: GraphModule) -> None:
         """Start a network for ``region``, which is only read."""
-        expect_program(region, "OneDNN.build takes a GraphModule", error=LoweringError)
         self._paths = {
             id(operator.attrgetter(path)(region)): path
             for path in (str(node.target) for node in region.graph.find_nodes(op="get_attr"))

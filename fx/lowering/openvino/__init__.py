@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar, Literal
 
-from fx.arguments import shown
+from fx.argument_types import checked
 from fx.errors import LoweringError
 from fx.graph_module import GraphModule
 from fx.lowering.backend import Backend, register_backend
@@ -43,6 +43,7 @@ class OpenVINO(Backend):
     inlines_functions: ClassVar[bool] = True
     min_size: ClassVar[int] = 5  # a call of an engine takes as long as five small operations in eager Python
 
+    @checked(LoweringError)
     def __init__(self, precision: Literal["float32", "bfloat16"] = "float32") -> None:
         """Make a backend.
 
@@ -53,8 +54,6 @@ class OpenVINO(Backend):
         Raises:
             LoweringError: there is no such precision.
         """
-        if not isinstance(precision, str) or precision not in _PRECISIONS:
-            raise LoweringError("the precision of OpenVINO is 'float32' or 'bfloat16'", value=shown(precision))
         self.precision = precision
         """The dtype in which engines compute."""
 

@@ -14,13 +14,11 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from types import NoneType
 from typing import Any, ClassVar, Literal
 
 import torch
 from torch import nn
 
-from fx.arguments import shown
 from fx.errors import LoweringError
 from fx.graph_module import GraphModule
 from fx.lowering.backend import Backend, register_backend
@@ -120,14 +118,6 @@ class TensorRT(Backend):
     keeps_non_finite: ClassVar[bool] = False
     inlines_functions: ClassVar[bool] = True
     takes_other_sizes: ClassVar[bool] = False
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.precision, (str, NoneType)) or self.precision not in _PRECISIONS:
-            raise LoweringError(
-                "the precision of TensorRT is None, 'float16' or 'bfloat16'",
-                value=shown(self.precision),
-                why="engines compute in the program's own type by default",
-            )
 
     def why_unavailable(self) -> str | None:
         """Return why no engine can be built: no package, neither a GPU nor a target, or an unsupported GPU."""

@@ -7,8 +7,9 @@ import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
-from fx.arguments import expect, shown
+from fx.argument_types import Bounds, checked
 from fx.errors import LoweringError
 from fx.lowering.tensorrt.engine import TensorRTEngine
 
@@ -17,6 +18,7 @@ _ABANDONED = 3600.0
 """The age in seconds at which an unfinished file counts as abandoned by its writer."""
 
 
+@checked(LoweringError)
 @dataclass(frozen=True, slots=True)
 class EngineCache:
     """A folder of engines, which any number of processes can use at the same time.
@@ -26,16 +28,10 @@ class EngineCache:
     the least recently used engines are deleted.
     """
 
-    folder: Path
+    folder: str | os.PathLike[str]
     """The folder of the engines, which is created when the first one is stored."""
-    max_bytes: int = 8 << 30
+    max_bytes: Annotated[int, Bounds(0)] = 8 << 30
     """The largest total size of the engines, in bytes."""
-
-    def __post_init__(self) -> None:
-        expect(self.folder, (str, os.PathLike), "an EngineCache has the path of a folder", error=LoweringError)
-        object.__setattr__(self, "folder", Path(self.folder))
-        if type(self.max_bytes) is not int or self.max_bytes < 0:
-            raise LoweringError("max_bytes is a number of bytes", value=shown(self.max_bytes))
 
     def find(self, key: str) -> TensorRTEngine | None:
         """Return the engine stored under ``key``, or ``None``."""
@@ -54,7 +50,6 @@ class EngineCache:
 
     def keep(self, key: str, engine: TensorRTEngine) -> None:
         """Store an engine, unless it exceeds the limit by itself; delete others if the folder becomes too large."""
-        expect(engine, TensorRTEngine, "EngineCache.keep takes a TensorRTEngine", error=LoweringError)
         content = engine.to_bytes()
         if len(content) > self.max_bytes:
             return
@@ -63,13 +58,12 @@ class EngineCache:
         engine.save(path)
 
     def _path(self, key: str) -> Path:
-        expect(key, str, "an EngineCache finds engines by text", error=LoweringError)
-        return self.folder / f"{key}{_SUFFIX}"
+        return Path(self.folder) / f"{key}{_SUFFIX}"
 
     def _make_room(self, allowed: int, but: Path) -> None:
         """Delete abandoned files, and the least recently used engines until at most ``allowed`` bytes are left."""
         engines: list[tuple[float, int, Path]] = []
-        for path in self.folder.glob("*") if self.folder.is_dir() else ():
+        for path in Path(self.folder).glob("*"):
             try:
                 stat = path.stat()
             except FileNotFoundError:  # another process deleted it

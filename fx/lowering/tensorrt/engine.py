@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fx.arguments import expect
+from fx.argument_types import checked
 from fx.errors import LoweringError, type_in_words
 from fx.lowering.support import dtype_name
 from fx.lowering.tensorrt.network import EngineBinding
@@ -61,6 +61,7 @@ class TensorRTEngine:
         return b"".join((_MAGIC, _LENGTH.pack(len(header)), header, self.plan))
 
     @classmethod
+    @checked(LoweringError)
     def from_bytes(cls, content: bytes, origin: object = None) -> TensorRTEngine:
         """Read the engine from the content of an engine file.
 
@@ -71,7 +72,6 @@ class TensorRTEngine:
         Raises:
             LoweringError: it is not an engine file, or it is damaged.
         """
-        expect(content, bytes, "from_bytes takes the content of an engine file", error=LoweringError)
         start = len(_MAGIC) + _LENGTH.size
         if not content.startswith(_MAGIC):
             raise LoweringError("this is not an engine file", where=origin, why="it does not start like one")
@@ -99,12 +99,13 @@ class TensorRTEngine:
                 remedy="build the engine again; a file that is copied has to be copied whole",
             ) from error
 
+    @checked(LoweringError)
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the engine to a file atomically."""
-        _expect_path(path, "save")
         write_atomically(Path(path), self.to_bytes())
 
     @classmethod
+    @checked(LoweringError)
     def load(cls, path: str | os.PathLike[str]) -> TensorRTEngine:
         """Read an engine file.
 
@@ -112,12 +113,7 @@ class TensorRTEngine:
             LoweringError: it is not an engine file, or it is damaged.
             OSError: it cannot be read.
         """
-        _expect_path(path, "load")
         return cls.from_bytes(Path(path).read_bytes(), path)
-
-
-def _expect_path(path: object, method: str) -> None:
-    expect(path, (str, os.PathLike), f"TensorRTEngine.{method} takes the path of a file", error=LoweringError)
 
 
 def write_atomically(path: Path, content: bytes) -> None:

@@ -11,8 +11,9 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor
 
+from fx.argument_types import checked
 from fx.errors import LoweringError
-from fx.graph_module import GraphModule, expect_program
+from fx.graph_module import GraphModule
 from fx.lowering.tensorrt.library import Log, library, torch_dtype, trt_dtype
 from fx.lowering.tensorrt.ranges import sizes_of
 from fx.naming.printing import describe
@@ -66,6 +67,7 @@ class TensorRTNetwork:
     torch until a layer needs them.
     """
 
+    @checked(LoweringError)
     def __init__(self, region: GraphModule, precision: torch.dtype | None) -> None:
         """Make a network for a region.
 
@@ -73,7 +75,6 @@ class TensorRTNetwork:
             region: the program, with recorded shapes; it is only read.
             precision: the type to compute in wherever the program computes in float32; ``None`` for float32.
         """
-        expect_program(region, "TensorRT.build takes a GraphModule", error=LoweringError)
         trt = library()
         self.log = Log()
         """TensorRT's errors about the network."""

@@ -219,9 +219,9 @@ def test_an_annotation_that_contradicts_the_program_is_an_error() -> None:
 
 
 def test_bad_arguments_are_refused() -> None:
-    with pytest.raises(PassError, match="a GraphTypeChecker checks a GraphModule"):
+    with pytest.raises(PassError, match="'traced' of GraphTypeChecker is a GraphModule, not a ReLU"):
         GraphTypeChecker({}, nn.ReLU())  # type: ignore[arg-type]
-    with pytest.raises(PassError, match="Refine works on a GraphModule"):
+    with pytest.raises(PassError, match="'traced' of Refine is a GraphModule, not a ReLU"):
         Refine(nn.ReLU())  # type: ignore[arg-type]
     with pytest.raises(TensorTypeError, match="no tensor has both types"):
         get_greatest_upper_bound(TensorType((1,)), TensorType((2,)))

@@ -151,10 +151,10 @@ def test_an_error_of_graphviz_is_shown(monkeypatch):
             "there is no figure 'time' to colour nodes by\n  why    no figures are given\n"
             '  try    color="opcode", or give it: figures=[fx.drawing.Figure("time", "s", {"relu": 1e-5})]',
         ),
-        ({"figures": [3]}, "figures of draw are Figure objects"),
+        ({"figures": [3]}, "an element of 'figures' of draw is a Figure, not an int"),
         ({"figures": [Figure("time", "s", {"relu": "long"})]}, "the figure 'time' has a number for each node"),  # type: ignore[dict-item]
         ({"figures": [Figure("time", "s", {3: 1.0})]}, "the figure 'time' is by nodes or their names"),  # type: ignore[dict-item]
-        ({"path": 3}, "draw takes the path of a file"),
+        ({"path": 3}, "'path' of draw is a str or a PathLike, not an int"),
     ],
 )
 def test_undrawable_requests_are_refused(options, message):
@@ -164,7 +164,10 @@ def test_undrawable_requests_are_refused(options, message):
 
 
 def test_a_module_is_refused_with_a_remedy():
-    with pytest.raises(DrawingError, match=r"(?s)draw takes a GraphModule.*fx.symbolic_trace\(module\)"):
+    with pytest.raises(
+        DrawingError,
+        match=r"(?s)'program' of draw is a GraphModule or a PassHistory, not a ReLU.*fx.symbolic_trace\(module\)",
+    ):
         fx.draw(torch.nn.ReLU(), "program.svg")  # type: ignore[arg-type]
 
 

@@ -323,9 +323,9 @@ def test_one_way_alone_is_tried_where_it_is_requested() -> None:
     assert fx.capture(nn.Linear(4, 4), (X,), how="export").meta["capture"].way == "export"
     with pytest.raises(TraceError, match=r"^cannot use a traced value as an integer"):
         fx.capture(PerColumn(), (X,), how="symbolic")
-    with pytest.raises(TraceError, match=r"fx\.capture has no way 'exported'"):
+    with pytest.raises(TraceError, match=r"'how' of capture is 'auto' or .* or 'export', not 'exported'"):
         fx.capture(PerColumn(), (X,), how="exported")
-    with pytest.raises(TraceError, match="takes positional example inputs as a tuple"):
+    with pytest.raises(TraceError, match="'args' of capture is a tuple, not a Tensor"):
         fx.capture(PerColumn(), X)  # type: ignore[arg-type]
 
 
@@ -375,8 +375,8 @@ def test_an_input_that_is_a_parameter_of_the_model_represents_others() -> None:
 @pytest.mark.parametrize(
     "model, args, kwargs, message",
     [
-        ("model", (X,), {}, "fx.capture takes a module or a function, not a str"),
-        (nn.Linear(4, 4), (X,), ["input"], "fx.capture takes example inputs by name as a dict, not a list"),
+        ("model", (X,), {}, "'model' of capture is a Module or a function, not a str"),
+        (nn.Linear(4, 4), (X,), ["input"], "'kwargs' of capture is a Mapping or None, not a list"),
         (Scaled(), (X,), {}, "Scaled does not take its example inputs: missing a required argument: 'y'"),
         (Scaled(), (X, X), {"z": X}, "Scaled does not take its example inputs: got an unexpected keyword argument 'z'"),
     ],

@@ -356,9 +356,9 @@ def test_sizes_that_depend_on_elements_are_refused(function):
 @pytest.mark.parametrize(
     "stages, message",
     [
-        (0, "a program cannot be divided into 0 stages"),
+        (0, "'n' of split_into_stages is an int of at least 1, not 0"),
         (9, "2 operations cannot be divided into 9 stages"),
-        ("2", "split_into_stages takes a number of stages, not a str"),
+        ("2", "'n' of split_into_stages is an int of at least 1, not '2'"),
     ],
 )
 def test_a_number_of_stages_that_cannot_be_is_refused(stages, message):
@@ -367,7 +367,7 @@ def test_a_number_of_stages_that_cannot_be_is_refused(stages, message):
 
 def test_a_backward_that_is_no_flag_is_refused():
     message = refused(layers(2, 2, 2), 2, torch.ones(1, 2), backward="no")
-    assert "backward of split_into_stages is True or False, not a str" in message
+    assert "'backward' of split_into_stages is True or False, not a str" in message
 
 
 def test_a_program_that_returns_a_dict_is_refused():
@@ -379,16 +379,17 @@ def test_a_program_that_returns_a_dict_is_refused():
 def test_arguments_that_are_something_else_are_refused():
     program = fx.symbolic_trace(layers(2, 2, 2))
     x = torch.ones(1, 2)
-    with pytest.raises(PassError, match="divides a GraphModule, not"):
+    with pytest.raises(PassError, match="'gm' of split_into_stages is a GraphModule, not"):
         split_into_stages(layers(2, 2), 1, (x,))
-    with pytest.raises(PassError, match="takes a value for each input"):
+    what = "'example_inputs' of split_into_stages is a Sequence, not a Tensor"
+    with pytest.raises(PassError, match=rf"{what}\n(.*\n)*  try    give a value for each input"):
         split_into_stages(program, 2, x)
-    with pytest.raises(PassError, match="memory of split_into_stages is a number of bytes"):
+    with pytest.raises(PassError, match="'memory' of split_into_stages is an int or None, not a str"):
         split_into_stages(program, 2, (x,), memory="1 GiB")
     node = next(iter(fx.symbolic_trace(layers(2, 2)).graph.nodes))
     with pytest.raises(PassError, match="which is not a node of the program"):
         split_into_stages(program, 2, (x,), seconds={node: 1.0})
-    with pytest.raises(PassError, match="cannot take -1 seconds"):
+    with pytest.raises(PassError, match="a value of 'seconds' of split_into_stages is a number of at least 0, not -1"):
         split_into_stages(program, 2, (x,), seconds={program.graph.output_node(): -1})
     nested = fx.symbolic_trace(lambda pair: pair["a"] + pair["b"], concrete_args={"pair": {"a": fx.PH, "b": fx.PH}})
     assert "captured with concrete_args" in refused(nested, 1, {"a": x, "b": x})

@@ -216,10 +216,10 @@ def test_an_input_that_is_left_out_and_has_to_be_given_is_named():
         ((X,), "lower was given 1 input, but the program takes 2 to 3\n  value  forward(x, y, factor=1.0)"),
         ((), "lower was given 0 inputs, but the program takes 2 to 3"),
         ((X, Y, 1.0, X), "lower was given 4 inputs, but the program takes 2 to 3"),
-        (X, "example_inputs are a tuple or list with a value for each input, not a Tensor"),
-        ("xy", "example_inputs are a tuple or list with a value for each input, not a str"),
-        ({"x": X, "y": Y}, "example_inputs are a tuple or list with a value for each input, not a dict"),
-        (3, "example_inputs are a tuple or list with a value for each input, not an int"),
+        (X, "'example_inputs' of lower is a Sequence or None, not a Tensor"),
+        ("xy", "'example_inputs' of lower is a Sequence or None, not a str"),
+        ({"x": X, "y": Y}, "'example_inputs' of lower is a Sequence or None, not a dict"),
+        (3, "'example_inputs' of lower is a Sequence or None, not an int"),
     ],
 )
 def test_example_inputs_are_one_for_each_input(inputs: Any, what: str) -> None:
@@ -526,13 +526,13 @@ def test_wrong_arguments_are_errors(model: nn.Module) -> None:
     with pytest.raises(LoweringError, match="there is no backend named 'onedn'\n  try    did you mean 'onednn'"):
         fx.lower(program, "onedn")
     with pytest.raises(
-        LoweringError, match=r"lower takes a GraphModule, not a Calling\n(.*\n)*  try    capture it first"
+        LoweringError, match=r"'gm' of lower is a GraphModule, not a Calling\n(.*\n)*  try    capture it first"
     ):
         fx.lower(model)  # type: ignore[call-overload]
     for message, options in (
-        ("an int is not a backend", {"backend": 3}),
-        ("on_failure is 'raise' or 'eager'", {"on_failure": "ignore"}),
-        ("min_size is a number of operations, at least 1", {"min_size": 0}),
+        ("'backend' of lower is a str or a Backend or an Auto, not an int", {"backend": 3}),
+        ("'on_failure' of lower is 'raise' or 'eager', not 'ignore'", {"on_failure": "ignore"}),
+        ("'min_size' of lower is an int of at least 1 or None, not 0", {"min_size": 0}),
     ):
         with pytest.raises(LoweringError, match=message):
             fx.lower(program, **options)  # type: ignore[call-overload]

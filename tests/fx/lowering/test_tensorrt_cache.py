@@ -110,7 +110,7 @@ def test_abandoned_files_are_cleared(tmp_path: Path) -> None:
 
 
 def test_a_size_of_a_cache_that_is_none_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(LoweringError, match="max_bytes is a number of bytes"):
+    with pytest.raises(LoweringError, match="'max_bytes' of EngineCache is an int of at least 0, not -1"):
         EngineCache(tmp_path, max_bytes=-1)
 
 

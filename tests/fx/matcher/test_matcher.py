@@ -503,7 +503,7 @@ class TestPatterns:
             (lambda x: (torch.relu(x), 1), "the pattern returns the constant 1"),
             (lambda x: None, "the pattern returns the constant None"),
             (nn.Identity(), "the pattern returns what is not a result of an operation"),
-            (3, "the pattern is an int"),
+            (3, "'pattern' of Matcher is a function or a Module or a Graph, not an int"),
         ],
         ids=["input", "input beside a result", "constant", "nothing", "identity", "number"],
     )

@@ -122,5 +122,5 @@ def test_pydot_gives_the_rest(monkeypatch) -> None:
 
 
 def test_a_module_is_refused() -> None:
-    with pytest.raises(DrawingError, match="FxGraphDrawer draws a GraphModule, not a Net"):
+    with pytest.raises(DrawingError, match="'graph_module' of FxGraphDrawer is a GraphModule, not a Net"):
         FxGraphDrawer(Net(), "net")  # type: ignore[arg-type]

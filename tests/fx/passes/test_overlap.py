@@ -437,7 +437,7 @@ def test_limits_that_leave_no_room_are_refused(options):
 
 
 def test_registering_takes_functions_and_both_halves_or_none():
-    with pytest.raises(GraphError, match="as blocking"):
+    with pytest.raises(GraphError, match="'blocking' of register_async is a function, not a str"):
         register_async("fetch")
     with pytest.raises(GraphError, match="both start and wait"):
         register_async(fetch, start=fetch)

@@ -65,12 +65,12 @@ def test_an_override_without_a_place_is_refused():
     [
         (
             {"precision": "int4"},
-            "precision cannot be 'int4'(.|\n)*'int8', 'dynamic', 'weight-only', 'bfloat16', 'float'",
+            "'precision' of Choice is 'int8' or 'dynamic' or 'weight-only' or 'bfloat16' or 'float', not 'int4'",
         ),
-        ({"observer": "none"}, "observer cannot be 'none'"),
-        ({"weight_bits": 9}, "weight_bits cannot be 9(.|\n)*2 to 8"),
-        ({"activation_bits": 1}, "activation_bits cannot be 1"),
-        ({"percentile": 30}, "percentile cannot be 30"),
+        ({"observer": "none"}, "'observer' of Choice is 'min-max' or .*, not 'none'"),
+        ({"weight_bits": 9}, "'weight_bits' of Choice is an int from 2 to 8, not 9"),
+        ({"activation_bits": 1}, "'activation_bits' of Choice is an int from 2 to 8, not 1"),
+        ({"percentile": 30}, "'percentile' of Choice is a number above 50 and at most 100, not 30"),
     ],
 )
 def test_a_choice_that_makes_no_sense_is_refused(settings, message):

@@ -97,6 +97,12 @@ class EngineRegion(nn.Module):
         self.precision = precision
         """The type in which engines compute, by the runtime's name."""
         inputs = region.graph.find_nodes(op="placeholder")
+        for node in inputs:
+            if node.meta.keys().isdisjoint(("tensor_meta", "example_value")):
+                remedy = "record the shapes: ShapeProp(region).propagate(*inputs)"
+                raise LoweringError(
+                    f"the shape of the input `%{node}` is not recorded", where=node.source, remedy=remedy
+                )
         recorded = [node.meta.get("tensor_meta") for node in inputs]
         self._dtypes = [metadata.dtype if isinstance(metadata, TensorMetadata) else None for metadata in recorded]
         self._example: Sizes = tuple(

@@ -10,10 +10,8 @@ import re
 import warnings
 from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass, replace
-from numbers import Real
 from random import Random
-from types import NoneType
-from typing import Any, cast
+from typing import Annotated, Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -22,7 +20,8 @@ from hypothesis import strategies as st
 from torch import nn
 
 from fx import GraphModule
-from fx.arguments import expect, expect_all, refusal
+from fx.argument_types import Bounds, checked
+from fx.arguments import expect_all
 from fx.errors import FxError
 from pytest_fx.generation import campaign_lines, composition, custom_functions
 from pytest_fx.generation.bias import Chain, chains, compounds, formulas_about, walks
@@ -151,8 +150,13 @@ def idioms() -> tuple[Chain, ...]:
     return chains(FAMILIAR)
 
 
+@checked(FxError)
 def programs(
-    *, like: Any = None, ops: Iterable[Any] = (), constants: Iterable[float | str] = (), steps: int = STEPS
+    *,
+    like: GraphModule | None = None,
+    ops: Iterable[Any] = (),
+    constants: Iterable[float | str] = (),
+    steps: Annotated[int, Bounds(1, MOST_STEPS)] = STEPS,
 ) -> st.SearchStrategy[Program]:
     """Return a strategy of random programs: modules with their inputs.
 
@@ -168,17 +172,15 @@ def programs(
             the other arguments that accept them.
         steps: about the most lines of ``forward``, not counting those of nested modules.
     """
-    bias = bias_toward(ops, like, constants)
-    if type(steps) is not int or not 0 < steps <= MOST_STEPS:
-        raise refusal(f"steps= is a number of lines from 1 to {MOST_STEPS}", steps, error=FxError)
-    return _programs(bias, steps)
+    return _programs(bias_toward(ops, like, constants), steps)
 
 
-def bias_toward(ops: Iterable[Any] = (), like: Any = None, constants: Iterable[float | str] = ()) -> Bias:
+@checked(FxError)
+def bias_toward(
+    ops: Iterable[Any] = (), like: GraphModule | None = None, constants: Iterable[float | str] = ()
+) -> Bias:
     """Return the bias that the arguments of :func:`programs` ask for."""
-    what = "constants= holds numbers and texts"
-    requested = expect_all(constants, lambda constant: isinstance(constant, (Real, str)), what, error=FxError)
-    expect(like, (GraphModule, NoneType), "like= is a captured program", error=FxError)
+    requested = tuple(constants)
     what = "ops= holds functions, names of methods, classes of modules, and tuples of these"
     targets = list(expect_all(ops, _can_be_asked, what, error=FxError))
     bias = _bias_to([target for target in targets if target is not CHECK], like)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 import struct
 from dataclasses import dataclass, replace
-from types import NoneType
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from hypothesis import strategies as st
 
-from fx.arguments import expect, expect_all, refusal
+from fx.argument_types import Bounds, checked
+from fx.arguments import refusal
 from fx.errors import FxError
 from pytest_fx.generation.productions import Choices, spell
 from pytest_fx.harness.domains import Domain
@@ -243,13 +243,13 @@ def _draw_number(choices: Choices, extreme_values: bool) -> float:
     return choices.pick(SPECIAL if extreme_values else ORDINARY)
 
 
+@checked(FxError)
 def shapes(*, least: int = 0, most: int = 4, empty: bool = True) -> st.SearchStrategy[Shape]:
     """Return a strategy of sizes with ``least`` to ``most`` dimensions; some are 1, and with ``empty`` few are 0."""
     if not (type(least) is type(most) is int and 0 <= least <= most <= MOST_DIMENSIONS):
         raise refusal(
             f"shapes have least= to most= dimensions, at most {MOST_DIMENSIONS}", (least, most), error=FxError
         )
-    expect(empty, bool, "empty= is True or False", error=FxError)
     return _shapes(least, most, empty)
 
 
@@ -269,8 +269,9 @@ def draw_extent(choices: Choices) -> int:
     return choices.pick((4, 3, 6, 4, 2, 5, 8, 1))
 
 
+@checked(FxError)
 def tensors(
-    shape: st.SearchStrategy[Shape] | Shape | None = None,
+    shape: st.SearchStrategy[Shape] | tuple[Annotated[int, Bounds(0, 2**31 - 1)], ...] | None = None,
     *,
     dtype: torch.dtype = torch.float32,
     extreme_values: bool = False,
@@ -282,13 +283,7 @@ def tensors(
         dtype: the dtype of the elements.
         extreme_values: true to have not-a-numbers, infinities, denormals and extreme magnitudes among the values.
     """
-    what = "tensors takes a size, as a tuple, or a strategy of sizes"
-    if isinstance(shape, (tuple, list)):
-        shape = expect_all(shape, lambda size: type(size) is int and 0 <= size < 2**31, what, error=FxError)
-    expect(shape, (tuple, st.SearchStrategy, NoneType), what, error=FxError)
-    expect(dtype, torch.dtype, "dtype= is one of torch's", error=FxError)
-    expect(extreme_values, bool, "extreme_values= is True or False", error=FxError)
-    return _tensors(shape, dtype, extreme_values)
+    return _tensors(tuple(shape) if isinstance(shape, list) else shape, dtype, extreme_values)
 
 
 @st.composite

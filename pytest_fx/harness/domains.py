@@ -11,7 +11,8 @@ from typing import Any, cast
 
 import torch
 
-from fx.arguments import refusal, shown
+from fx.argument_types import checked
+from fx.arguments import shown
 from pytest_fx.errors import InputError
 from pytest_fx.harness.evaluation import Arguments, places
 from pytest_fx.harness.structure import map_tensors
@@ -225,15 +226,12 @@ class InputDomain:
     """A function of the arguments of a call that returns whether they are in the domain, for relations of several."""
 
     @classmethod
-    def of(cls, domain: Any, accepts: Any = None) -> InputDomain:
+    @checked(InputError)
+    def of(cls, domain: Mapping[Any, Any], accepts: Callable[..., bool] | None = None) -> InputDomain:
         """Return the domain of a dict by positions and names, or by places as messages print them.
 
         Raises :class:`~pytest_fx.errors.InputError` for values that are no domains.
         """
-        if not isinstance(domain, Mapping):
-            raise refusal("domain= takes a dict of domains by position or name", domain, error=InputError)
-        if accepts is not None and not callable(accepts):
-            raise refusal("accepts= takes a function of the model's arguments", accepts, error=InputError)
         for key, value in domain.items():
             if not isinstance(value, Domain):
                 raise InputError(
@@ -241,7 +239,7 @@ class InputDomain:
                     value=shown(value),
                     remedy="use between(0, 1), integers(0, 100), sums_to_one(), right_padded() or ascending(…)",
                 )
-        return cls({_place(key): value for key, value in domain.items()}, cast("Callable[..., bool] | None", accepts))
+        return cls({_place(key): value for key, value in domain.items()}, accepts)
 
     def violation(self, arguments: Arguments) -> str | None:
         """Return why ``arguments`` are outside of the domain, in words; None if they are inside."""

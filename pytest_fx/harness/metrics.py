@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import torch
 
+from fx.argument_types import checked
 from fx.arguments import refusal, shown
 from fx.container_kinds import container_kind
 from fx.passes import Contract
@@ -125,9 +126,10 @@ class Measured(Contract):
         return reference - candidate if self.higher_is_better else candidate - reference
 
 
+@checked(MetricError)
 def measured(
     metric: Any,
-    data: Any,
+    data: Iterable[Any] | Callable[[], Any],
     *,
     max_drop: float,
     higher_is_better: bool | None = None,
@@ -156,11 +158,9 @@ def measured(
     """
     if not callable(metric) and not _is_stateful(metric):
         raise refusal("measured takes a metric, a function of outputs and labels", metric, error=MetricError)
-    if not callable(data) and not isinstance(data, Iterable):
-        raise refusal("measured takes batches (inputs, labels)", data, error=MetricError)
-    if not isinstance(max_drop, (int, float)) or isinstance(max_drop, bool) or math.isnan(max_drop):
+    if math.isnan(max_drop):
         raise refusal("max_drop= is a number", max_drop, error=MetricError)
-    if values is not None and (not isinstance(values, Contract) or isinstance(values, Measured)):
+    if isinstance(values, Measured):
         raise refusal("values= takes a contract on the values of outputs", values, error=MetricError)
     own = getattr(metric, "higher_is_better", None)
     better = higher_is_better if higher_is_better is not None else own if isinstance(own, bool) else True

@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import torch
 
+from fx.argument_types import checked
 from fx.arguments import refusal, shown
 from fx.passes import Approximate, Contract, close
 from pytest_fx.errors import CannotLoadError, InputError
@@ -270,6 +271,7 @@ def _leads_to(named: str, path: str) -> bool:
 flipped, same_distribution, top_k, same_set, matched_boxes = Flipped, SameDistribution, TopK, SameSet, MatchedBoxes
 
 
+@checked(CannotLoadError)
 def masked(contract: Contract, mask: str | int | Callable[..., torch.Tensor]) -> Masked:
     """Return a contract on the elements that a mask selects.
 
@@ -278,10 +280,8 @@ def masked(contract: Contract, mask: str | int | Callable[..., torch.Tensor]) ->
         mask: the position, name or place of an input that is the mask, or a function of the model's tensors. It has
             the shape of the output, or of its first dimensions. Elements where it is 0 are not compared.
     """
-    if not isinstance(contract, Contract) or isinstance(contract, (Masked, PerOutput)):
+    if isinstance(contract, (Masked, PerOutput)):
         raise refusal("masked takes the contract of one output", contract, error=CannotLoadError)
-    if not callable(mask) and not isinstance(mask, (str, int)):
-        raise refusal("masked takes the name of an input or a function", mask, error=CannotLoadError)
     return Masked(contract, mask if callable(mask) else _place(mask))
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Annotated, Any, cast
 
 import torch
 
+from fx.argument_types import Bounds, checked
 from fx.arguments import refusal, shown
 from fx.container_kinds import map_leaves
 from pytest_fx.errors import InputError
@@ -21,6 +22,7 @@ _SOURCES = "give a list of inputs, or a function (outputs, number) -> inputs of 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device)
 
 
+@checked(InputError)
 @dataclass(frozen=True, slots=True)
 class Steps:
     """The inputs of several calls in a row, without a reset of the model's state in between.
@@ -46,7 +48,7 @@ class Steps:
 
     The first call takes the first set of :class:`~pytest_fx.InputSets`.
     """
-    count: int = 8
+    count: Annotated[int, Bounds(1, MOST_STEPS)] = 8
     """Number of calls; that of a list is its length."""
 
     def __post_init__(self) -> None:
@@ -60,8 +62,6 @@ class Steps:
             object.__setattr__(self, "first", listed[0])
         elif not callable(self.source) or isinstance(self.source, torch.nn.Module):
             raise refusal("steps are a list or a function", self.source, error=InputError, remedy=_SOURCES)
-        if isinstance(self.count, bool) or not isinstance(self.count, int) or not 1 <= self.count <= MOST_STEPS:
-            raise refusal(f"count= of Steps is a number from 1 to {MOST_STEPS}", self.count, error=InputError)
 
     @classmethod
     def of(cls, steps: Any) -> Steps:

@@ -7,12 +7,13 @@ import math
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, cast
+from typing import Annotated, Any, cast
 
 import torch
 from torch import nn
 
-from fx.arguments import refusal, shown
+from fx.argument_types import Bounds, checked
+from fx.arguments import shown
 from fx.passes import close
 from pytest_fx.errors import InputError, LawViolation, in_a_line
 from pytest_fx.harness.evaluation import Arguments, converted, default_dtype, same_random_numbers
@@ -46,7 +47,13 @@ class TrainingSteps:
     """Number of steps."""
 
 
-def training_steps(loss: Any, optimizer: Any, batches: Any, steps: int = 5) -> TrainingSteps:
+@checked(InputError)
+def training_steps(
+    loss: Annotated[Callable[..., Any], _NEEDED],
+    optimizer: Annotated[Callable[..., Any], _NEEDED],
+    batches: Any,
+    steps: Annotated[int, Bounds(1)] = 5,
+) -> TrainingSteps:
     """Return the steps of a training.
 
     Args:
@@ -59,11 +66,6 @@ def training_steps(loss: Any, optimizer: Any, batches: Any, steps: int = 5) -> T
     Raises:
         InputError: an argument is of another kind.
     """
-    for name, function in (("loss", loss), ("optimizer", optimizer)):
-        if not callable(function):
-            raise refusal(f"{name}= of training_steps is a function", function, error=InputError, remedy=_NEEDED)
-    if isinstance(steps, bool) or not isinstance(steps, int) or steps < 1:
-        raise refusal("steps= is a number from 1 on", steps, error=InputError)
     pairs: list[tuple[Arguments, Any]] = []
     for number, batch in enumerate(batches if isinstance(batches, Iterable) else [batches]):
         if not isinstance(batch, (tuple, list)) or len(cast("Sequence[Any]", batch)) != 2:

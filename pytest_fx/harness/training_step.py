@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from torch import nn
@@ -12,7 +12,7 @@ from torch.fx import GraphModule, Interpreter
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.traceback import preserve_node_meta
 
-from fx.arguments import refusal
+from fx.argument_types import checked
 from pytest_fx.errors import InputError, in_a_line
 from pytest_fx.tracebacks import users_line
 
@@ -120,7 +120,12 @@ class TrainingStep(nn.Module):
         return {name: dict(optimizer.state[value]) for name, value in zip(self._names, values, strict=True)}
 
 
-def training_step(model: nn.Module, loss: Any, optimizer: Optimizer) -> TrainingStep:
+@checked(InputError)
+def training_step(
+    model: Annotated[nn.Module, _EXAMPLE],
+    loss: Annotated[Callable[..., Any], _EXAMPLE],
+    optimizer: Annotated[Optimizer, _EXAMPLE],
+) -> TrainingStep:
     """Return one training step as a model, for passes on the graph of forward, loss, backward and optimizer.
 
     The result is called with a batch: ``training_step(model, loss, optimizer)(*inputs, labels)``. It returns a dict
@@ -135,9 +140,4 @@ def training_step(model: nn.Module, loss: Any, optimizer: Optimizer) -> Training
     Raises:
         InputError: an argument is of another kind, or the optimizer cannot make a step.
     """
-    if not isinstance(model, nn.Module):
-        raise refusal("model= of training_step is a module", model, error=InputError, remedy=_EXAMPLE)
-    for name, function in (("loss", loss), ("optimizer", optimizer)):
-        if not callable(function):
-            raise refusal(f"{name}= of training_step is a function", function, error=InputError, remedy=_EXAMPLE)
     return TrainingStep(model, loss, optimizer)

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from fx.arguments import expect, expect_all
+from fx.argument_types import checked
 from fx.registry import Registry
 from pytest_fx.errors import CannotLoadError, LawViolation
 from pytest_fx.forms import FormedPass
@@ -177,8 +177,9 @@ def __getattr__(name: str) -> Check:
     return _CHECKS[name]
 
 
+@checked(CannotLoadError)
 def choose_laws(
-    without: Iterable[str] = (), demand: Iterable[str | Law] = (), may_change: Iterable[str] = ()
+    without: str | Iterable[str] = (), demand: str | Iterable[str | Law] = (), may_change: str | Iterable[str] = ()
 ) -> list[Law]:
     """Return the laws to check, in order.
 
@@ -190,10 +191,7 @@ def choose_laws(
     Raises:
         CannotLoadError: no law has such a name; the message lists the nearest names.
     """
-    without, may_change = _names(without, "without"), _names(may_change, "may_change")
-    what = "demand= holds names of laws, and laws"
-    demand = expect_all(_listed(demand), lambda law: isinstance(law, (str, Law)), what, error=CannotLoadError)
-    excused = set(may_change)
+    without, demand, excused = _listed(without), _listed(demand), set(_listed(may_change))
     own = [each for each in demand if isinstance(each, Law)]
     wanted = {_KNOWN.get(name).name for name in demand if isinstance(name, str)}
     off = {_KNOWN.get(name).name for name in without}
@@ -205,18 +203,9 @@ def choose_laws(
     return [*chosen, *own]
 
 
-def _expect_laws(laws: Iterable[Law]) -> tuple[Law, ...]:
-    return expect_all(laws, lambda law: isinstance(law, Law), "laws are Laws of pytest_fx.laws", error=CannotLoadError)
-
-
-def _names(names: Iterable[str], option: str) -> tuple[str, ...]:
-    what = f"{option}= holds names"
-    return expect_all(_listed(names), lambda name: isinstance(name, str), what, error=CannotLoadError)
-
-
-def _listed(names: Any) -> Any:
+def _listed(names: Any) -> tuple[Any, ...]:
     """Wrap a single name, so that it is not read letter by letter."""
-    return (names,) if isinstance(names, str) else names
+    return (names,) if isinstance(names, str) else tuple(names)
 
 
 def law_called(name: str) -> Law:
@@ -224,10 +213,10 @@ def law_called(name: str) -> Law:
     return _KNOWN.get(name)
 
 
+@checked(CannotLoadError)
 def affordable(laws: Iterable[Law], pass_run: PassRun) -> list[Law]:
     """Return the laws that apply to ``pass_run``; on a model of full size, only those that it can afford."""
-    expect(pass_run, PassRun, "laws are checked on a PassRun", error=CannotLoadError)
-    return [law for law in _expect_laws(laws) if why_not_asked(law, pass_run) is None]
+    return [law for law in laws if why_not_asked(law, pass_run) is None]
 
 
 def why_not_asked(law: Law, pass_run: PassRun) -> str | None:
@@ -274,6 +263,7 @@ def laws_not_asked(pass_run: PassRun) -> dict[str, str]:
     return {**reasons, **pass_run.not_asked}
 
 
+@checked(CannotLoadError)
 def broken_laws(laws: Iterable[Law], pass_run: PassRun) -> list[LawViolation]:
     """Return a violation for each of ``laws`` that ``pass_run`` breaks.
 
@@ -285,8 +275,7 @@ def broken_laws(laws: Iterable[Law], pass_run: PassRun) -> list[LawViolation]:
         LawError: the function of a law reports that another law is broken.
     """
     violations: list[tuple[bool, LawViolation]] = []
-    expect(pass_run, PassRun, "laws are checked on a PassRun", error=CannotLoadError)
-    laws, looks_twice = _expect_laws(laws), pass_run.looks_twice
+    laws, looks_twice = tuple(laws), pass_run.looks_twice
     try:
         for law in laws:
             if law.judges == "gradients" and violations and not pass_run.looks_twice and pass_run.subject.is_full_size:
@@ -316,9 +305,9 @@ def broken_at_levels(laws: Callable[[PassRun], Iterable[Law]], pass_run: PassRun
     return pass_run, []
 
 
+@checked(CannotLoadError)
 def is_kept_without(law: Law, pass_run: PassRun) -> bool:
     """Return whether the capture keeps the law without the pass; if not, the pass is not at fault."""
-    expect(pass_run, PassRun, "laws are checked on a PassRun", error=CannotLoadError)
     unchanged = pass_run.with_nothing_changed()
     # By identity: not every check of a user can be hashed.
     return unchanged.once(("keeps", law.name, id(law.check)), lambda: law.find_violation(unchanged) is None)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn
 
-from fx.arguments import expect, expect_callable, refusal
+from fx.argument_types import checked
 from fx.errors import FxError
 from pytest_fx.errors import LawError, LawViolation
 from pytest_fx.harness.pass_run import PassRun
@@ -18,14 +18,9 @@ Check = Callable[["PassRun"], None]
 
 MOST_LINES = 6
 """Number of lines shown of another library's message."""
-KINDS = ("always", "sampled", "demanded")
-"""The values of ``Law.kind``."""
-KEPT_BY = ("passes", "programs", "forms", "transforms", "all")
-"""The values of ``Law.of``: kinds of programs."""
-JUDGED = ("", "kinds", "values", "gradients", "refusals")
-"""The values of ``Law.judges``: aspects of a program's output."""
 
 
+@checked(LawError)
 @dataclass(frozen=True, slots=True)
 class Law:
     """One law: a row of the table."""
@@ -34,20 +29,20 @@ class Law:
     """Name by which options switch the law off or demand it."""
     check: Check
     """Function that checks the law."""
-    kind: str = "always"
+    kind: Literal["always", "sampled", "demanded"] = "always"
     """``"always"``: on each program; ``"sampled"``: on some programs, since it is slow; ``"demanded"``: on request."""
     when_unchanged: bool = False
     """True if a pass that leaves the program unchanged can break the law."""
     may_change: str = ""
     """Entry of a pass's ``may_change`` that excuses the pass from the law; see ``fx.passes.PassPipeline``."""
-    judges: str = ""
+    judges: Literal["", "kinds", "values", "gradients", "refusals"] = ""
     """Aspect of the computed results that the law is about: ``"values"``; their ``"kinds"`` (structure, shape, dtype);
     ``"gradients"``; ``"refusals"`` of inputs. These laws are reported first, and a report names the first node with
     different values, kinds or gradients. Empty: the law is about the pass or the program itself."""
     calls: int = 0
     """Number of calls and captures, of a small model and its program, that the law takes beside those of the contract
     law. A test measures it for the laws of the table."""
-    of: str = "passes"
+    of: Literal["passes", "programs", "forms", "transforms", "all"] = "passes"
     """Programs that the law is about: results of ``"passes"`` on a capture, of passes in other ``"forms"``, of both
     (``"transforms"``), other ``"programs"``, or ``"all"``."""
     more_inputs: bool = False
@@ -62,17 +57,6 @@ class Law:
     small_only: bool = False
     """True if the law is not checked on a model of full size, although it takes few calls. Such a law copies or saves
     the model, applies the pass again, or breaks checks and arithmetic on purpose."""
-
-    def __post_init__(self) -> None:
-        """Refuse fields with invalid values."""
-        expect(self.name, str, "the name of a law is a string", error=LawError)
-        expect_callable(self.check, "a law is a function that is given a PassRun", error=LawError)
-        if self.kind not in KINDS:
-            raise refusal(f"the kind of a law is one of {', '.join(map(repr, KINDS))}", self.kind, error=LawError)
-        if self.of not in KEPT_BY:
-            raise refusal(f"a law is one of {', '.join(map(repr, KEPT_BY))}", self.of, error=LawError)
-        if self.judges not in JUDGED:
-            raise refusal(f"a law judges one of {', '.join(map(repr, JUDGED))}", self.judges, error=LawError)
 
     def find_violation(self, pass_run: PassRun) -> LawViolation | None:
         """Return the violation of this law by ``pass_run``, or ``None`` if the law is kept.

@@ -131,8 +131,8 @@ def test_a_pass_on_exported_programs_gets_the_whole_step():
 
 
 @pytest.mark.parametrize("arguments, message", [
-    ((len, nn.functional.mse_loss, OPTIMIZERS["SGD"]), "model= of training_step is a module"),
-    ((network(), 1, OPTIMIZERS["SGD"]), "loss= of training_step is a function"),
+    ((len, nn.functional.mse_loss, OPTIMIZERS["SGD"]), "'model' of training_step is a Module, not a builtin"),
+    ((network(), 1, OPTIMIZERS["SGD"]), "'loss' of training_step is a function, not an int"),
     ((network(), nn.functional.mse_loss, lambda p: torch.optim.LBFGS(p)), "cannot make a step"),
 ])  # fmt: skip
 def test_bad_arguments_of_a_step_are_named(arguments, message):

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 
 import pytest
 import torch
@@ -169,9 +170,12 @@ def test_a_metric_that_raises_later_keeps_the_values_before():
     "make, message",
     [
         (lambda: measured(3, [], max_drop=0), "measured takes a metric"),
-        (lambda: measured(top_1, 3, max_drop=0), "measured takes batches"),
-        (lambda: measured(top_1, [], max_drop="low"), "max_drop= is a number"),
-        (lambda: measured(top_1, [], max_drop=0, values="close"), "values= takes a contract"),
+        (lambda: measured(top_1, 3, max_drop=0), "'data' of measured is an Iterable or a function, not an int"),
+        (lambda: measured(top_1, [], max_drop="low"), "'max_drop' of measured is a number, not a str"),
+        (
+            lambda: measured(top_1, [], max_drop=0, values="close"),
+            "'values' of measured is a Contract or None",
+        ),
         (
             lambda: drop_of([], lambda output, labels: output),
             "returns neither a number nor one for each of 128 samples",
@@ -181,8 +185,9 @@ def test_a_metric_that_raises_later_keeps_the_values_before():
     ],
 )
 def test_a_mistake_in_a_metric_is_told_in_a_sentence(make, message):
-    with pytest.raises(MetricError, match=message):
+    with pytest.raises(MetricError) as raised:
         make()
+    assert re.search(message, str(raised.value).splitlines()[0])  # the next line quotes the call
 
 
 @pytest.mark.parametrize("data, message", [([], "no labelled data"), ([1], "batch 0 of the labelled data is no pair")])

@@ -238,7 +238,7 @@ def test_steps_that_cannot_be_made_are_refused_in_one_sentence():
     refused("returns no inputs for call 1", lambda outputs, number: None, first())
     refused("the inputs of step 2 of 8 hold an object", lambda outputs, number: {**first(), "cache": model}, first())
     refused("Decoder itself raises in step 17 of 17", Steps(lambda *_: beyond(*_), first=first(), count=17))
-    with pytest.raises(InputError, match="count= of Steps is a number from 1 to 1024"):
+    with pytest.raises(InputError, match="'count' of Steps is an int from 1 to 1024, not 0"):
         Steps(greedy, count=0)
 
 

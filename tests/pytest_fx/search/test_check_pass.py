@@ -384,9 +384,9 @@ def test_a_law_that_reports_another_one_is_named_with_it(check):
 @pytest.mark.parametrize(
     "fields, what",
     [
-        ({"name": None}, "the name of a law is a string, not None"),
-        ({"check": "no"}, "a law is a function that is given a PassRun, not a str"),
-        ({"kind": "often"}, "the kind of a law is one of 'always', 'sampled', 'demanded', not a str"),
+        ({"name": None}, "'name' of Law is a str, not None"),
+        ({"check": "no"}, "'check' of Law is a function, not a str"),
+        ({"kind": "often"}, "'kind' of Law is 'always' or 'sampled' or 'demanded', not 'often'"),
     ],
 )
 def test_an_invalid_law_is_refused(fields, what):

@@ -94,7 +94,7 @@ def settings_with_cache(module: nn.Module) -> list[Any]:
 
 def returns_cache(module: nn.Module, call: Call) -> bool:
     """Return whether the output of ``module`` contains a cache: an object whose class name ends in ``Cache``."""
-    leaves = _output(module, call) if batch_size(call) is not None else []
+    leaves = _outputs(module, call) if batch_size(call) is not None else []
     return not isinstance(leaves, Exception) and any(type(leaf).__name__.endswith("Cache") for leaf in leaves)
 
 
@@ -149,14 +149,16 @@ def _exported(module: nn.Module, call: Call, *, fixed: bool = False, strict: boo
     imported = imported or _imported(module, call, None, strict)
     if _are_functions_replaced():
         return imported, batch
-    expected = _output(module, call)
+    expected = _outputs(module, call)
     other = None if isinstance(expected, Exception) else _difference(expected, imported.program, call)
     if other is not None:
         raise InteropError(
             f"torch.export captures another program from {type(module).__name__} than eager runs",
             value=f"the example inputs {other}",
-            why="its code behaves differently during export, for example where it asks torch.compiler.is_compiling()",
-            remedy="make both cases compute the same, or move the difference into a function under fx.wrap",
+            why="its code behaves differently during export, for example where it asks torch.compiler.is_compiling(), "
+            "or depends on what an earlier call left in an attribute",
+            remedy="make both cases compute the same, keep such values in buffers, or move the difference into a "
+            "function under fx.wrap",
         )
     return imported, batch
 
@@ -176,7 +178,7 @@ def _with_free_batch(module: nn.Module, call: Call, size: int, strict: bool) -> 
     if not _is_free(imported.program):
         return imported if samples == size else None, f"fixed at {size}: the model's code, or torch's, depends on it"
     larger = with_batch(call, size, samples + 1)
-    expected = _output(module, larger)
+    expected = _outputs(module, larger)
     if isinstance(expected, Exception):
         why = f"for {samples + 1} samples the model itself raises {_first_line(expected)}"
     elif (other := _difference(expected, imported.program, larger)) is not None:
@@ -253,21 +255,24 @@ def _is_free(program: GraphModule) -> bool:
     return any(isinstance(size, torch.SymInt) for size in sizes)
 
 
-def _difference(expected: list[Any], program: GraphModule, call: Call) -> str | None:
-    """Describe how a call of ``program`` differs from these expected leaves; None if it returns them."""
-    actual = _output(program, call)
+def _difference(expected: list[list[Any]], program: GraphModule, call: Call) -> str | None:
+    """Describe how two calls of ``program`` differ from these expected leaves; None if they return them."""
+    actual = _outputs(program, call)
     if isinstance(actual, Exception):
         return f"raise {_first_line(actual)}"
-    agree = len(expected) == len(actual) and all(map(_same, expected, actual))
-    return None if agree else "get other outputs"
+    agree = [
+        len(leaves) == len(others) and all(map(_same, leaves, others))
+        for leaves, others in zip(expected, actual, strict=True)
+    ]
+    return None if all(agree) else f"get other outputs{' when they are given again' * agree[0]}"
 
 
 def _first_line(error: Exception) -> str:
     return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
 
 
-def _output(module: nn.Module, call: Call) -> Any:
-    """Return the leaves of the output of ``module``, or its exception. Buffers and attributes are not changed."""
+def _outputs(module: nn.Module, call: Call) -> Any:
+    """Return the leaves of the outputs of ``module`` in two equal calls, or its exception; it is not changed."""
     parameters: dict[int, Any] = {id(parameter): parameter for parameter in module.parameters()}
     copied: Any = copy.deepcopy(module, parameters)
     args, kwargs = pytree.tree_map(lambda leaf: leaf.detach().clone() if isinstance(leaf, torch.Tensor) else leaf, call)
@@ -275,7 +280,7 @@ def _output(module: nn.Module, call: Call) -> Any:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             with torch.no_grad(), _same_random_numbers([*pytree.tree_leaves(call), *parameters.values()]):
-                return undone(lambda: pytree.tree_leaves(copied(*args, **kwargs)), copied.modules())
+                return undone(lambda: [pytree.tree_leaves(copied(*args, **kwargs)) for _ in "12"], copied.modules())
     except Exception as error:
         return error
 

@@ -450,6 +450,27 @@ def test_an_exported_program_that_differs_from_eager_is_refused(args: Any) -> No
     assert "the example inputs get other outputs" in refusal.message
 
 
+class Positions(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("kept", torch.zeros(2, 16))
+        self.position = 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.kept[:, self.position : self.position + 2] = x
+        self.position += 2
+        return self.kept[:, : self.position].sum(1)
+
+
+def test_a_model_whose_next_call_does_something_else_is_not_exported() -> None:
+    with pytest.raises(CaptureError) as info:
+        fx.capture(Positions(), (torch.ones(2, 2),))
+    assert "depends on what an earlier call of it left in 'position'" in str(info.value)
+    with pytest.raises(CaptureError) as info:
+        fx.capture(Positions(), (torch.ones(2, 2),), how="export")
+    assert "torch.export captures another program from Positions than eager runs" in str(info.value)
+
+
 class FromLibrary(nn.Module):
     def forward(self, x: Any) -> Any:
         return inspect.signature(x).bind()

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import operator
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import is_
 from typing import Any, TypeAlias
 from weakref import WeakKeyDictionary
 
@@ -106,7 +106,7 @@ def _with_fields(container: Any, parts: list[Any]) -> Any:
     fields = {field.name: part for field, part in zip(dataclasses.fields(container), parts, strict=True) if field.init}
     try:
         rebuilt = dataclasses.replace(container, **fields)  # the class makes the attributes that are no fields
-        if all(map(operator.is_, _fields_of(rebuilt), parts)):
+        if all(map(is_, _fields_of(rebuilt), parts)):
             return rebuilt
     except Exception:  # a user's constructor, which may do anything, and may require arguments that are no fields
         pass
@@ -123,7 +123,7 @@ def _call_of(container: Any, /, *args: Any, **kwargs: Any) -> Call | None:
         kind = container_kind(container)
         assert kind is not None
         parts, labels = ([of(container), of(rebuilt)] for of in (kind.parts, kind.labels))
-        same = list(labels[0]) == list(labels[1]) and all(map(operator.is_, *parts))
+        same = list(labels[0]) == list(labels[1]) and all(map(is_, *parts))
         attributes = [getattr(each, "__dict__", {}).keys() for each in (container, rebuilt)]
         return (args, kwargs) if same and attributes[0] == attributes[1] else None
     except Exception:  # a user's constructor, which may do anything

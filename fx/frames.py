@@ -99,6 +99,11 @@ def is_users(frame: FrameType) -> bool:
     return _kind(frame.f_code.co_filename) == _USER
 
 
+def is_of_torch(frame: FrameType) -> bool:
+    """Return whether a frame belongs to torch."""
+    return frame.f_code.co_filename.startswith(_TORCH)
+
+
 def is_ours(frame: FrameType) -> bool:
     """Return whether a frame belongs to this package."""
     return _kind(frame.f_code.co_filename) == _SELF

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 from numbers import Integral
-from operator import attrgetter
+from operator import attrgetter, is_
 from types import NoneType
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
@@ -87,7 +86,7 @@ def _rebuilt(kind: ContainerKind, a: Any, fn: Callable[[Argument], Argument]) ->
     parts = kind.parts(a)
     mapped = list(map(fn, parts))
     is_frozen = isinstance(a, kind.frozen)  # type: ignore[arg-type]
-    return a if is_frozen and all(map(operator.is_, mapped, parts)) else kind.freeze(a, mapped)
+    return a if is_frozen and all(map(is_, mapped, parts)) else kind.freeze(a, mapped)
 
 
 def _freeze(a: Argument, inputs: dict[Node, None], levels: int = DEEPEST + 1) -> Argument:

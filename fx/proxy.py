@@ -28,7 +28,7 @@ from fx.checks.recorded_checks import record_assertion
 from fx.checks.traced_values import Marks, Reading, TracedValue, asker, caller_location
 from fx.container_kinds import container_kind, held_kind
 from fx.errors import GraphError, MissingAttributeError, TraceError, UnsupportedTraceError
-from fx.frames import is_users, user_location, user_stack
+from fx.frames import is_of_torch, is_ours, is_users, user_location, user_stack
 from fx.graph import Graph
 from fx.immutable_collections import immutable_dict
 from fx.naming.printing import describe
@@ -54,6 +54,7 @@ __all__ = [
     "TracerBase",
 ]
 
+_OF_ABSTRACT_CLASSES: Any = abc.ABCMeta.__instancecheck__.__code__
 IMMEDIATE_TYPES = frozenset(
     {int, float, bool, str, bytes, complex, type(None), type(Ellipsis), torch.dtype, torch.device, torch.Size,
      torch.memory_format, torch.layout, torch.qscheme}
@@ -462,24 +463,30 @@ class Proxy(TracedValue):
         if k.startswith(_NOT_RECORDED):
             raise AttributeError(k)
         attribute = self._attribute(self, k)
-        if k in IDENTITIES and self.tracer._state.is_tracing and _is_compared(sys._getframe(1)):
-            what = f"cannot compare the {k} of a traced value by identity"
-            return ask("identity", attribute, sys._getframe(1), what, value=repr(attribute))
-        if k not in TENSOR_METHODS and self.tracer._state.is_tracing:  # of an input that is an object
-            frame = sys._getframe(1)
+        state = self.tracer._state
+        if not state.is_tracing:
+            return attribute
+        frame = sys._getframe(1)
+        if k not in TENSOR_METHODS:  # of an input that is an object
             is_attributes = frame.f_code is Attribute.__getattr__.__code__ and frame.f_back is not None
             return self._object_attribute(attribute, frame.f_back if is_attributes else frame)  # type: ignore[arg-type]
-        if k in _PROPERTIES and self.tracer._state.is_tracing:
-            self.tracer._state.attributes_read.append(weakref.ref(attribute))
-            if _is_compared(sys._getframe(1)):
-                attribute.node  # noqa: B018 - whether it may be compared is decided with its node
+        if k in _PROPERTIES:
+            state.attributes_read.append(weakref.ref(attribute))
+        if _is_compared(frame):
+            if k in IDENTITIES:
+                return ask_identity(attribute, frame)
+            attribute.node  # noqa: B018 - whether it may be compared is decided with its node
         return attribute
 
     def _object_attribute(self, attribute: Attribute, frame: FrameType) -> Any:
         """Return an attribute that tensors do not have: None where the example has None, else with its node."""
         guide = self.tracer._state.guide
-        if guide is not None and guide.kind_of(self) is not None and guide.kind_of(attribute) is NoneType:
+        is_torchs = not is_users(frame) and not is_ours(frame) and is_compared_by_identity(frame)
+        is_none = guide is not None and guide.kind_of(self) is not None and guide.kind_of(attribute) is NoneType
+        if is_none or (guide is not None and is_torchs):
             return ask("identity", attribute, frame)
+        if is_torchs:
+            self.tracer._state.expect_given(attribute.node)
         if is_users(frame) and not is_called(frame):
             attribute.node  # noqa: B018 - it may be compared only, and then the program checks it
         return attribute
@@ -488,7 +495,9 @@ class Proxy(TracedValue):
     def __class__(self) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         # torch also reads it before it accepts an object as a tensor: only reads in the traced code are answered
         frame = sys._getframe(1)
-        is_asked = self.tracer._state.is_tracing and is_users(frame)
+        if frame.f_code is _OF_ABSTRACT_CLASSES and frame.f_back is not None:
+            frame = frame.f_back
+        is_asked = self.tracer._state.is_tracing and not is_ours(frame) and not is_of_torch(frame)
         if is_asked and (asks_for_class(frame) or called_at(frame) is isinstance):
             return kind_for(self, frame)
         return type(self)
@@ -705,6 +714,10 @@ def _add_operators() -> None:
             return lambda self, other: self.tracer.create_proxy("call_function", function, (other, self), {})
         if row.arity == 1:
             return lambda self: self.tracer.create_proxy("call_function", function, (self,), {})
+        if function is operator.pow:
+            return lambda self, other, *modulus: self.tracer.create_proxy(
+                "call_function", pow if modulus else function, (self, other, *modulus), {}
+            )
         return lambda self, other: self.tracer.create_proxy("call_function", function, (self, other), {})
 
     def augmented_method(function: Callable[..., Any], in_place: Callable[..., Any]) -> Callable[..., Proxy]:
@@ -793,6 +806,16 @@ def _refuse_callables(operator_: Any, args: tuple[Any, ...]) -> None:
                 why="it received an arbitrary callable argument, whose body a node cannot hold",
                 remedy="put the call in a function marked fx.wrap",
             )
+
+
+def ask_identity(attribute: Attribute, frame: FrameType) -> Any:
+    """Return the value of an attribute that code in ``frame`` compares by identity, if it is known.
+
+    Raises:
+        TraceError: it is not.
+    """
+    what = f"cannot compare the {attribute.attr} of a traced value by identity"
+    return ask("identity", attribute, frame, what, value=repr(attribute))
 
 
 def describe_call(kind: str, target: Target) -> str:

@@ -69,6 +69,7 @@ _KINDS = {
     "BUILD_SLICE": "slice",
     "BUILD_TUPLE": "tuple",
     "BUILD_LIST": "list",
+    **dict.fromkeys(("BUILD_MAP", "BUILD_CONST_KEY_MAP"), "dict"),
     "LIST_TO_TUPLE": "converted",
     "BUILD_STRING": "joined",
     **dict.fromkeys(("FORMAT_VALUE", "FORMAT_SIMPLE", "FORMAT_WITH_SPEC", "CONVERT_VALUE"), "format"),
@@ -200,6 +201,10 @@ class Dataflow(Flow):
         """Return whether an instruction tests the truth of its operand."""
         name = self.steps[index].name
         return jumps_if(name) is not None or name in (self._version.conversion, "UNARY_NOT")
+
+    def asks_class(self, index: int) -> bool:
+        """Return whether an instruction compares the class of its operand with a pattern (``case Class():``)."""
+        return self.steps[index].name == "MATCH_CLASS"
 
     def asks_truth_or_identity(self, index: int) -> bool:
         """Return whether the truth or identity of an instruction's value is tested."""

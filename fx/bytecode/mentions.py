@@ -28,11 +28,14 @@ def _asking(code: CodeType) -> frozenset[int]:
 # Comparisons by identity, for which Python calls no code of the values.
 
 _VARIABLES = ("LOAD_FAST", "LOAD_DEREF", "LOAD_NAME", "LOAD_CLOSURE", "LOAD_CLASSDEREF")
-_ASK_IDENTITY = frozenset(number for name, number in dis.opmap.items() if asks_identity(Step(0, name, None, None)))
+_MATCHES = frozenset({"MATCH_MAPPING", "MATCH_SEQUENCE"})
+_COMPARE = frozenset(
+    number for name, number in dis.opmap.items() if name in _MATCHES or asks_identity(Step(0, name, None, None))
+)
 
 
 class Identity(NamedTuple):
-    """A comparison by identity."""
+    """A comparison by identity, or of a value's class with a pattern (``case {…}``, ``case [*_]``)."""
 
     left: frozenset[str | int]
     """The left operand: variables, and instructions that compute it; constants and globals are left out."""
@@ -44,21 +47,36 @@ class Identity(NamedTuple):
     """True if one operand is ``True`` or ``False``."""
     offset: int
     """The offset of the comparison."""
+    pattern: str = ""
+    """``"mapping"`` or ``"sequence"`` for a pattern: then there is one operand, on the left."""
 
 
 @once_for_code
 def identities(code: CodeType) -> tuple[Identity, ...]:
-    """Return the comparisons by identity in code, without those of functions in it."""
-    if _ASK_IDENTITY.isdisjoint(code.co_code[::2]) or (flow := dataflow(code)) is None:
+    """Return the comparisons that call no code of the values. Those of inner functions are left out.
+
+    A sequence pattern is one of them if it takes any number of elements, as otherwise Python asks for the length.
+    """
+    if _COMPARE.isdisjoint(code.co_code[::2]) or (flow := dataflow(code)) is None:
         return ()
-    return tuple(_identity(flow, index) for index, step in enumerate(flow.steps) if asks_identity(step))
+    return tuple(_identity(flow, index) for index, step in enumerate(flow.steps) if _compares(flow, index, step))
+
+
+def _compares(flow: Dataflow, index: int, step: Step) -> bool:
+    if step.name == "MATCH_SEQUENCE":  # a branch follows, and perhaps the length
+        return all(each.name != "GET_LEN" for each in flow.steps[index + 2 : index + 3])
+    return step.name in _MATCHES or asks_identity(step)
 
 
 def _identity(flow: Dataflow, index: int) -> Identity:
+    step = flow.steps[index]
+    if step.name in _MATCHES:  # they leave the value on the stack
+        pattern = step.name.removeprefix("MATCH_").lower()
+        return Identity(_values(flow, flow.operand(index, 1)), frozenset(), False, False, step.offset, pattern)
     operands = flow.operands(index)
     left, right = (_values(flow, makers) for makers in (*operands, ())[:2])
     with_none = len(operands) == 1 or _has_constant(flow, operands, NoneType)
-    return Identity(left, right, with_none, _has_constant(flow, operands, bool), flow.steps[index].offset)
+    return Identity(left, right, with_none, _has_constant(flow, operands, bool), step.offset)
 
 
 def _has_constant(flow: Dataflow, operands: Iterable[Iterable[int]], kind: type) -> bool:

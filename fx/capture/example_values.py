@@ -11,6 +11,7 @@ import inspect
 import itertools
 import operator
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any, NamedTuple, TypeVar, cast
 
 import torch
@@ -21,8 +22,10 @@ from torch.utils import _pytree as pytree
 
 from fx.analysis.guards import guards_of
 from fx.arguments import refusal
+from fx.assertions import check_given, handled_error
 from fx.capture.modes import enter_autocast, exit_autocast, is_grad_enabled, set_grad_enabled
 from fx.capture.patching import outside_of_trace
+from fx.capture.shared_values import fails_for_none
 from fx.container_kinds import leaves_of, map_parts
 from fx.errors import FxError, TraceError
 from fx.graph import Graph
@@ -94,6 +97,8 @@ class ExampleValues:
         self._attributes: dict[str, Any] = {}
         self._known: dict[Node, Any] = {}
         self._unknown: dict[Node, str] = {}
+        self.failures: dict[Node, Exception] = {}
+        """The exceptions of Python's own classes that operations raise, as they would for real tensors."""
         self._writes: list[Node] = []
         self._modes = self._outside = _Modes.current()
         """The modes after the last scanned node, and those around the graph."""
@@ -199,6 +204,8 @@ class ExampleValues:
                     self._known[node] = self._value(node)
                 return
             except Exception as error:  # an operation may raise anything for fake tensors: the cause is reported
+                if type(error).__module__ == "builtins":
+                    self.failures[node] = error
                 unknown = f"{node}: {cause_of(error)}"
         self._unknown[node] = unknown
 
@@ -246,10 +253,17 @@ def expect_guards_hold(program: Any, inputs: dict[str, Any]) -> None:
         GuardError: one of them fails.
     """
     guards = guards_of(program.graph.nodes)
-    if not guards:
+    handling = [node for node in program.graph.nodes if "handled" in node.meta]
+    names = {node: str(node.target).lstrip("*") for node in program.graph.find_nodes(op="placeholder")}
+    # the others are parts of inputs that concrete_args specialize
+    input_nodes = {node: inputs[name] for node, name in names.items() if name in inputs}
+    for node, value in input_nodes.items():
+        user = next((user for user in node.users if fails_for_none(user, node)), None) if value is None else None
+        if user is not None:
+            check_given(value, f"the program was captured where {node.target} is given: {user.source}")
+    if not guards and not handling:
         return
     values = ExampleValues(program.graph, program, fake_mode_for(inputs))
-    input_nodes = {node: inputs[str(node.target).lstrip("*")] for node in program.graph.find_nodes(op="placeholder")}
     for node, value in input_nodes.items():
         values.know(node, values.faked(value) if isinstance(value, torch.Tensor) else value)
     for guard in guards:
@@ -260,6 +274,12 @@ def expect_guards_hold(program: Any, inputs: dict[str, Any]) -> None:
         except UnknownValueError:
             continue
         check(*operands, *guard.node.args[len(operands) :])
+    for node in handling:
+        with suppress(UnknownValueError):
+            values.of(node)
+        cause = values.failures.get(node)
+        if cause is not None and (error := handled_error(node.meta["handled"], node.source, cause)) is not None:
+            raise error
 
 
 def awaits_input(module: torch.nn.Module) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from enum import Enum
 from types import FrameType
 from typing import Any, cast
 
@@ -142,26 +143,24 @@ class Guide:
 
     def _part(self, proxy: Proxy, name: str, value: Any, where: object) -> Any:
         kind = type(value)
-        if isinstance(value, torch.Tensor) or kind in (int, float, complex):
+        if not is_replaced(value):  # of other classes than tensors and numbers, queries stay unanswered
             self.know_part(proxy.node, value)
             return proxy
-        if kind in (list, tuple) or (isinstance(value, tuple) and hasattr(value, "_fields")):
+        if isinstance(value, (list, tuple)) and kind is not torch.Size:
             self._check_kind(proxy, name, kind, where)
             self._check(self._question(len, proxy), len(value), f"len({name})", where)
             parts = [self._element(proxy, i, f"{name}[{i}]", element, where) for i, element in enumerate(value)]
             return self._container(name, kind(*parts) if kind not in (list, tuple) else kind(parts))
-        entries = cast("dict[Any, Any]", value) if kind is dict else None
-        if entries is not None and all(type(key) in (str, int) for key in entries):
+        if kind is dict:
+            entries = cast("dict[Any, Any]", value)
             self._check_kind(proxy, name, dict, where)
             self._check(self._question(tuple, proxy), tuple(entries), f"tuple({name})", where)
             parts = {
                 key: self._element(proxy, key, f"{name}[{key!r}]", element, where) for key, element in entries.items()
             }
             return self._container(name, parts)
-        if kind in IMMEDIATE_TYPES:
-            self._check(proxy, value, name, where)
-            return value
-        return proxy  # of another class: queries of it stay unanswered
+        self._check(proxy, value, name, where)
+        return value
 
     def _element(self, whole: Proxy, key: Any, name: str, value: Any, where: object) -> Any:
         element = whole[key]  # type: ignore[index]
@@ -354,6 +353,15 @@ class Guide:
         except UnknownValueError:
             return False
         return type(value) in (*_NUMBERS, tuple, torch.Size, torch.dtype, torch.device, str)
+
+
+def is_replaced(value: Any) -> bool:
+    """Return whether the traced code sees this example itself, or a container made for it, and not a traced value."""
+    kind = type(value)
+    if kind is dict:
+        return all(type(key) in (str, int) for key in value)
+    is_sequence = kind in (list, tuple) or (isinstance(value, tuple) and hasattr(value, "_fields"))
+    return is_sequence or isinstance(value, Enum) or (kind in IMMEDIATE_TYPES and kind not in (int, float, complex))
 
 
 def _of_no_tensor(value: Any) -> Any:

@@ -8,18 +8,18 @@ import functools
 import inspect
 import itertools
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from types import CellType, CodeType, FunctionType, MethodType
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from types import BuiltinFunctionType, CellType, CodeType, FunctionType, MethodType
 from typing import Any, NamedTuple
 
 import torch
 
 from fx.bytecode.dataflow import TEXTS, CodeCall, Dataflow, dataflow, named_parameters, parameters_given
 from fx.bytecode.dialects import nested
-from fx.bytecode.mentions import identities, keywords_asked_for, keywords_used
+from fx.bytecode.mentions import Identity, identities, keywords_asked_for, keywords_used
 from fx.bytecode.values import Method, Names, value_of
 from fx.bytecode.values import behind as original
-from fx.capture.leaf_calls import behind_recording
+from fx.capture.leaf_calls import ProxyableClassMeta, behind_recording
 from fx.capture.restore.places import contents_of
 from fx.errors import TraceError
 from fx.frames import is_users_file
@@ -60,24 +60,39 @@ class InputQuestion(NamedTuple):
     """A use of an input, by which the program may ask for its identity or truth."""
 
     kind: str
-    """``"none"`` (compared with ``None``), ``"identity"`` (with others), ``"equality"``, ``"truth"``, or ``"unknown"``:
-    byte code does not show what becomes of the input."""
+    """By identity it is compared with ``None`` (``"none"``), with a flag (``"identity"``) or another object
+    (``"object"``). ``"sequence"`` is a pattern of any length, ``"object"`` also one of a mapping. The others are
+    ``"equality"``, ``"truth"``, and ``"unknown"``: byte code does not show what becomes of the input."""
     where: SourceLocation
     """The line."""
 
 
 def asked_for(
-    function: Any, names: Iterable[str], owner: Any = None, is_leaf: Callable[[torch.nn.Module], bool] = lambda _: False
+    function: Any,
+    kinds: Mapping[str, Collection[str]],
+    owner: Any = None,
+    is_leaf: Callable[[torch.nn.Module], bool] = lambda _: False,
 ) -> dict[str, InputQuestion]:
-    """Return the parameters that a function may compare by identity or test for their truth, each with one line.
+    """Return a question about each of these parameters that a function may ask, with its line.
 
     Functions and modules that it passes them to are searched too, as far as its byte code shows which these are, except
     for modules that ``is_leaf`` says are recorded whole. A method has its module as ``owner``.
+
+    Args:
+        function: the function.
+        kinds: for each parameter, the kinds of questions that matter.
+        owner: the module of a method.
+        is_leaf: returns whether a module is recorded whole.
     """
-    return _QuestionSearch(function, owner, is_leaf).likeliest(names)
+    search = _QuestionSearch(function, owner, is_leaf)
+    questions = {name: [each for each in search.about(name) if each.kind in kinds[name]] for name in kinds}
+    return {
+        name: min(about, key=lambda each: KINDS_ASKED.index(each.kind)) for name, about in questions.items() if about
+    }
 
 
-_KINDS_ASKED = ("identity", "none", "truth", "equality", "unknown")
+KINDS_ASKED = ("identity", "sequence", "object", "none", "truth", "equality", "unknown")
+"""The kinds of questions, the one that is known best first."""
 
 
 class _QuestionSearch:
@@ -92,19 +107,10 @@ class _QuestionSearch:
         self.is_leaf = is_leaf
         self.depth = depth
 
-    def likeliest(self, names: Iterable[str]) -> dict[str, InputQuestion]:
-        """Return the question about each parameter that is known best."""
-        if self.code.co_filename in GENERATED_FILES:
-            return {}  # a graph asks by recorded operations only
-        questions = {name: list(self.about(name)) for name in names}
-        return {
-            name: min(about, key=lambda question: _KINDS_ASKED.index(question.kind))
-            for name, about in questions.items()
-            if about
-        }
-
     def about(self, name: str) -> Iterator[InputQuestion]:
         """Yield the questions about a variable, also in inner functions."""
+        if self.code.co_filename in GENERATED_FILES:
+            return  # a graph asks by recorded operations only
         visible = {name}
         """The variables with its value that inner functions see."""
         for inner in nested(self.code):  # the function itself is the first
@@ -115,24 +121,65 @@ class _QuestionSearch:
                 continue
             variables = {variable for known_name in known_here for variable in flow.variables_with(known_name)}
             visible |= variables.intersection(inner.co_cellvars)
+            inputs = {
+                each
+                for name in self.code.co_varnames[: named_parameters(self.code)]
+                for each in flow.variables_with(name)
+            }
             for test in identities(inner):
-                # of two variables, computed values are checked where they are computed
-                if not variables.isdisjoint(test.left | test.right) and not (test.left and test.right):
-                    yield InputQuestion("none" if test.with_none else "identity", SourceLocation(inner, test.offset))
+                sides = test.left, test.right
+                # two inputs are checked to be different, see `compared_with_each_other`
+                if not variables.isdisjoint(test.left | test.right) and not all(side & inputs for side in sides):
+                    yield InputQuestion(_kind_asked(test), SourceLocation(inner, test.offset))
             is_returned = inner is self.code and self.depth == 0
-            for index in (index for variable in variables for index in flow.loads(variable)):
+            pending = [index for variable in variables for index in flow.loads(variable)]
+            for index in pending:
                 for use in flow.takers(index):
-                    if not (is_returned and flow.kind(use) == "return"):
+                    if (elements := self._only_kept(flow, use)) is not None:
+                        pending += [element for element in elements if element not in pending]
+                    elif not (is_returned and flow.kind(use) == "return"):
                         yield from self._of_use(flow, index, use)
             values = (self.known.namespace.get(each, vars(builtins).get(each)) for each in inner.co_names)
             if any(id(value) in _READ_VARIABLES for value in values):
                 yield InputQuestion("unknown", SourceLocation(inner, 0))
 
+    def _only_kept(self, flow: Dataflow, index: int, inside: frozenset[int] = frozenset()) -> list[int] | None:
+        """Return the instructions that take a value out again, if the one at ``index`` puts it into a container.
+
+        None if the container, or new object, may be used otherwise than by calls that are recorded whole, or returned.
+        ``inside`` are the instructions that make the containers in it.
+        """
+        call = flow.call(index)
+        if flow.kind(index) not in ("tuple", "list", "dict") and (
+            call is None or call.is_spread or not isinstance(self._called_value(flow, call), type)
+        ):
+            return None
+        elements: list[int] = []
+        pending = flow.takers(index)
+        for use in pending:
+            nested_elements = None if use in inside else self._only_kept(flow, use, inside | {index})
+            call = flow.call(use)
+            if flow.kind(use) == "store":
+                variables = flow.variables_with(str(flow.steps[use].value))
+                if not variables.isdisjoint(flow.code.co_cellvars):
+                    return None
+                uses = [other for variable in variables for load in flow.loads(variable) for other in flow.takers(load)]
+                pending += [other for other in uses if other not in pending]
+            elif flow.kind(use) == "element":
+                elements.append(use)
+            elif nested_elements is not None:
+                elements += nested_elements
+            elif flow.kind(use) not in ("return", "drop", "converted") and (
+                call is None or not self._is_recorded(self._called_value(flow, call))
+            ):
+                return None
+        return elements
+
     def _of_use(self, flow: Dataflow, index: int, use: int) -> Iterator[InputQuestion]:
         """Yield the questions about a variable that one instruction loads and another uses."""
         where = SourceLocation(flow.code, flow.steps[use].offset)
         call = flow.call(use)
-        if flow.asks_truth(use):
+        if flow.asks_truth(use) or flow.asks_class(use):
             yield InputQuestion("truth", where)
         elif flow.kind(use) in TEXTS and flow.compares_elements(use):
             yield InputQuestion("none", where)
@@ -144,15 +191,13 @@ class _QuestionSearch:
             yield InputQuestion("unknown", where)
 
     def _of_call(self, flow: Dataflow, index: int, call: CodeCall, where: SourceLocation) -> Iterator[InputQuestion]:
-        try:
-            value = value_of(flow, call.callee, self.known)
-        except LookupError:
-            value = None
+        value = self._called_value(flow, call)
         if original(value) is isinstance or original(value) is bool:
             if any(index in argument for argument in call.positional[:1]):
                 yield InputQuestion("truth", where)
             return
-        if self._is_recorded(value):
+        # Python's functions in C compare no argument by identity but those of `operator`, which a trace replaces
+        if isinstance(value, BuiltinFunctionType) or self._is_recorded(value):
             return
         called, owner = _called(value)
         code = None if called is None else inspect.unwrap(called).__code__
@@ -161,17 +206,36 @@ class _QuestionSearch:
         if code is None or call.is_spread or self.depth >= _DEEPEST or not set(parameters) <= named:
             yield InputQuestion("unknown", where)
         else:
-            yield from _QuestionSearch(called, owner, self.is_leaf, self.depth + 1).likeliest(parameters).values()
+            search = _QuestionSearch(called, owner, self.is_leaf, self.depth + 1)
+            yield from (question for parameter in parameters for question in search.about(parameter))
+
+    def _called_value(self, flow: Dataflow, call: CodeCall) -> Any:
+        """Return the called object; of the result of another call, its callee, which decides whether it is recorded."""
+        inner = [flow.call(maker) for maker in call.callee if maker >= 0]
+        if len(inner) == 1 and inner[0] is not None:
+            value = self._called_value(flow, inner[0])
+            return value if self._is_recorded(value) else None
+        try:
+            return value_of(flow, call.callee, self.known)
+        except LookupError:
+            return None
 
     def _is_recorded(self, value: Any) -> bool:
         """Return whether a call with traced values is recorded whole: of torch's functions, leaves and ``fx.wrap``."""
         if isinstance(value, torch.nn.Module):
             of_torch = all(type(module).__module__.startswith("torch.") for module in value.modules())
             return of_torch or self.is_leaf(value)
-        if behind_recording(value) is not value:
+        if behind_recording(value) is not value or isinstance(value, ProxyableClassMeta):
             return True
         function = value.function if isinstance(value, Method) else value
         return callable(function) and (getattr(function, "__module__", None) or "").partition(".")[0] == "torch"
+
+
+def _kind_asked(test: Identity) -> str:
+    """Return the kind of the question that a comparison asks about an input."""
+    if test.pattern == "sequence":
+        return "sequence"
+    return "none" if test.with_none else "identity" if test.with_truth else "object"
 
 
 _READ_VARIABLES = frozenset(map(id, (locals, vars, eval, exec)))

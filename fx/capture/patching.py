@@ -18,13 +18,13 @@ from __future__ import annotations
 import builtins
 import ctypes
 import gc
-import operator
 import sys
 import threading
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 from itertools import chain, repeat
+from operator import is_
 from types import FunctionType
 from typing import Any, TypeVar
 
@@ -119,7 +119,7 @@ class Replacement:
 
 def _holds(owner: Mapping[str, Any], entries: dict[str, Any]) -> bool:
     """Return whether a dictionary has all of these entries."""
-    return all(map(operator.is_, map(owner.get, entries, repeat(ABSENT)), entries.values()))
+    return all(map(is_, map(owner.get, entries, repeat(ABSENT)), entries.values()))
 
 
 # Setting ``__call__`` of a class makes Python look up how to call instances in all its subclasses: torch.nn.Module has

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import math
+import operator
 import os
 import random
 import sys
@@ -27,6 +28,7 @@ from fx.capture import higher_order_calls
 from fx.capture.leaf_calls import behind_recording, make_is_tensor, record_classes, recording, replace_questions
 from fx.capture.patching import Maker, Replacement, Trace, replaced_always, running_tracer, while_tracing
 from fx.capture.restore.places import DRAWING, PLAIN, WHY_NO_DRAWING, generator_of
+from fx.capture.shared_values import compare
 from fx.checks.recorded_checks import record_assertion
 from fx.checks.traced_values import kind_of
 from fx.frames import is_pythons_file, is_users, is_users_file, user_location
@@ -75,7 +77,9 @@ class RecordedCalls:
         self._searched: set[int] = set()
         for replacement in _of_rpc(sys.modules.get("torch.distributed.rpc")):
             trace.replace_all(replacement)
-        self._stand_ins = trace.stand_ins(*higher_order_calls.HOMES, checkpoints.__dict__, os.__dict__, numpy.__dict__)
+        self._stand_ins = trace.stand_ins(
+            *higher_order_calls.HOMES, checkpoints.__dict__, os.__dict__, numpy.__dict__, operator.__dict__
+        )
         """The replacements by their functions' identity, however imported: ``from torch import finfo``."""
 
     def search_function(self, function: Any) -> None:
@@ -235,6 +239,14 @@ def _product(tracer: Any, original: Any, value: Any, *args: Any, **kwargs: Any) 
 
 
 @while_tracing
+def _identity(tracer: Any, original: Any, left: Any, right: Any, /) -> bool:
+    """Answer ``operator.is_`` and ``operator.is_not`` of traced values like the operators."""
+    if isinstance(left, Proxy) or isinstance(right, Proxy):
+        return compare(tracer, original, left, right)
+    return original(left, right)
+
+
+@while_tracing
 def _setting(tracer: Any, original: Any, *args: Any, **kwargs: Any) -> Any:
     if not is_users(sys._getframe(2)):  # torch.compile saves and sets some
         return original(*args, **kwargs)
@@ -298,6 +310,7 @@ replaced_always(random.Random, {"seed": _drawing(1, "a")})
 replaced_always(os.__dict__, {"urandom": _random})
 replaced_always(numpy.random.__dict__, {**_drawing_of(vars(numpy.random)), "default_rng": _drawing(0, "seed")})
 replaced_always(numpy.__dict__, {"prod": _product})
+replaced_always(operator.__dict__, {"is_": _identity, "is_not": _identity})
 replaced_always(_SingleLevelFunction, {"apply": _make_apply}, absent=True)
 replaced_always(torch.nn.utils.stateless.__dict__, {"_functional_call": _functional_call})
 replaced_always(

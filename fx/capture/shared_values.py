@@ -9,18 +9,20 @@ from __future__ import annotations
 import functools
 import operator
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from types import CodeType, FrameType
 from typing import Any
 
 import torch
 
-from fx.assertions import ASSERTIONS, check_given
+from fx.assertions import ASSERTIONS, check_given, check_kind, name_of_kind
 from fx.bytecode.dataflow import dataflow
-from fx.bytecode.mentions import Identity, compared_with, identities, unpacks
+from fx.bytecode.mentions import IDENTITIES, Identity, compared_with, identities
 from fx.capture.modes import enter_autocast, set_grad_enabled
-from fx.checks.questions import refuse
+from fx.checks.questions import check_once, refuse
 from fx.checks.traced_values import kind_of
-from fx.frames import is_pythons_file, users_frame
+from fx.errors import with_article
+from fx.frames import is_pythons_file, user_location, users_frame
 from fx.graph import Graph
 from fx.modules.attributes import find_attribute
 from fx.naming.printing import describe
@@ -30,7 +32,7 @@ from fx.operators.overloads import builtin_name
 from fx.operators.python import IN_PLACE_OF
 from fx.operators.sharing import TENSOR_METHODS, Sharing, find_sharing, module_sharing
 from fx.provenance import GENERATED_FILES, SourceLocation
-from fx.proxy import TracerBase
+from fx.proxy import Attribute, Proxy, TracerBase, ask_identity
 
 _CONVERSIONS = frozenset("to type type_as float double half bfloat16 int long short char byte bool".split())
 """Methods whose result may have another dtype than values computed beside it."""
@@ -139,30 +141,79 @@ def held_at(root: torch.nn.Module, path: str) -> Any:
 # Comparisons by identity.
 
 
-def expect_known(tracer: TracerBase, node: Node, location: SourceLocation) -> bool:
-    """Return whether the value computed at the location may be compared by identity.
+def expect_known(tracer: TracerBase, node: Node, tests: tuple[Identity, ...], code: CodeType) -> None:
+    """Let the program check what its comparisons by identity assume of a value; refuse those that nothing can answer.
 
-    Let the program check that it is not None if it is compared with ``None``; refuse other comparisons if it may be the
-    same object.
+    Args:
+        tracer: the tracer of the value.
+        node: the node that computes it.
+        tests: the comparisons.
+        code: the code that makes them.
     """
-    code = location._code
-    if code is None or not identities(code):
-        return False
-    tests = tests_of(node, location)
-    if not tests:
-        return unpacks(code, location._offset)
     if node.target in ASSERTIONS or users_frame(sys._getframe(1)).f_code.co_filename in GENERATED_FILES:
-        return True
+        return
     for test in tests:
         where = SourceLocation(code, test.offset)
-        if test.with_none and _may_be_none(node, tracer.root):
-            message = f"the program was captured where this is given, and not None: {where}"
-            tracer.create_proxy("call_function", check_given, (tracer.proxy(node), message), {})
-        elif (test.with_truth and kind_of(node) != (torch.Tensor, True)) or (
-            test.left and test.right and may_be_argument(node, tracer.root) and not is_pythons_file(code.co_filename)
-        ):
+        if test.pattern:
+            _expect_class(tracer, node, where, test.pattern)
+        elif test.with_none:
+            expect_given(tracer, node, where)
+        elif test.left and test.right:
+            if may_be_argument(node, tracer.root) and not is_pythons_file(code.co_filename):
+                refuse("is", tracer.proxy(node), sys._getframe(1), where=where)
+        elif test.with_truth and kind_of(node) != (torch.Tensor, True):
             refuse("is", tracer.proxy(node), sys._getframe(1), where=where)
-    return True
+        else:
+            _expect_class(tracer, node, where)
+
+
+def compare(tracer: TracerBase, function: Callable[[Any, Any], bool], first: Any, second: Any) -> bool:
+    """Return the answer of ``operator.is_`` or ``is_not`` about traced values, as the program then checks."""
+    frame = sys._getframe(3)  # of the code that calls a replacement of these functions
+    where = user_location(frame, tracer._state.locations)
+    if first is not second:
+        first, second = (_known(value, frame) for value in (first, second))
+    traced = [value for value in (first, second) if isinstance(value, Proxy)]
+    for value in traced if first is not second else ():
+        if len(traced) == 2 and (value.node.op == "placeholder" or may_be_argument(value.node, tracer.root)):
+            refuse("is", value, frame)
+        elif first is None or second is None:
+            expect_given(tracer, value.node, where)
+        elif len(traced) == 1:
+            _expect_class(tracer, value.node, where)
+    return function(first, second)
+
+
+def _known(value: Any, frame: FrameType) -> Any:
+    """Return the value of an attribute of tensors that programs compare by identity, if it is known."""
+    is_compared = isinstance(value, Attribute) and value.attr in IDENTITIES
+    return ask_identity(value, frame) if is_compared else value
+
+
+def expect_given(tracer: TracerBase, node: Node, where: object) -> None:
+    """Let the program check that a value is not None, if it may be."""
+    if _may_be_none(node, tracer.root):
+        message = f"the program was captured where this is given, and not None: {where}"
+        tracer.create_proxy("call_function", check_given, (tracer.proxy(node), message), {})
+
+
+def _expect_class(tracer: TracerBase, node: Node, where: object, pattern: str = "") -> None:
+    """Let the program check that a value is of a class that Python's answer is right for, or refuse the comparison.
+
+    A tensor is neither a mapping nor an object that programs compare by identity, but Python takes its proxy for a
+    sequence.
+    """
+    value, (kind, is_certain) = tracer.proxy(node), kind_of(node)
+    guide = None if is_certain else tracer._state.guide
+    if guide is not None:
+        kind = guide.kind_of(value)
+    is_right = issubclass(kind or object, (tuple, list)) if pattern == "sequence" else kind is torch.Tensor
+    if not is_right and not (is_certain and pattern != "sequence" and kind is not dict):
+        refuse("match" if pattern else "is", value, sys._getframe(1), where=where)
+    if not is_certain and (pattern or _may_be_none(node, tracer.root)):
+        name = name_of_kind(kind)
+        message = f"the program was captured where this is {with_article(name)}: {where}"
+        check_once(check_kind, value, name, message)
 
 
 def tests_of(node: Node, location: SourceLocation) -> tuple[Identity, ...]:
@@ -183,6 +234,8 @@ def may_be_argument(node: Node, root: torch.nn.Module) -> bool:
 def _may_be_none(node: Node, root: torch.nn.Module) -> bool:
     """Return whether the value of a node is not known to be a tensor, a number or a container of these."""
     target: Any = node.target
+    if node.op == "placeholder":
+        return True
     if node.op == "call_method":
         return target not in TENSOR_METHODS
     if node.op == "call_module":
@@ -242,9 +295,11 @@ def fails_for_none(node: Node, operand: object) -> bool:
         return node.args[:1] == (operand,)
     if node.op != "call_function":
         return False
-    if target.__module__ == "_operator":
+    if getattr(target, "__module__", None) == "_operator":
         return target not in _FOR_NONE_TOO
-    places = [place for place, argument in enumerate(node.args) if argument is operand] if is_of_torch(target) else []
+    if not is_of_torch(target):
+        return False
+    places = [place for place, argument in enumerate(node.args) if any(each is operand for each in nodes_in(argument))]
     return any(_needs_tensor(target, place) for place in places)
 
 
@@ -254,7 +309,7 @@ def _needs_tensor(function: Any, place: int) -> bool:
     packet = getattr(torch.ops.aten, function.__name__, None)
     overloads = () if packet is None else (getattr(packet, name)._schema.arguments for name in packet.overloads())
     kinds = {str(arguments[place].type) for arguments in overloads if len(arguments) > place}
-    return bool(kinds) and "None" not in kinds and not any(kind.startswith("Optional") for kind in kinds)
+    return bool(kinds) and "None" not in kinds and not any("Optional" in kind for kind in kinds)
 
 
 _FOR_NONE_TOO = frozenset({operator.eq, operator.ne, operator.is_, operator.is_not, operator.not_, operator.truth})

@@ -14,8 +14,10 @@ import torch
 from torch.utils import _pytree as pytree
 
 from fx.arguments import expect, shown
-from fx.assertions import assert_is_none, check_distinct, check_given, check_not_given, check_value
+from fx.assertions import assert_is_none, check_distinct, check_given, check_kind, check_not_given, check_value
+from fx.capture.guided import is_replaced
 from fx.capture.parameters import (
+    KINDS_ASKED,
     InputQuestion,
     annotations_of,
     around,
@@ -27,6 +29,7 @@ from fx.capture.parameters import (
     evaluated_annotations,
     expect_keywords_taken,
 )
+from fx.checks.traced_values import kind_of
 from fx.code.pytree_codegen import PyTreeCodeGen, PyTreeInfo
 from fx.errors import TraceError
 from fx.node import KEYWORD_ONLY, base_types
@@ -173,20 +176,21 @@ class Signature:
             self._checks.append((check_distinct, inputs[name], inputs[other], message))
 
     def _questions(self, tracer: Any, root: Any) -> dict[str, InputQuestion]:
-        """Return the questions about the inputs; of those without a default, only comparisons with constants.
+        """Return the questions about the inputs that no traced value can answer while the code runs.
 
-        A hook or decorator may ask for anything. Questions about the truth of a flag are answered while the code runs.
+        A hook or decorator may ask for anything. An input without a default is taken to be given, and to be a tensor
+        where it is compared with other objects.
         """
         modules, paths = tracer._state.modules, tracer.submodule_paths or {}
         compares_with_truth = modules is not None and modules.facts.compares_with_truth
         kinds: dict[str, set[str]] = {}
         for name in self.names:
             if name not in self.defaults:
-                kinds[name] = {"none", "identity"} if compares_with_truth else {"none"}
+                kinds[name] = {*_IDENTITY, "unknown"}
             elif name in self.optional:
-                kinds[name] = {"none", "identity", "truth", "unknown"}
+                kinds[name] = {*_IDENTITY, "truth", "unknown"}
             elif name not in self._flags and isinstance(self.defaults[name], _SINGLE):
-                kinds[name] = {"none", "identity", "truth", "equality", "unknown"}
+                kinds[name] = {*KINDS_ASKED}
             elif name in self._flags and compares_with_truth:
                 kinds[name] = {"identity", "unknown"}
 
@@ -195,8 +199,10 @@ class Signature:
 
         questions = asked_for(self.called, kinds, root, is_leaf)
         if (place := around(self.function, root)) is not None:
-            questions = {**{name: InputQuestion("unknown", place) for name in kinds}, **questions}
-        return {name: question for name, question in questions.items() if question.kind in kinds[name]}
+            # of a decorator, an input without a default is rather an argument than a question
+            around_all = {name: InputQuestion("unknown", place) for name in kinds if name in self.defaults}
+            questions = {**around_all, **questions}
+        return questions
 
     def _marked(self, tracer: TracerBase, args: list[Any]) -> list[Any]:
         """Mark the nodes of keyword-only inputs, and return ``args``."""
@@ -261,13 +267,8 @@ class Signature:
             example = None if guide is None else guide.examples.get(name, *default)
             if isinstance(example, _SINGLE):
                 return self._fixed(tracer, name, example)
-            if question.kind == "identity":
-                raise TraceError(
-                    f"cannot compare the input {name!r} by identity",
-                    where=question.where,
-                    why="a traced value stands for it, which is never the same object",
-                    remedy=f"compare with ==, or fix the argument with concrete_args={{{name!r}: …}}",
-                )
+            if question.kind in _OF_CLASS and (guide is None or not is_replaced(example)):
+                return self._tensor(tracer, name, question, example)
         is_given = guide is not None and name not in concrete and guide.examples.get(name, name) is not None
         if name in self._flags and is_marked:  # to stay free, and not be fixed at its default
             return self._input(tracer, name, *default)
@@ -306,6 +307,27 @@ class Signature:
         proxy = self._input(tracer, name, *default)
         if name in self._asked_for:
             self._checks.append((check_given, proxy, self._message(name, "given", None, "without")))
+        return proxy
+
+    def _tensor(self, tracer: TracerBase, name: str, question: InputQuestion, example: Any) -> Proxy:
+        """Return the placeholder of an input, and check that it is a tensor, as its comparison by identity assumes.
+
+        Raises:
+            TraceError: it is not, or the program most likely expects another value.
+        """
+        default = (self.defaults[name],) if name in self.defaults else ()
+        self._whole.add(name)
+        proxy = self._input(tracer, name, *default)
+        is_likely = isinstance(example, torch.Tensor) or (example is None and question.kind == "object")
+        if question.kind == "sequence" or not is_likely or kind_of(proxy.node)[0] is not torch.Tensor:
+            raise TraceError(
+                f"cannot {'match' if question.kind == 'sequence' else 'compare'} the input {name!r} by identity",
+                where=question.where,
+                why="a traced value stands for it, which is never the same object",
+                remedy=f"compare with ==, or fix the argument with concrete_args={{{name!r}: …}}",
+            )
+        message = f"the program was captured where {name} is a tensor: {question.where}"
+        self._checks.append((check_kind, proxy, torch.Tensor.__name__, message))
         return proxy
 
     def _fixed(self, tracer: TracerBase, name: str, value: Any) -> Any:
@@ -400,6 +422,9 @@ _SINGLE = (
     torch.memory_format,
 )
 """Classes of values that programs compare by identity, besides ``None``."""
+_OF_CLASS = frozenset({"identity", "sequence", "object"})
+"""Kinds of questions that a proxy answers wrongly, unless it represents a tensor, or, of a sequence, a sequence."""
+_IDENTITY = _OF_CLASS | {"none"}
 _CALLS = "_fx_calls"
 """The attribute under which a function made by :func:`function_calling` holds the Python function that it calls."""
 

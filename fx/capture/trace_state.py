@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from fx.assertions import ASSERTIONS, check_value
-from fx.bytecode.mentions import call_of_starred
+from fx.bytecode.mentions import call_of_starred, identities, unpacks
 from fx.capture.bodies import Body
 from fx.capture.leaf_calls import called_method, calls_classes, record_classes, record_methods, recording
 from fx.capture.modes import Modes
@@ -23,6 +23,7 @@ from fx.capture.restore.earlier_calls import AssignedAttributes
 from fx.capture.restore.record import Record
 from fx.capture.shared_values import (
     check_entries,
+    expect_given,
     expect_known,
     fails_for_none,
     is_of_torch,
@@ -120,6 +121,8 @@ class TraceState(RecordingState):
     real: RealTensors | None = None
     """The operations of the traced code on real tensors."""
     body: Body | None
+    none: Node | None = None
+    """The latest node, if its value is compared by identity, and is None for the example inputs."""
     attribute_paths: dict[int, tuple[Any, str]] | None = None
     """The tensors in attributes of modules, with their paths, by identity."""
     parameter_paths: dict[int, str] | None = None
@@ -159,7 +162,7 @@ class TraceState(RecordingState):
 
     def drop(self) -> None:
         """Drop traced values, and references to the tracer, at the end of the run."""
-        self.trace = self.calls = self.flags = self.real = self.body = self.exceptions = self.guide = None
+        self.trace = self.calls = self.flags = self.real = self.body = self.exceptions = self.guide = self.none = None
         self.parameter_proxies, self.written, self.spread_shapes, self.indexed = {}, {}, [], []
         vars(self).pop("modes", None)
 
@@ -234,22 +237,32 @@ class TraceState(RecordingState):
             self.guide.take_back(guards, (args, kwargs))
 
     def value_compared(self, node: Node, location: SourceLocation) -> None:
-        """Let the program check that the value of a node is not None where it is compared, or refuse the comparison."""
-        if not self._is_none(node, location):
-            location.is_compared = expect_known(self.tracer, node, location)
+        """Let the program check what its comparisons of a value by identity assume, or refuse them."""
+        code = location._code
+        if code is None or not identities(code):
+            location.is_compared = False
+        elif not (tests := tests_of(node, location)):
+            location.is_compared = unpacks(code, location._offset)
+        elif self.guide is not None and node.target not in ASSERTIONS and self._is_none(node):
+            self.none = node
+        else:
+            expect_known(self.tracer, node, tests, code)
 
-    def _is_none(self, node: Node, location: SourceLocation) -> bool:
-        """Return whether the value of a node is compared by identity, and is None for the example inputs."""
-        # in this order, since the guide runs all operations that lead to the value on fake tensors
-        guide = self.guide if node.target not in ASSERTIONS and tests_of(node, location) else None
-        return guide is not None and guide.kind_of(Proxy(node, self.tracer)) is NoneType
+    def _is_none(self, node: Node) -> bool:
+        """Return whether the value of a node is None for the example inputs: all that leads to it is run on fakes."""
+        return self.guide.kind_of(Proxy(node, self.tracer)) is NoneType
+
+    def expect_given(self, node: Node) -> None:
+        """Let the program check that a value is not None, which code of torch compares."""
+        expect_given(self.tracer, node, node.source)
 
     def none_or(self, value: Proxy) -> Any:
         """Return None, under a guard, if the value is compared by identity and is None for the example inputs."""
-        location = value.node.source
-        if location is None or location.is_compared is False or value.node.target is getattr:  # which proxies answer
+        if self.none is not value.node:
             return value
-        return ask("identity", value, sys._getframe(1)) if self._is_none(value.node, location) else value
+        self.none = None
+        # proxies answer for attributes themselves
+        return value if value.node.target is getattr else ask("identity", value, sys._getframe(1))
 
     def spread_elements(self, value: Proxy, frame: FrameType, refusal: TraceError) -> Any:
         """Return a placeholder for all elements of a shape that ``frame`` spreads in a call; None if it does not."""
@@ -343,8 +356,10 @@ class TraceState(RecordingState):
     def simplify(self) -> None:
         """Remove unused nodes and checks of inputs that fail anyway, and write in place where that is visible."""
         for check in self.checks_of_inputs:
-            if any(fails_for_none(user, check.args[0]) for user in check.all_input_nodes[0].users):
-                self.tracer.graph.erase_node(check)
+            if not check._erased and any(
+                fails_for_none(user, check.args[0]) for user in check.all_input_nodes[0].users
+            ):
+                check.graph.erase_node(check)
         check_entries(self.tracer)
         if self.real is not None:
             self.real.drop_unused()

@@ -269,3 +269,10 @@ def test_a_traced_value_matches_sequence_patterns_without_being_a_sequence() -> 
         return x
 
     fx.symbolic_trace(program)
+
+
+def test_a_power_with_a_modulus_is_one_call() -> None:
+    traced = fx.symbolic_trace(lambda x: x * pow(x.shape[0], 3, 5))
+    assert torch.equal(traced(torch.ones(4)), torch.full((4,), 4.0))
+    (power,) = traced.graph.find_nodes(op="call_function", target=pow)
+    assert power.args[1:] == (3, 5)

@@ -10,10 +10,10 @@ from __future__ import annotations
 import functools
 import gc
 import itertools
-import operator
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
+from operator import is_
 from types import CellType, FrameType, FunctionType, GeneratorType, MethodType, ModuleType, TracebackType
 from typing import Any
 
@@ -173,7 +173,7 @@ class _Originals:
         if kind in _REBUILT:
             parts = list(value) if kind in (tuple, frozenset) else [value.__func__]
             others = list(map(self.of, parts))
-            return value if all(map(operator.is_, parts, others)) else _REBUILT[kind](others)
+            return value if all(map(is_, parts, others)) else _REBUILT[kind](others)
         if self._is_of_module(value):
             for place in places_of(value):
                 place.substitute(self.of)

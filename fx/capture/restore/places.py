@@ -19,6 +19,7 @@ from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping, MutableMapping, MutableSequence, MutableSet, Sequence
 from dataclasses import dataclass
 from functools import partial
+from operator import is_
 from types import (
     BuiltinMethodType,
     CellType,
@@ -68,7 +69,7 @@ def same(now: Sequence[Any], saved: Sequence[Any]) -> bool:
     """
     if len(now) != len(saved):
         return False
-    return all(map(operator.is_, now, saved)) or all(map(_are_equal, now, saved))
+    return all(map(is_, now, saved)) or all(map(_are_equal, now, saved))
 
 
 def _are_equal(first: Any, second: Any) -> bool:
@@ -118,7 +119,7 @@ class Place:
         """Replace each key and value by ``other(part)``, and remove it if that is ``ABSENT``."""
         before = self.read()
         pairs = [(other(key), other(value)) for key, value in before]
-        if not all(map(operator.is_, itertools.chain(*pairs), itertools.chain(*before))):
+        if not all(map(is_, itertools.chain(*pairs), itertools.chain(*before))):
             self.kind.write(self.holder, [pair for pair in pairs if pair[0] is not ABSENT and pair[1] is not ABSENT])
 
 

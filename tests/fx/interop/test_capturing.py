@@ -471,6 +471,28 @@ def test_a_model_whose_next_call_does_something_else_is_not_exported() -> None:
     assert "torch.export captures another program from Positions than eager runs" in str(info.value)
 
 
+def by_key(batch: Any) -> Any:
+    try:
+        return batch["x"] * batch["mask"]
+    except KeyError:
+        return batch["x"]
+
+
+def one_or_two(x: Any, mask: Any) -> Any:
+    match (x, mask):
+        case (_, None):
+            return x
+        case _:
+            return x * mask
+
+
+@pytest.mark.parametrize("program, args", [(by_key, ({"x": torch.ones(2)},)), (one_or_two, (torch.ones(2), None))])
+def test_a_symbolic_program_that_its_own_examples_break_is_not_taken(program: Any, args: Any) -> None:
+    captured = fx.capture(program, args)
+    assert captured.meta["capture"].way == "guided"
+    assert torch.equal(captured(*args), program(*args))
+
+
 class FromLibrary(nn.Module):
     def forward(self, x: Any) -> Any:
         return inspect.signature(x).bind()

@@ -167,14 +167,40 @@ class Dataflow(Flow):
         loads = ("LOAD_DEREF",) if is_cell else ("LOAD_FAST", "LOAD_DEREF")
         return [i for i, step in enumerate(self.steps) if step.name.startswith(loads) and step.value == name]
 
+    def loads_of_argument(self, name: str) -> list[int]:
+        """Return the instructions that may load a parameter as it was given; all loads if inner functions see it."""
+        if name in self.code.co_cellvars:
+            return self.loads(name)
+        reached, pending = set[int](), [0]
+        while pending:
+            index = pending.pop()
+            if index in reached or index >= len(self.steps):
+                continue
+            reached.add(index)
+            step = self.steps[index]
+            pending += self._handlers_of(step.offset)
+            if not (step.name.startswith("STORE_FAST") and step.value == name):
+                pending += self.successors(index)
+        return [index for index in self.loads(name) if index in reached]
+
+    def stored_in(self, makers: list[int]) -> set[str]:
+        """Return the variables in which the values of these instructions are stored."""
+        uses = [use for index in makers for use in self.takers(index)]
+        return {str(self.steps[use].value) for use in uses if self.kind(use) == "store"}
+
     def variables_with(self, name: str) -> set[str]:
         """Return ``name``, and the variables that its value is stored in."""
         variables = [name]
         for variable in variables:
-            uses = [use for index in self.loads(variable) for use in self.takers(index)]
-            stored = {str(self.steps[use].value) for use in uses if self.kind(use) == "store"}
-            variables += sorted(stored.difference(variables))
+            variables += sorted(self.stored_in(self.loads(variable)).difference(variables))
         return set(variables)
+
+    def uses_of_stored(self, index: int) -> list[int] | None:
+        """Return the uses of the variable that is assigned at ``index``; None if inner functions see its value."""
+        variables = self.variables_with(str(self.steps[index].value))
+        if not variables.isdisjoint(self.code.co_cellvars):
+            return None
+        return [use for variable in variables for load in self.loads(variable) for use in self.takers(load)]
 
     def shows(self, index: int) -> bool:
         """Return whether an instruction only stores its operand in a variable, or calls a method of its class."""
@@ -185,10 +211,8 @@ class Dataflow(Flow):
         pending = self.takers(index)
         for use in pending:
             if self.kind(use) == "store":
-                variables = self.variables_with(str(self.steps[use].value))
-                if not variables.isdisjoint(self.code.co_cellvars):
+                if (uses := self.uses_of_stored(use)) is None:
                     return False
-                uses = [other for variable in variables for load in self.loads(variable) for other in self.takers(load)]
                 pending += [other for other in uses if other not in pending]
             elif self.kind(use) in ("tuple", "list"):
                 if any(self.kind(other) != "return" for other in self.takers(use)):

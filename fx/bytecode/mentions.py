@@ -120,8 +120,17 @@ def compared_with(code: CodeType, offset: int, element: int = 0) -> tuple[Identi
     flow = dataflow(code) if tests else None
     if flow is None:
         return ()
-    names = _names_of(flow, flow.at(offset), element)
-    return tuple(test for test in tests if not names.isdisjoint(test.left | test.right))
+    comparisons = _compared_in(code)
+    if (offset, element) not in comparisons:
+        names = _names_of(flow, flow.at(offset), element)
+        comparisons[offset, element] = tuple(test for test in tests if not names.isdisjoint(test.left | test.right))
+    return comparisons[offset, element]
+
+
+@once_for_code
+def _compared_in(code: CodeType) -> dict[tuple[int, int], tuple[Identity, ...]]:
+    """Return the cache for :func:`compared_with` in code: the comparisons of results, by offset and element."""
+    return {}
 
 
 def is_compared_by_identity(frame: FrameType) -> bool:

@@ -119,20 +119,21 @@ class _QuestionSearch:
             if flow is None:
                 yield from (InputQuestion("unknown", SourceLocation(inner, 0)) for _ in known_here)
                 continue
-            variables = {variable for known_name in known_here for variable in flow.variables_with(known_name)}
+            pending = flow.loads_of_argument(name) if inner is self.code else []
+            stored = flow.stored_in(pending) if inner is self.code else known_here
+            variables = {variable for known_name in stored for variable in flow.variables_with(known_name)}
             visible |= variables.intersection(inner.co_cellvars)
-            inputs = {
-                each
-                for name in self.code.co_varnames[: named_parameters(self.code)]
-                for each in flow.variables_with(name)
-            }
-            for test in identities(inner):
+            parameters = self.code.co_varnames[: named_parameters(self.code)] if (tests := identities(inner)) else ()
+            inputs = {variable for parameter in parameters for variable in flow.variables_with(parameter)}
+            for test in tests:
                 sides = test.left, test.right
                 # two inputs are checked to be different, see `compared_with_each_other`
-                if not variables.isdisjoint(test.left | test.right) and not all(side & inputs for side in sides):
+                if not (variables | known_here).isdisjoint(test.left | test.right) and not all(
+                    side & inputs for side in sides
+                ):
                     yield InputQuestion(_kind_asked(test), SourceLocation(inner, test.offset))
             is_returned = inner is self.code and self.depth == 0
-            pending = [index for variable in variables for index in flow.loads(variable)]
+            pending += [load for variable in variables for load in flow.loads(variable) if load not in pending]
             for index in pending:
                 for use in flow.takers(index):
                     if (elements := self._only_kept(flow, use)) is not None:
@@ -160,10 +161,8 @@ class _QuestionSearch:
             nested_elements = None if use in inside else self._only_kept(flow, use, inside | {index})
             call = flow.call(use)
             if flow.kind(use) == "store":
-                variables = flow.variables_with(str(flow.steps[use].value))
-                if not variables.isdisjoint(flow.code.co_cellvars):
+                if (uses := flow.uses_of_stored(use)) is None:
                     return None
-                uses = [other for variable in variables for load in flow.loads(variable) for other in flow.takers(load)]
                 pending += [other for other in uses if other not in pending]
             elif flow.kind(use) == "element":
                 elements.append(use)

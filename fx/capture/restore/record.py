@@ -378,7 +378,7 @@ class Record:
             if change.is_state and isinstance(value, Proxy) and not _is_written_in_place(change.name, value):
                 lost = value
             change.put_back()
-        for module in self._newly_hooked():
+        for module in () if self._is_as_before else self._newly_hooked():
             for name in _HOOKS:
                 vars(module)[name].clear()
         parts = itertools.chain.from_iterable(pair for _, _, saved in self._saved for pair in saved)

@@ -415,3 +415,26 @@ def test_an_optional_part_that_torchs_own_code_compares_is_checked_or_refused() 
         fx.symbolic_trace(Recurrent())(*args)
     with pytest.raises(fx.TraceError, match="cannot compare a traced value by identity"):
         fx.symbolic_trace(Recurrent(), example_inputs=args)
+
+
+class _Passing(nn.Module):
+    def forward(self, y: Any, x: Any) -> Any:
+        return y
+
+
+class Reassigned(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList([_Passing()])
+
+    def forward(self, x: Any, y: Any) -> Any:
+        result = x
+        x = 1
+        for layer in self.layers:
+            y = layer(y, x)
+        return result, y
+
+
+def test_the_uses_of_a_variable_that_is_assigned_again_are_not_those_of_the_input() -> None:
+    (guard,) = fx.symbolic_trace(Reassigned()).guards
+    assert "where y is given" in str(guard)

@@ -470,7 +470,7 @@ def _counts(step: Step, jump: bool) -> tuple[int, int]:
     elif name.startswith("LOAD_SUPER_ATTR"):
         pushed = effect + 3
     else:
-        pushed = 1
+        pushed = max(effect, 1)  # MATCH_KEYS pushes two values in Python 3.10
     return max(pushed - effect, 0), pushed
 
 

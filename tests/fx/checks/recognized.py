@@ -24,7 +24,7 @@ if "fx" not in sys.modules:  # its __init__ imports torch, which other interpret
     sys.modules["fx"].__path__ = [str(Path(__file__).resolve().parents[3] / "fx")]
 
 from fx.bytecode.dialects import DIALECTS, JUMPS, RAISES, RETURNS, dialect, is_jump, steps
-from fx.bytecode.mentions import unpack_count
+from fx.bytecode.mentions import identities, unpack_count
 from fx.checks.recognition import DecidingComparison, pending_check
 
 
@@ -685,6 +685,20 @@ def mistakes() -> list[str]:
     loads = [step.value for step in steps(of_two_variables.__code__) if step.name.startswith("LOAD_FAST")]
     if loads != ["a", "b"]:
         messages.append(f"two variables are read as {loads}")
+
+    def of_patterns(a: object, b: object) -> object:
+        match a:
+            case [*_]:
+                return a
+            case [first, *_]:
+                return first
+            case {"key": value}:
+                return value
+        return b is Refused
+
+    patterns = [test.pattern for test in identities(of_patterns.__code__) if "a" in test.left or "b" in test.left]
+    if patterns != ["sequence", "mapping", ""]:
+        messages.append(f"the patterns are {patterns}")
     return messages
 
 

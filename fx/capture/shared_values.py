@@ -288,26 +288,27 @@ def _entries(node: Node) -> list[Node]:
 def fails_for_none(node: Node, operand: object) -> bool:
     """Return whether a node raises an error where this operand of it is ``None``.
 
-    That is a method of it, an operator, a layer of torch, or a function of torch that needs a tensor there.
+    That is a method of it, an operator, a layer of torch, or a function or method of torch that needs a value there.
     """
     target: Any = node.target
-    if node.op in ("call_method", "call_module") or target is getattr:
-        return node.args[:1] == (operand,)
-    if node.op != "call_function":
-        return False
-    if getattr(target, "__module__", None) == "_operator":
+    if node.args[:1] == (operand,) and (node.op in ("call_method", "call_module") or target is getattr):
+        return True
+    if node.op == "call_function" and getattr(target, "__module__", None) == "_operator":
         return target not in _FOR_NONE_TOO
-    if not is_of_torch(target):
+    if not (node.op == "call_method" and target in TENSOR_METHODS) and not (
+        node.op == "call_function" and is_of_torch(target)
+    ):
         return False
+    name = target if isinstance(target, str) else getattr(target, "__name__", "")
     places = [place for place, argument in enumerate(node.args) if any(each is operand for each in nodes_in(argument))]
-    return any(_needs_tensor(target, place) for place in places)
+    return any(_needs_value(name, place) for place in places)
 
 
 @functools.cache
-def _needs_tensor(function: Any, place: int) -> bool:
-    """Return whether each overload of a function of torch takes a tensor, and not ``None``, in this place."""
-    packet = getattr(torch.ops.aten, function.__name__, None)
-    overloads = () if packet is None else (getattr(packet, name)._schema.arguments for name in packet.overloads())
+def _needs_value(name: str, place: int) -> bool:
+    """Return whether each overload of an operator of torch takes a value, and not ``None``, in this place."""
+    packet = getattr(torch.ops.aten, name, None)
+    overloads = () if packet is None else (getattr(packet, each)._schema.arguments for each in packet.overloads())
     kinds = {str(arguments[place].type) for arguments in overloads if len(arguments) > place}
     return bool(kinds) and "None" not in kinds and not any("Optional" in kind for kind in kinds)
 

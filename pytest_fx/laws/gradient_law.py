@@ -9,18 +9,16 @@ from typing import Any
 
 import torch
 
-from fx import GraphModule, Interpreter, Node
-from fx.operators.effects import effect_of
+from fx import GraphModule
 from fx.operators.families import CASTS
-from fx.operators.sharing import find_sharing, module_sharing
 from fx.passes import Close
 from pytest_fx.harness.equality import Leaf, worst_difference
 from pytest_fx.harness.evaluation import Arguments
 from pytest_fx.harness.metrics import is_approximate
 from pytest_fx.harness.pass_run import PassRun
-from pytest_fx.harness.run import Runner, by
+from pytest_fx.harness.run import Runner
 from pytest_fx.harness.snapshot import in_pieces, is_finite, is_strided
-from pytest_fx.harness.structure import leaves, map_tensors
+from pytest_fx.harness.structure import leaves
 from pytest_fx.harness.tolerances import (
     BESIDE_ZEROS,
     FEW,
@@ -36,6 +34,7 @@ from pytest_fx.laws.counterparts import counterparts, is_folded, require_roles
 from pytest_fx.laws.differentiation import BackwardPass, Gradients, backward_pass, gradients_by, gradients_of_eager
 from pytest_fx.laws.judging import wherever_values_lie
 from pytest_fx.laws.law import broken
+from pytest_fx.laws.saved_operands import gradients_beside_writes
 
 
 def gradients(pass_run: PassRun) -> None:
@@ -187,7 +186,7 @@ def _require_gradients(pass_run: PassRun, float64: bool) -> None:
     if isinstance(computed, Exception) and (is_given or pass_run.actual(float64=float64).error is not None):
         return
     if isinstance(computed, Exception):
-        error, computed = computed, _gradients_beside_writes(pass_run, actual, arguments, dtype)
+        error, computed = computed, gradients_beside_writes(pass_run, actual, arguments, dtype)
         if computed is None:
             broken(
                 "gradients",
@@ -316,64 +315,6 @@ def _require_explained(
         movements = {name: movements[name] for name in unexplained}
     for name, allowed in unexplained.items():
         _report(pass_run, suspects[name], allowed)
-
-
-def _gradients_beside_writes(
-    pass_run: PassRun, runner: Runner, arguments: Arguments, dtype: torch.dtype
-) -> Gradients | None:
-    """Return the gradients of a program whose in-place writes are kept from saved tensors; None if that fails, too.
-
-    Operations of the pass may save a value for the backward pass that the original program did not save, and that is
-    written to later. These operations get copies.
-    """
-    program, before = runner.program, pass_run.capture()
-    if not isinstance(program, GraphModule) or len(_writers(program)) > len(_writers(before)):
-        return None
-    targets = {node.name: node.target for node in before.graph.nodes}
-    added = (node for node in program.graph.nodes if targets.get(node.name) != node.target)
-    new = {node for node in added if _computes(program, node)}
-    try:
-        computed = gradients_by(by(_KeepingCopies(program, new - _writers(program))), arguments, dtype, program)
-    finally:
-        runner.restore()
-    return None if isinstance(computed, Exception) else computed
-
-
-class _KeepingCopies(Interpreter):
-    """Interpreter in which some operations get and return copies of the values that they save for the backward pass."""
-
-    def __init__(self, program: GraphModule, keeping: set[Node]) -> None:
-        super().__init__(program)
-        self._keeping = keeping
-
-    def fetch_args_kwargs_from_env(self, n: Node) -> Any:
-        """Return the arguments of ``n``, or copies if ``n`` saves them."""
-        arguments = super().fetch_args_kwargs_from_env(n)
-        return map_tensors(torch.Tensor.clone, arguments) if n in self._keeping else arguments
-
-    def run_node(self, n: Node) -> Any:
-        """Run ``n``, and return its value, or a copy if ``n`` saves it."""
-        value = super().run_node(n)
-        return map_tensors(torch.Tensor.clone, value) if n in self._keeping else value
-
-
-def _computes(program: GraphModule, node: Node) -> bool:
-    """Return whether a node computes new tensors, and returns no view of its operands."""
-    if node.op == "call_module":
-        sharing = module_sharing(program.get_submodule(str(node.target)))
-    else:
-        sharing = find_sharing(node.target) if node.op in ("call_function", "call_method") else None
-    if sharing is None or "out" in node.kwargs:
-        return False
-    if sharing.places is None:
-        return sharing.kind == "arithmetic"
-    return all(name == "out" for _, name in sharing.places)
-
-
-def _writers(program: GraphModule) -> set[Node]:
-    """Return the nodes that write to their first argument."""
-    effects = [(node, effect_of(node)) for node in program.graph.nodes]
-    return {node for node, effect in effects if effect is not None and effect.written == 0}
 
 
 def _report(pass_run: PassRun, leaf: Leaf, moved: torch.Tensor) -> None:

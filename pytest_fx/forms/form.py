@@ -36,6 +36,8 @@ class FormResult:
     """The number of nodes after the pass."""
     changed: bool = True
     """Whether the pass changed the program, as far as a comparison shows."""
+    is_tidied: bool = False
+    """True if the pass only removed dead code, as ``eliminate_dead_code`` does from any program."""
     changed_at: frozenset[str] = frozenset()
     """The paths of the modules around changed nodes, and the names of changed tensors."""
     level: Level | None = None
@@ -178,6 +180,8 @@ class Snapshot:
     """The signature of an exported program."""
     calls: list[tuple[Any, ...]]
     """Each node: its operation, target, type and arguments, with the places of other nodes instead of their names."""
+    living: list[tuple[Any, ...]] = field(compare=False)
+    """The same without dead code, which ``eliminate_dead_code`` removes."""
     nodes: list[tuple[str, Any]] = field(compare=False)
     """Each node printed, and its target; those of submodules are included."""
     tensors: dict[str, tuple[int, int]]
@@ -191,21 +195,42 @@ class Snapshot:
         module = program.graph_module if isinstance(program, ExportedProgram) else program
         parts = [part for part in module.modules() if isinstance(part, torch.fx.GraphModule)]
         nodes = [node for part in parts for node in part.graph.nodes]
-        places = {node: f"%{place}" for place, node in enumerate(nodes)}
-        arguments = [str(torch.fx.map_arg((node.args, node.kwargs), places.__getitem__)) for node in nodes]
+        calls, dead = _calls(nodes), _dead(nodes)
         return cls(
             str(program.graph_signature) if isinstance(program, ExportedProgram) else "",
-            [(node.op, node.target, node.type, text) for node, text in zip(nodes, arguments, strict=True)],
+            calls,
+            _calls([node for node in nodes if node not in dead]) if dead else calls,
             [(node.format_node(), node.target) for node in nodes],
             {name: (id(tensor), tensor._version) for name, tensor in tensors_in(program).items()},
             _paths(nodes),
         )
+
+    def is_tidied(self, after: Snapshot) -> bool:
+        """Return whether ``after`` is the same program with less dead code."""
+        is_alike = (self.signature, self.living, self.tensors) == (after.signature, after.living, after.tensors)
+        return is_alike and self.calls != after.calls
 
     def changed_at(self, after: Snapshot) -> frozenset[str]:
         """Return the paths of nodes and the names of tensors that are not in ``after`` as they are here."""
         remaining = set(after.nodes)
         paths = {path for node, path in zip(self.nodes, self.paths, strict=True) if path and node not in remaining}
         return frozenset(paths.union(name for name, _ in self.tensors.items() ^ after.tensors.items()))
+
+
+def _calls(nodes: list[torch.fx.Node]) -> list[tuple[Any, ...]]:
+    """Return what each node calls, with the places of other nodes instead of their names."""
+    places = {node: f"%{place}" for place, node in enumerate(nodes)}
+    arguments = [str(torch.fx.map_arg((node.args, node.kwargs), places.__getitem__)) for node in nodes]
+    return [(node.op, node.target, node.type, text) for node, text in zip(nodes, arguments, strict=True)]
+
+
+def _dead(nodes: list[torch.fx.Node]) -> set[torch.fx.Node]:
+    """Return the nodes that ``eliminate_dead_code`` removes."""
+    dead = set[torch.fx.Node]()
+    for node in reversed(nodes):
+        if node.users.keys() <= dead and not node.is_impure():
+            dead.add(node)
+    return dead
 
 
 def _paths(nodes: list[torch.fx.Node]) -> list[str]:
@@ -256,6 +281,7 @@ def _result(
         len(before.nodes),
         len(after.nodes),
         after != before,
+        before.is_tidied(after),
         before.changed_at(after),
     )
 

@@ -234,10 +234,14 @@ class PassRun:
             self.subject.reset()
 
     def _apply_in_form(self, pass_: FormedPass) -> None:
-        """Give the pass the module as torch exports it, at each level of decomposition until it changes something."""
+        """Give the pass the module as torch exports it, at each level of decomposition until it changes something.
+
+        A level where it only removes dead code counts if it changes nothing else at any level.
+        """
         source = self.subject.export_source()
         before = ModuleSnapshot.of(source.module, self.subject.tensors)
         first_error: Exception | SystemExit | None = None
+        tidied: FormResult | None = None
         for level in pass_.levels:
             with default_dtype(self.subject.dtype), same_random_numbers(), threads(self.subject.threads):
                 self.not_judged = pass_.form.why_not_given(source, level)
@@ -249,8 +253,12 @@ class PassRun:
                 self.error = None
                 self._call(partial(self._take_of_form, pass_, source, level))
             first_error = first_error or self.error
-            if self.refusal or self.too_long or self.not_judged or self.changed_in_form:
+            if self.refusal or self.too_long or self.not_judged or (self.changed_in_form and not self.only_tidied):
                 break
+            tidied = tidied or (self.form_result if self.only_tidied else None)
+        is_tidied = self.only_tidied or not self.changed_in_form
+        if tidied is not None and is_tidied and not (self.refusal or self.too_long):
+            self.form_result, self.result, self.not_judged = tidied, tidied.program, None
         self.error = None if self.changed_in_form else first_error
         self._held = before.tensors
         self._note_damage(before, source.module)
@@ -292,7 +300,9 @@ class PassRun:
             watchdog=self._watchdog,
             seconds=self.seconds,
         )
-        return run if run.changed_in_form and run.not_judged is None else None
+        if not run.changed_in_form or run.not_judged is not None or run.only_tidied > self.only_tidied:
+            return None
+        return run
 
     def _take_of_form(self, pass_: FormedPass, source: ExportedSource, level: Level) -> None:
         with self._recording():
@@ -304,6 +314,11 @@ class PassRun:
     def changed_in_form(self) -> bool:
         """True if a pass in another form changed its program."""
         return self.form_result is not None and self.form_result.changed
+
+    @property
+    def only_tidied(self) -> bool:
+        """True if a pass in another form only removed dead code."""
+        return self.form_result is not None and self.form_result.is_tidied
 
     def make_room(self) -> None:
         """If the program of a large model has much memory of its own, compute float64 results and run the pass again.

@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch.fx
+from torch.export import ExportedProgram
+from torch.fx.passes.infra.pass_base import PassBase, PassResult
 
 from fx import Interpreter, Node
 from fx.interop import AdaptedPass, adapt
@@ -14,6 +16,7 @@ from fx.interpreter import positional
 from fx.operators.effects import effect_of
 from fx.passes import exact
 from pytest_fx.errors import LawViolation
+from pytest_fx.forms import FormedPass
 from pytest_fx.harness.pass_run import PassRun, leave_alone, parts_of
 from pytest_fx.harness.structure import leaves
 from pytest_fx.laws import Law, broken_laws, is_kept_without
@@ -30,12 +33,15 @@ class Blame:
     def __init__(self, pass_: Any, about: PassReferences | None = None) -> None:
         """Take a pass, and its references if they are known."""
         self._pass = pass_
-        self._tools: list[AdaptedPass] = []
+        self._tools: list[AdaptedPass | FormedPass] = []
         self._replaces = False
         about = about or references_of(pass_)
-        active = {} if PassCode(about.codes, pass_).only_cleans_up else _CLEAN_UPS
+        self._edits = not PassCode(about.codes, pass_).only_cleans_up
+        active = _CLEAN_UPS if self._edits else {}
         clean_ups = [clean_up for clean_up, names in active.items() if names <= about.names]
         self._no_changes: list[Any] = clean_ups
+        if isinstance(pass_, FormedPass):
+            self._tools = [FormedPass(_DeadCodeRemoval(), pass_.form)] if about.removes else []
         if any(isinstance(part, AdaptedPass) for part in parts_of(pass_)):
             self._tools = [adapt(_pass_through), *([adapt(_remove_dead_code)] if about.removes else [])]
             tools: list[Any] = [leave_alone, _pass_through, *clean_ups]
@@ -52,6 +58,8 @@ class Blame:
             return False
         if pass_run.edits:  # the pass reports its edits
             return True
+        if isinstance(self._pass, FormedPass):
+            return not (pass_run.only_tidied and self._edits)
         others = (PassRun(pass_run.subject, tool, leaves=pass_run.leaves) for tool in self._no_changes)
         return not any(map(pass_run.left_the_same_as, others))
 
@@ -65,7 +73,7 @@ class Blame:
             return False
         if any(self._does_the_same(tool, law, pass_run) for tool in self._tools):
             return False
-        if self._tools and pass_run.error is not None:
+        if pass_run.error is not None and any(isinstance(tool, AdaptedPass) for tool in self._tools):
             again = PassRun(pass_run.subject, adapt(_trace_again), leaves=pass_run.leaves).error
             if type(again) is type(pass_run.error) and str(again) == str(pass_run.error):
                 return False
@@ -77,9 +85,16 @@ class Blame:
         return bool(broken_laws([law], put_back))
 
     @staticmethod
-    def _does_the_same(tool: AdaptedPass, law: Law, pass_run: PassRun) -> bool:
+    def _run_of(tool: Any, pass_run: PassRun) -> PassRun:
+        """Apply a tool to the program that the pass got."""
+        result = pass_run.form_result
+        if isinstance(tool, FormedPass) and result is not None and result.level is not None:
+            tool = tool.at(result.level)
+        return PassRun(pass_run.subject, tool, contract=exact, leaves=pass_run.leaves)
+
+    def _does_the_same(self, tool: AdaptedPass | FormedPass, law: Law, pass_run: PassRun) -> bool:
         """Return whether ``tool`` alone breaks ``law`` in the same way as the pass."""
-        tool_run = PassRun(pass_run.subject, tool, contract=exact, leaves=pass_run.leaves)
+        tool_run = self._run_of(tool, pass_run)
         if not broken_laws([law], tool_run):
             return False
         tool_run.contract = pass_run.contract
@@ -126,6 +141,19 @@ def _texts(law: Law, pass_run: PassRun) -> list[str]:
     """
     texts = (str(violation).replace(pass_run.name, "the pass") for violation in broken_laws([law], pass_run))
     return [_FRACTION.sub(lambda number: f"{float(number[0]):.3g}", text) for text in texts]
+
+
+class _DeadCodeRemoval(PassBase):
+    """Torch's own removal of dead code, as a pass in any form: it drops the updates of an unused batch norm."""
+
+    def __call__(self, graph_module: Any) -> Any:
+        result = super().__call__(graph_module)
+        return None if isinstance(graph_module, ExportedProgram) else result
+
+    def call(self, graph_module: Any) -> PassResult:
+        graph: Any = getattr(graph_module, "graph", graph_module)
+        graph.eliminate_dead_code()
+        return PassResult(graph_module, True)
 
 
 def _remove_dead_code(program: Any) -> Any:

@@ -265,7 +265,7 @@ class Search:
         laws = [law for law in self._laws if (law.calls <= CHEAP or sample < COSTLY) and _is_of_recorded(law)]
         for run in example.at_each_level():
             for law in self._applicable(laws, sample, run):
-                if law.find_violation(run) is not None and is_kept_without(law, run):
+                if law.find_violation(run) is not None and self._blame.caused_by_pass(law, run):
                     return True
         return False
 

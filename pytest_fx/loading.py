@@ -260,10 +260,13 @@ def load_pass(name: Any, form: str = "auto") -> Pass:
             raise CannotLoadError(f"there is no file {name}", why=f"{Path(name).suffix} is a suffix of {runtime.name}")
         return FormedPass(ShippedModel(name), MODULE)
     if not isinstance(name, str):
-        return in_form(_instance(name) if isinstance(name, type) else name, form)
+        return in_form(name, form)
     written = parse_text(name)
     if len(written) == 1:
-        return in_form(_named_pass(written[0]), form)
+        loaded = in_form(_named_pass(written[0]), form)
+        if isinstance(loaded, FormedPass):
+            loaded.text = name
+        return loaded
     passes = [_runnable(_named_pass(part)) for part in written]
     pipeline = PassPipeline(passes)  # checks the declarations of the passes
     return passes[0] if len(passes) == 1 else PassPipeline(passes, name=str(pipeline))
@@ -274,7 +277,8 @@ def in_form(pass_: Any, form: str = "auto") -> Pass:
 
     ``pass_`` may be loaded already. Raises ``CannotLoadError`` for an unknown form.
     """
-    if isinstance(pass_, type):
+    is_class = isinstance(pass_, type)
+    if is_class:
         pass_ = _instance(pass_)
     if form == "auto" and isinstance(pass_, (AdaptedPass, FormedPass)):
         return pass_
@@ -288,7 +292,7 @@ def in_form(pass_: Any, form: str = "auto") -> Pass:
     if form == "torch.fx":
         return adapt(own)
     chosen = recognized(own) if form == "auto" else form_called(form)
-    return _runnable(own) if chosen is None else FormedPass(own, chosen)
+    return _runnable(own) if chosen is None else FormedPass(own, chosen, is_made_of_class=is_class)
 
 
 def modules_in(name: str) -> list[str]:
@@ -368,7 +372,7 @@ def importable_name(pass_: Any, asked: Iterable[Any] = ()) -> str | None:
     """
     inner = pass_.pass_ if isinstance(pass_, (AdaptedPass, FormedPass)) else pass_
     own = str(pass_) if isinstance(pass_, PassPipeline) else pass_name(inner)
-    candidates = [*asked, own, path_of(pass_)]
+    candidates = [*asked, *([pass_.text] if isinstance(pass_, FormedPass) else []), own, path_of(pass_)]
     return next((name for name in candidates if isinstance(name, str) and _leads_to(name, pass_)), None)
 
 
@@ -404,7 +408,11 @@ def _leads_to(name: str, pass_: Any) -> bool:
 def _same_pass(other: Any, pass_: Any) -> bool:
     """Return whether two passes are the same: identical, equal, or of one class with equal attributes."""
     if isinstance(pass_, FormedPass):
-        return isinstance(other, FormedPass) and other.form is pass_.form and _same_pass(other.pass_, pass_.pass_)
+        if not isinstance(other, FormedPass) or other.form is not pass_.form:
+            return False
+        if pass_.is_made_of_class and other.is_made_of_class:  # the attributes of the other are those before any run
+            return type(other.pass_) is type(pass_.pass_)
+        return _same_pass(other.pass_, pass_.pass_)
     if isinstance(other, AdaptedPass) and isinstance(pass_, AdaptedPass):
         return _same_pass(other.pass_, pass_.pass_)
     if isinstance(other, PassPipeline) and isinstance(pass_, PassPipeline):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import importlib
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -99,7 +100,7 @@ class Form:
 class FormedPass:
     """A pass with its form. It gets a program from torch, not one of ours."""
 
-    __slots__ = ("contract", "form", "levels", "may_change", "name", "pass_")
+    __slots__ = ("contract", "form", "is_made_of_class", "levels", "may_change", "name", "pass_", "text")
 
     form: Form
     """The form of the pass."""
@@ -116,9 +117,13 @@ class FormedPass:
     """The numerical contract."""
     may_change: tuple[str, ...]
     """The properties that it may change (see ``fx.passes.PassPipeline``)."""
+    text: str
+    """The text by which it was loaded, such as ``"package.module:attribute"``; empty if it was given itself."""
+    is_made_of_class: bool
+    """True if the user named a class, of which this library made the pass without arguments."""
 
-    def __init__(self, pass_: Any, form: Form) -> None:
-        self.pass_, self.form = pass_, form
+    def __init__(self, pass_: Any, form: Form, *, is_made_of_class: bool = False) -> None:
+        self.pass_, self.form, self.is_made_of_class, self.text = pass_, form, is_made_of_class, ""
         self.name = pass_name(pass_)
         says_nothing = getattr(pass_, "contract", None) is None
         self.contract = form.contract if form.contract is not None and says_nothing else contract_of(pass_)
@@ -158,7 +163,7 @@ class FormedPass:
 
     def at(self, level: Level) -> FormedPass:
         """Return the same pass at one level alone."""
-        formed = FormedPass(self.pass_, self.form)
+        formed = copy.copy(self)
         formed.levels = (level,)
         return formed
 

@@ -44,6 +44,7 @@ from pytest_fx.generation.waiting import WAITING
 from pytest_fx.harness.capture import GraphModule, capture
 from pytest_fx.harness.pass_run import parts_of
 from pytest_fx.search.aten_spellings import spellings_of
+from pytest_fx.search.inductor_patterns import is_expression, programs_of
 
 MOST_OBJECTS = 5000
 """The most objects that are visited."""
@@ -194,6 +195,9 @@ class _ReferenceWalk:
         elif isinstance(value, nn.Module):
             yield type(value)
             self._add_pattern(value)
+        elif is_expression(value):
+            self.patterns += programs_of(value)
+            yield [*vars(value).values()]
         else:
             yield from _parts_of_value(value)
 

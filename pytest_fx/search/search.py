@@ -624,7 +624,17 @@ class Search:
             return
         if "eval" in modes and self._shows(source, "eval"):
             mode = "eval"
+        if self._shows_recorded(source, mode):
+            smaller = reduced(source, lambda text: self._shows_recorded(text, mode), self.shrinking)
+            if self._shows(smaller, mode):
+                return
         reduced(source, lambda text: self._shows(text, mode), self.shrinking)
+
+    def _shows_recorded(self, source: str, mode: str) -> bool:
+        """Return whether the pass breaks the same law on another program as it is recorded, without an export."""
+        assert self._found is not None
+        program = running(source, mode) if self._records and _is_of_recorded(self._found.law) else None
+        return program is not None and self._breaking(program, mode, export="recording") is not None
 
     def _shows(self, source: str, mode: str) -> bool:
         """Return whether the pass breaks the same law on another program, too; if so, take that program.
@@ -648,14 +658,18 @@ class Search:
         self._found = broken or self._found
         return broken is not None
 
-    def _breaking(self, program: ProgramSource, mode: str, pass_: Any = None, draw: int = 0) -> _Found | None:
+    def _breaking(
+        self, program: ProgramSource, mode: str, pass_: Any = None, draw: int = 0, export: ExportKind = "dynamic"
+    ) -> _Found | None:
         """Return how the pass breaks the found law on another program, if it does."""
         assert self._found is not None
         law, before = self._found.law, self._found.example
         seconds = self._seconds if before.too_long is None else min(self._seconds, SHORT)
+        if isinstance(self._pass, FormedPass) and before.form_result is not None and before.form_result.level:
+            pass_ = self._pass.at(before.form_result.level)
         try:
             with _programs_that_raise_rejected():
-                example = self._example(program, mode, seconds, pass_, draw=draw)
+                example = self._example(program, mode, seconds, pass_, draw=draw, export=export)
         except TraceError:
             return None
         for run in example.at_each_level():

@@ -223,7 +223,7 @@ class Snapshot:
 
 
 def _calls(nodes: list[torch.fx.Node]) -> list[tuple[Any, ...]]:
-    """Return what each node calls, with the places of other nodes instead of their names."""
+    """Return the operation, target, type and arguments of each node, with places instead of the names of nodes."""
     places = {node: f"%{place}" for place, node in enumerate(nodes)}
     arguments = [str(torch.fx.map_arg((node.args, node.kwargs), places.__getitem__)) for node in nodes]
     return [(node.op, node.target, node.type, text) for node, text in zip(nodes, arguments, strict=True)]

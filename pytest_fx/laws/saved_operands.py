@@ -23,8 +23,8 @@ def gradients_beside_writes(
 ) -> Gradients | None:
     """Return the gradients of a program whose in-place writes are kept from saved tensors; None if that fails, too.
 
-    Operations of the pass may save a value for the backward pass that the original program did not save, and that is
-    written to later: an exported program writes to inputs and buffers at its end. These operations get copies.
+    Operations of the pass may save a value for the backward pass that the original program did not save. If the program
+    writes to this value later, as a decomposed program does to inputs at its end, the operations get copies.
     """
     program, before = runner.program, pass_run.with_nothing_changed().graph_program
     if not isinstance(program, (GraphModule, torch.fx.GraphModule)) or before is None:
@@ -50,7 +50,7 @@ def gradients_beside_writes(
 
 
 class _KeepingCopies(Interpreter):
-    """Interpreter in which some operations get and return copies of the values that they save for the backward pass."""
+    """Interpreter that gives some operations copies of the values that they save for the backward pass."""
 
     def __init__(self, program: Any, keeping: set[Any]) -> None:
         super().__init__(program)

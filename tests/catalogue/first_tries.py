@@ -78,6 +78,9 @@ FIRST_TRIES = (
         wrong=21,
         right=7,
     ),
+    # other faults: two results in one tensor, a write to a table of the original module, and a product of
+    # matrices that does not broadcast
+    FirstTry(32, "2026-12-01", "7fb9b9e1", 17, 3, 0, 0, 0, "nothing"),
 )
 """One row a round, the latest one last."""
 

@@ -1,0 +1,1 @@
+"""Passes of the thirtysecond round, a file each."""

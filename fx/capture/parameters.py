@@ -21,6 +21,7 @@ from fx.bytecode.values import Method, Names, value_of
 from fx.bytecode.values import behind as original
 from fx.capture.leaf_calls import ProxyableClassMeta, behind_recording
 from fx.capture.restore.places import contents_of
+from fx.code.sources import LazyForward
 from fx.errors import TraceError
 from fx.frames import is_users_file
 from fx.provenance import GENERATED_FILES, SourceLocation, defined_at
@@ -196,7 +197,7 @@ class _QuestionSearch:
                 yield InputQuestion("truth", where)
             return
         # Python's functions in C compare no argument by identity but those of `operator`, which a trace replaces
-        if isinstance(value, BuiltinFunctionType) or self._is_recorded(value):
+        if isinstance(value, BuiltinFunctionType) or self._is_recorded(value) or _is_graph(value):
             return
         called, owner = _called(value)
         code = None if called is None else inspect.unwrap(called).__code__
@@ -228,6 +229,13 @@ class _QuestionSearch:
             return True
         function = value.function if isinstance(value, Method) else value
         return callable(function) and (getattr(function, "__module__", None) or "").partition(".")[0] == "torch"
+
+
+def _is_graph(value: Any) -> bool:
+    """Return whether a value is a captured program that was not compiled yet; it asks by recorded operations only."""
+    return isinstance(value, torch.nn.Module) and isinstance(
+        inspect.getattr_static(type(value), "forward", None), LazyForward
+    )
 
 
 def _kind_asked(test: Identity) -> str:

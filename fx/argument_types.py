@@ -7,6 +7,7 @@ import inspect
 import math
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, is_dataclass
 from numbers import Integral, Real
 from types import FunctionType, NoneType, SimpleNamespace, UnionType
@@ -141,10 +142,13 @@ def annotated_types(definition: Any) -> dict[str, Any]:
         holder = SimpleNamespace(__annotations__=parameters)
         kinds = get_type_hints(holder, definition.__globals__, include_extras=True)
         return {name: kind.__bound__ if isinstance(kind, TypeVar) else kind for name, kind in kinds.items()}
-    try:
-        return get_type_hints(definition, include_extras=True)
-    except NameError:  # a user's pass, which imports a type for type checking only
-        return {}
+    kinds: dict[str, Any] = {}
+    for kind in reversed(definition.__mro__):
+        for name, annotation in inspect.get_annotations(kind).items():
+            holder = type("Holder", (), {"__annotations__": {name: annotation}, "__module__": kind.__module__})
+            with suppress(NameError):  # the type is imported for type checking only
+                kinds.update(get_type_hints(holder, localns=dict(vars(kind)), include_extras=True))
+    return kinds
 
 
 def _lists_values(annotation: Any) -> bool:
@@ -248,7 +252,8 @@ def _innermost(annotation: Any, value: Any) -> tuple[str, Any, Any]:
     """Return the innermost part of a value that is not as annotated: which part, its annotation, and the part."""
     origin, parts = get_origin(annotation), get_args(annotation)
     if origin in (Union, UnionType):
-        fitting = [part for part in parts if (kind := get_origin(part)) and _is_container(kind, value)]
+        containers = [part for part in parts if isinstance(get_origin(part), type)]
+        fitting = [part for part in containers if _is_container(get_origin(part), value)]
         return _innermost(fitting[0], value) if fitting else ("", annotation, value)
     if isinstance(origin, type) and issubclass(origin, Iterable) and _is_container(origin, value):
         kinds = parts if origin is tuple and ... not in parts else parts[:1] * len(value)

@@ -178,3 +178,15 @@ def test_the_annotations_of_every_checked_function_can_be_resolved() -> None:
     for function in functions:
         kinds = annotated_types(function)
         assert kinds.keys() <= inspect.signature(function).parameters.keys(), function.__qualname__
+
+
+def test_a_field_whose_type_is_not_imported_leaves_the_other_fields_checked() -> None:
+    @checked(fx.errors.PassError)
+    @dataclass
+    class Options:
+        elsewhere: OnlyForTypeCheckers  # type: ignore[name-defined]  # noqa: F821
+        depth: Literal[1, 2] | None = None
+
+    assert Options(3, 2).elsewhere == 3
+    with pytest.raises(fx.errors.PassError, match=r"^'depth' of Options is 1 or 2 or None, not 3"):
+        Options(3, 3)  # type: ignore[arg-type]

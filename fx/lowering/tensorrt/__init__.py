@@ -19,6 +19,7 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import nn
 
+from fx.argument_types import checked
 from fx.errors import LoweringError
 from fx.graph_module import GraphModule
 from fx.lowering.backend import Backend, register_backend
@@ -79,6 +80,7 @@ __all__ = [
 _PRECISIONS = {None: None, "float16": torch.float16, "bfloat16": torch.bfloat16}
 
 
+@checked(LoweringError)
 @dataclass(frozen=True, slots=True)
 class TensorRT(Backend):
     """The backend ``tensorrt``: programs in float32, float16 or bfloat16, and symmetrically quantized ones.
@@ -86,9 +88,8 @@ class TensorRT(Backend):
     >>> TensorRT(precision="float32")
     Traceback (most recent call last):
     ...
-    fx.errors.LoweringError: the precision of TensorRT is None, 'float16' or 'bfloat16'
-      value  'float32'
-      why    engines compute in the program's own type by default
+    fx.errors.LoweringError: 'precision' of TensorRT is 'float16' or 'bfloat16' or None, not 'float32'
+    ...
     """
 
     precision: Literal["float16", "bfloat16"] | None = None

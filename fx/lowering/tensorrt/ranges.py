@@ -15,7 +15,7 @@ from fx.node import Node
 from fx.passes.shape_prop import ShapeProp
 from fx.passes.tensor_metadata import TensorMetadata
 
-Ranges: TypeAlias = "Mapping[str, Mapping[int, Any]]"
+Ranges: TypeAlias = Mapping[str, Mapping[int, Any]]
 """The smallest and the largest size, as a pair or as a ``torch.export.Dim``, by name of the input and dimension."""
 
 _NOTE = "tensorrt_sizes"

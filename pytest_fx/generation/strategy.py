@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import operator
 import re
-from collections.abc import Callable, Iterable
+import warnings
+from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass, replace
 from random import Random
 from typing import Annotated, Any, cast
@@ -272,6 +274,20 @@ def program_of(random: Random | None, bias: Bias, steps: int) -> Program:
 def _drawn(choices: Choices, bias: Bias, steps: int) -> Program | None:
     with seeded(), noted_warnings() as noted:
         return _draw_program(choices, bias, steps, noted)
+
+
+@contextlib.contextmanager
+def warnings_as_errors() -> Generator[None]:
+    """Turn the warnings of torch into errors, also those that it gives only once."""
+    before = torch.is_warn_always_enabled()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warnings.filterwarnings("ignore", "torch.quantize_per_tensor, ")  # deprecated, but old passes look for it
+        torch.set_warn_always(True)
+        try:
+            yield
+        finally:
+            torch.set_warn_always(before)
 
 
 def _draw_program(choices: Choices, bias: Bias, steps: int, noted: list[Any]) -> Program | None:

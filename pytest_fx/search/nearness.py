@@ -22,7 +22,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from pytest_fx.generation.record import Program, load, noted_warnings
+from pytest_fx.generation.record import Program, load
+from pytest_fx.generation.strategy import warnings_as_errors
 from pytest_fx.harness.subject import in_mode
 from pytest_fx.processes.memory_bound import little_memory
 from pytest_fx.search.reduction import written
@@ -115,9 +116,10 @@ def running(text: str, mode: str = "eval") -> Program | None:
             ):
                 return None
             module = in_mode(program.build(), mode)
-            with noted_warnings() as noted:
+            _run(program, module)
+            with warnings_as_errors():  # only for programs that run: torch prints warnings that come with exceptions
                 _run(program, module)
-            if noted or _reads_beyond_empty(program, module):
+            if _reads_beyond_empty(program, module):
                 return None
     except Exception:  # a text that is no program may raise anything
         return None

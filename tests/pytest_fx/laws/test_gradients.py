@@ -2,7 +2,6 @@
 
 import copy
 import operator
-from contextlib import nullcontext
 
 import pytest
 import torch
@@ -59,24 +58,6 @@ def test_a_logarithm_of_a_softmax_may_become_one_function_where_its_own_gradient
     x = torch.tensor([0.0, -738.0], dtype=torch.float64)
     subject = Subject("shares", Calling(lambda m, x: torch.log(torch.softmax(x, 0))), lambda _: Arguments((x,)))
     gradients(PassRun(subject, as_one))
-
-
-@pytest.mark.parametrize("target, is_wrong", [(torch.relu, False), (torch.tanh, True)])
-def test_gradients_of_eager_to_the_bit_are_not_computed_in_float64(target, is_wrong):
-    met = []
-
-    def by_function(program):
-        met.append(next(iter(program.graph.find_nodes(op="placeholder"))).graph.owning_module.weight.dtype)
-        for node in program.graph.find_nodes(op="call_method", target="relu"):
-            node.op, node.target = "call_function", target
-        program.recompile()
-
-    x = torch.tensor([-1.0, 2.0])
-    module = Calling(lambda m, x: (x * m.weight).relu(), weight=nn.Parameter(torch.ones(2)))
-    run = PassRun(Subject("moves", module, lambda _: Arguments((x,))), by_function)
-    with pytest.raises(LawViolation, match="gradient") if is_wrong else nullcontext():
-        gradients(run)
-    assert met == [torch.float32, *([torch.float64] * is_wrong)]
 
 
 def test_gradients_of_nothing_but_zeros_may_differ_by_rounding():

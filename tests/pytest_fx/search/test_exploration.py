@@ -572,12 +572,6 @@ def test_programs_that_need_much_memory_are_not_tried(result, size):
     assert running(LARGE.format(result=result, size=size)) is None
 
 
-def test_a_program_that_torch_warns_of_once_is_not_tried(recwarn):
-    for _ in range(2):
-        assert running(LARGE.format(result="x.reshape(1, 2, 2).T", size=4)) is None
-    assert not recwarn.list
-
-
 PERMUTED = """
 import torch
 from torch import nn

@@ -10,13 +10,13 @@ import functools
 import inspect
 import operator
 import sys
-import typing
 from collections.abc import Callable, Iterable, Iterator
 from types import CodeType, FrameType
 from typing import Any
 
 import torch
 
+from fx.argument_types import annotated_types
 from fx.assertions import ASSERTIONS, check_given, check_kind, name_of_kind
 from fx.bytecode.dataflow import dataflow
 from fx.bytecode.mentions import IDENTITIES, Identity, compared_with, identities
@@ -316,7 +316,7 @@ def _takes_tensor(operation: Any, place: int | str) -> bool:
     """Return whether an operation of this package takes a tensor in this place, by its annotation."""
     parameters = list(inspect.signature(operation).parameters)
     name = parameters[place] if isinstance(place, int) and place < len(parameters) else place
-    return typing.get_type_hints(operation).get(str(name)) is torch.Tensor
+    return annotated_types(inspect.unwrap(operation)).get(str(name)) is torch.Tensor
 
 
 @functools.cache
